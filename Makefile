@@ -1,0 +1,20 @@
+# make test [PYTHON=python3.13]: check types and run the tests, in a virtual environment of their own
+
+PYTHON ?= python3
+VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+FILES := crawl.py test_crawl.py conftest.py
+
+test: $(VENV)/ready
+	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
+	$(VENV)/bin/pytest -q -p no:cacheprovider -W error -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
+	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+$(VENV)/ready: Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check mypy==2.4.1 pytest==9.2.0 pytest-cov==7.1.0
+	touch $@
+
+clean:
+	rm -rf .venv .coverage __pycache__
+
+.PHONY: test clean

@@ -1,0 +1,190 @@
+# SPDX-FileCopyrightText: 2026 The crawl.py authors
+# SPDX-License-Identifier: MIT
+"""What the tests share: a clock that jumps, a web server in a thread, a check for leaks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+import crawl
+
+T = TypeVar("T")
+
+# A key and a certificate for localhost and 127.0.0.1, good for nothing but these tests.
+CERTIFICATE = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgZtcSGxrf4K11R+aL
+CgqTa9hLLQIznRYSzqVrPrFK9TqhRANCAATjbMlSI2dFwlvvpWQIXLQc5x391Z8c
+hFds39ZPMwCfzF77mtiCykHx6QdpUGlIN5ihHlqsRIqT00iKwIy1rgG+
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBnDCCAUGgAwIBAgIUF1xO1JJ7xAV4OPYt6SbYekstcPkwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTA1NDgyN1oYDzIxMjYxMDI4
+MDU0ODI3WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAATjbMlSI2dFwlvvpWQIXLQc5x391Z8chFds39ZPMwCfzF77mtiCykHx
+6QdpUGlIN5ihHlqsRIqT00iKwIy1rgG+o28wbTAdBgNVHQ4EFgQUqmLKPtmkAbxB
+C/BBsxjcQshBhZMwHwYDVR0jBBgwFoAUqmLKPtmkAbxBC/BBsxjcQshBhZMwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSQAwRgIhALrvbiiVhEm6M6OcXPCQAdYdbyDTSAXWVc2rkWAQayllAiEA
+n4jvmR0cv8NOeDe6v2IEuczxU9CpXaVBV3bwkM4/WUs=
+-----END CERTIFICATE-----
+"""
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """Does not sleep: told to wait until a deadline, it moves the clock there."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(0 if timeout else timeout)
+        if not events and timeout:
+            self.now += timeout
+        return events
+
+
+class JumpingLoop(crawl.EventLoop):
+    """An event loop in which an hour's sleep takes microseconds. For tests without sockets."""
+
+    def __init__(self) -> None:
+        self.clock = JumpingSelector()
+        super().__init__(self.clock)
+        self.reported: list[dict[str, Any]] = []
+
+    def time(self) -> float:
+        return self.clock.now
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.reported.append(context)
+
+
+def play(main: Any) -> Any:
+    """Run a coroutine on a clock that jumps."""
+    return crawl.run(main, loop_factory=JumpingLoop)
+
+
+class Site:
+    """A web server in a thread: one thread for each connection, answers as scripted.
+
+    A page is a path and either the bytes of the whole answer, or a function that is
+    called with the connection and may do to it what it likes.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.answers: dict[str, bytes | Callable[[socket.socket], None]] = {}
+        self.requests: list[str] = []       # the paths asked for, in order
+        self.heads: list[str] = []          # and the whole requests
+        self.connections = 0
+        self.tls = tls
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        self.url = f"http{'s' if tls else ''}://localhost:{self.port}"
+        self.threads = [threading.Thread(target=self.listen)]
+        self.open: set[socket.socket] = set()
+        self.threads[0].start()
+        self.add("/robots.txt", "", 404)
+
+    def add(self, path: str, body: str | bytes = "", status: int = 200, **headers: str) -> None:
+        """Answer *path* with a page."""
+        body = body.encode() if isinstance(body, str) else body
+        fields = {"Content-Type": "text/html", "Content-Length": str(len(body))}
+        fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        self.answers[path] = f"HTTP/1.1 {status} Words\r\n{head}\r\n".encode() + body
+
+    def add_redirect(self, path: str, to: str, status: int = 302) -> None:
+        """Answer *path* with a redirect."""
+        self.add(path, "", status, Location=to)
+
+    def listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self.open.add(connection)
+            self.threads.append(threading.Thread(target=self.serve, args=(connection,)))
+            self.threads[-1].start()
+
+    def serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls:
+                plain, connection = connection, self.tls.wrap_socket(connection, server_side=True)
+                self.open.discard(plain)
+                self.open.add(connection)
+            while True:
+                head = b""
+                while not head.endswith(b"\r\n\r\n"):
+                    data = connection.recv(65536)
+                    if not data or data.startswith(b"\x16"):  # the end, or somebody who wants TLS
+                        raise OSError
+                    head += data
+                path = head.split(b" ")[1].decode()
+                self.heads.append(head.decode())
+                self.requests.append(path)
+                answer = self.answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                if callable(answer):
+                    answer(connection)
+                else:
+                    connection.sendall(answer)
+        connection.close()
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for connection in list(self.open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A web server on http://localhost."""
+    server = Site()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a file with the servers' key and certificate."""
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    path.write_text(CERTIFICATE)
+    return str(path)
+
+
+@pytest.fixture
+def tls_site(certificate: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A web server on https://localhost, whose certificate the program trusts."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", certificate)
+    server = Site(context)
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Generator[None, None, None]:
+    """Fail a test that leaves a descriptor or a thread behind."""
+    descriptors = pathlib.Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir())), threading.active_count()
+    yield
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(5)
+    assert (len(list(descriptors.iterdir())), threading.active_count()) == before

@@ -1,0 +1,2501 @@
+# SPDX-FileCopyrightText: 2026 The crawl.py authors
+# SPDX-License-Identifier: MIT
+"""A web crawler, from the event loop up, in one file.
+
+    python crawl.py xkcd.com
+
+crawls a site, follows every link that stays on it, and reports what is broken.
+The same file is a small typed asyncio (`import crawl`) and an explanation of
+both. It is meant to be read from here to the end: every name is defined above
+its first use, and each section needs only the sections above it.
+
+     1  Vocabulary       limits, errors, a few types
+     2  Event loop       callbacks: now, later, when a socket is ready
+     3  Future           a result that has not happened yet
+     4  Task             a coroutine, driven by the futures it waits for
+     5  Waiting          run, sleep, timeout, gather, threads
+     6  Queue            work to do, and knowing when all of it is done
+     7  Streams          names, connections, TLS, bytes
+     8  URLs             one spelling for each address
+     9  HTTP messages    bytes to responses
+    10  HTTP client      connections kept and reused
+    11  Links            what a page points to
+    12  Robots           what a site asks of crawlers
+    13  Crawler          frontier, workers, redirects, retries, courtesy
+    14  Report           what was found, worst first
+    15  Command line
+
+         crawler  13-15      what to fetch next, and what was found
+        ----------------
+         HTTP      8-12      text and bytes; most of it does no I/O at all
+        ----------------
+         sockets   7         "would block" becomes "wait here"
+        ----------------
+         coroutines 3-6      code that can stop in the middle and go on
+        ----------------
+         event loop 2        one thread that waits for everything at once
+
+What one needs to know: Python's generators as iterators, sockets as "a thing
+to connect, send and recv", and that HTTP exists.
+"""
+
+from __future__ import annotations  # crawl.py needs Python 3.11 or later
+
+import sys
+
+if sys.version_info < (3, 11):
+    sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
+
+import argparse
+import collections
+import contextlib
+import contextvars
+import encodings.idna
+import functools
+import heapq
+import html
+import html.entities
+import itertools
+import json
+import math
+import os
+import random
+import re
+import selectors
+import signal
+import socket
+import ssl
+import threading
+import time
+import traceback
+import types
+import unicodedata
+import zlib
+from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from types import coroutine as coroutine
+from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar, cast
+from urllib.parse import unquote_to_bytes
+
+__all__ = [
+    "CancelledError", "Client", "Crawler", "DeadlockError", "EventLoop", "Future", "Handle",
+    "InvalidStateError", "LimitError", "ProtocolError", "Queue", "QueueEmpty", "QueueFull",
+    "Record", "Report", "Response", "ResponseParser", "Robots", "Stream", "Task", "Timeout",
+    "TimeoutError", "TruncatedError", "URL", "coroutine", "create_task", "current_task",
+    "fetch", "gather", "get_running_loop", "lookup", "main", "open_connection", "parse_url",
+    "run", "sleep", "timeout", "to_thread", "wait_for",
+]
+
+T = TypeVar("T")
+Callback = Callable[..., object]
+Context = contextvars.Context
+Waits = Generator[Any, Any, T]  # what a coroutine written as a generator returns: waits, then a T
+
+# 1  Vocabulary
+# =============
+
+VERSION = "1.0"
+USER_AGENT = f"crawl.py/{VERSION}"
+PRODUCT = "crawl"            # the name that robots.txt knows us by
+TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheaper kept than swept
+CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts these
+MAX_URL = 8_000             # characters: what RFC 9110 section 4.1 asks everyone to support
+MAX_HEAD = 65_536            # bytes: head, interim heads and trailers of one response together
+MAX_FIELDS = 200             # header fields: ten times what large sites send
+MAX_INTERIM = 10             # 1xx responses before the answer: 100 and 103 are the usual ones
+MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
+MAX_ROBOTS = 512 * 1024      # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
+READ_SIZE = 65_536           # bytes: more at once makes malloc map and unmap memory each time
+LOOKUP_TIMEOUT = 20.0        # seconds for a name: three tries of a resolver's usual five, and some
+CONNECT_TIMEOUT = 10.0       # seconds for one address: a lost SYN is sent again after 1, 3 and 7
+IDLE_TIMEOUT = 20.0          # seconds without a byte: longer than slow pages take to compute
+FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
+MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
+MAX_SHOWN = 200              # characters of a server's words that are shown
+MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
+MAX_SPELLINGS = 200_000      # spellings of links remembered at a time: some 40 MB
+BACKOFF = 1.0                # seconds before the second try, doubled for each further one
+MAX_THREADS = 32             # threads for to_thread: asyncio's bound
+
+
+class CancelledError(BaseException):
+    """The task or future was cancelled. Not an Exception: only meant catches stop it."""
+
+
+class InvalidStateError(Exception):
+    """A future was asked for what its state does not allow."""
+
+
+class DeadlockError(RuntimeError):
+    """Every task waits, and nothing is left that could wake one; says who waits where."""
+
+
+class QueueEmpty(Exception):
+    """get_nowait() found no item."""
+
+
+class QueueFull(Exception):
+    """put_nowait() found no place."""
+
+
+class ProtocolError(Exception):
+    """The server's answer is not HTTP/1.1; says what was expected and what was seen."""
+
+
+class TruncatedError(ProtocolError):
+    """The connection ended before the answer did."""
+
+
+class LimitError(ProtocolError):
+    """Something in the answer is larger than it may be; says what, and the limit."""
+
+
+# 2  Event loop
+# =============
+#
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to
+# arrive and 100 microseconds to look at, so one that waits for each page in turn
+# idles 99.9 % of its time. Threads can wait in parallel, one blocking `recv`
+# each, but a thread costs tens of kilobytes and is switched by the kernel at
+# moments nobody chose, so that everything shared wants a lock.
+#
+# The idea: ask the kernel to wait for all sockets at once. A non-blocking socket
+# never waits: `recv` returns what is there or fails with BlockingIOError. epoll
+# (the `selectors` module picks the platform's best) takes any number of sockets
+# and one deadline, sleeps, and tells which became readable or writable. A waiting
+# socket then costs an entry in a kernel table, which is why one thread can hold
+# ten thousand of them. What to do when one is ready is a function, registered
+# beforehand: a callback. The loop sleeps, collects what is due, calls it, and
+# that is one tick:
+#
+#        +--> poll: sockets that became ready --+
+#        |    heap: deadlines that have passed -+--> ready queue
+#        |    others: call_soon, threads -------+        |
+#        +-------------------- run each once <-----------+
+#
+# The invariants. Callbacks run in one place (`tick`), one at a time, in the order
+# in which they became ready: between two callbacks nobody else runs, hence no
+# locks. A tick runs what was ready when it began and leaves newcomers for the
+# next one, after the sockets were polled again, so that a callback which keeps
+# rescheduling itself starves nobody. And a loop that nothing could ever wake
+# does not sleep for ever: it raises DeadlockError.
+#
+# The cost: O(1) per callback, O(log n) per deadline (a heap), one system call per
+# tick, none per watched socket. A callback that computes for a second stops
+# everything for a second; that is the price of having no other threads.
+
+
+class Handle:
+    """A callback that waits to be called, inside *context* (by default a copy of the current one).
+
+    It is waiting, then has run or was cancelled. The ready queue takes anything with
+    a run() and an obsolete(); this is the plainest.
+    """
+
+    __slots__ = ("callback", "args", "context")
+
+    def __init__(self, callback: Callback, args: tuple[Any, ...], context: Context | None = None) -> None:
+        self.callback: Callback | None = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+
+    def run(self) -> None:
+        """Call the callback, unless it was cancelled."""
+        if self.callback is not None: self.context.run(self.callback, *self.args)
+
+    def cancel(self) -> None:
+        """Make sure that the callback is not called (any more). O(1)."""
+        self.callback, self.args = None, ()
+
+    def cancelled(self) -> bool:
+        """Return whether cancel() was called."""
+        return self.callback is None
+
+    obsolete = cancelled  # would run() do nothing?
+
+
+class Timeout(Handle):
+    """A Handle that becomes ready at *deadline* (in the loop's seconds)."""
+
+    __slots__ = ("deadline",)
+
+    def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...],
+                 context: Context | None = None) -> None:
+        super().__init__(callback, args, context)
+        self.deadline = deadline
+
+
+class _ThreadState(threading.local):
+    """The one thing that is not a parameter: which loop runs in this thread."""
+
+    loop: EventLoop | None = None
+
+
+_thread_state = _ThreadState()
+
+
+def _get_running_loop() -> EventLoop | None:
+    return _thread_state.loop
+
+
+def get_running_loop() -> EventLoop:
+    """Return the event loop that runs in this thread (each may run one), or raise RuntimeError."""
+    if _thread_state.loop is None: raise RuntimeError("no running event loop")
+    return _thread_state.loop
+
+
+_EVENTS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
+
+
+class CallbackLoop:
+    """An event loop that knows callbacks and nothing else.
+
+    Section 5 adds coroutines to it and calls the result EventLoop. *selector*
+    does the waiting; a test may pass one that moves a clock instead.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        self._selector = selector or selectors.DefaultSelector()
+        self._ready: collections.deque[Any] = collections.deque()
+        # A heap of (deadline, sequence, Timeout). The sequence number keeps equal
+        # deadlines in order and the heap from ever comparing Timeouts.
+        self._timeouts: list[tuple[float, int, Any]] = []
+        self._sequence = itertools.count()
+        self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
+        self._watched = 0               # sockets in the selector, the self-pipe not counted
+        self._stopping = False
+        self._closed = False
+        # The self-pipe: a byte written to one end makes the other end readable,
+        # which is how a thread or a signal ends a sleep in the selector.
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self.add_reader(self._wake_receiver, self._drain)
+        self._watched = 0
+
+    # Asking for a call
+
+    def time(self) -> float:
+        """Return the loop's clock in seconds: monotonic, and the only clock there is."""
+        return time.monotonic()
+
+    def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Handle:
+        """Call callback(*args) in the next tick; the Handle returned can cancel it."""
+        self._check_open()
+        handle = Handle(callback, args, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
+        """Do what call_soon does, from any thread or signal handler."""
+        handle = self.call_soon(callback, *args)
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop as well
+            self._wake_sender.send(b"\0")
+        return handle
+
+    def call_later(self, delay: float, callback: Callback, *args: Any) -> Timeout:
+        """Call callback(*args) after *delay* seconds; the Timeout returned can cancel it."""
+        return self.call_at(self.time() + delay, callback, *args)
+
+    def call_at(self, deadline: float, callback: Callback, *args: Any) -> Timeout:
+        """Call callback(*args) once time() has reached *deadline*. O(log n).
+
+        Raises ValueError for NaN, which no heap can order.
+        """
+        timeout = Timeout(deadline, callback, args)
+        self._add_timeout(deadline, timeout)
+        return timeout
+
+    def _add_timeout(self, deadline: float, timeout: Any) -> None:
+        """Have *timeout* run at *deadline*.
+
+        Cancelled ones stay in the heap until they are due, or until it has doubled
+        since they were last swept out: O(1) for each, amortised.
+        """
+        self._check_open()
+        if not deadline > -math.inf:
+            raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
+        heapq.heappush(self._timeouts, (deadline, next(self._sequence), timeout))
+        if len(self._timeouts) >= self._sweep_at:
+            self._timeouts[:] = [entry for entry in self._timeouts if not entry[2].obsolete()]
+            heapq.heapify(self._timeouts)
+            self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
+
+    def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
+        """Call callback(*args) in every tick in which *sock* is readable.
+
+        A reader and a writer on one socket (or file descriptor) are independent.
+        Both must be removed before it is closed.
+        """
+        self._check_open()
+        self._watch(sock, selectors.EVENT_READ, Handle(callback, args))
+
+    def add_writer(self, sock: Any, callback: Callback, *args: Any) -> None:
+        """Call callback(*args) in every tick in which *sock* is writable."""
+        self._check_open()
+        self._watch(sock, selectors.EVENT_WRITE, Handle(callback, args))
+
+    def remove_reader(self, sock: Any) -> bool:
+        """Stop watching for readability; return whether it was watched."""
+        return self._watch(sock, selectors.EVENT_READ, None)
+
+    def remove_writer(self, sock: Any) -> bool:
+        """Stop watching for writability; return whether it was watched."""
+        return self._watch(sock, selectors.EVENT_WRITE, None)
+
+    def add_signal_handler(self, number: int, callback: Callable[..., object],
+                           *args: Any) -> None:
+        """Call callback(*args) in the loop whenever signal *number* arrives.
+
+        Works in the main thread only (ValueError elsewhere). The byte that Python
+        writes to the wake-up descriptor ends a sleep that began just before the
+        signal; without it the handler would run only after that sleep.
+        """
+        signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
+        signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
+
+    # Running
+
+    def run_forever(self) -> None:
+        """Tick until stop() is called.
+
+        Raises RuntimeError when a loop already runs in this thread, DeadlockError
+        when nothing could ever happen again.
+        """
+        self._check_runnable()
+        _thread_state.loop = cast("EventLoop", self)
+        try:
+            self.tick()
+            while not self._stopping: self.tick()
+        finally:
+            self._stopping = False
+            _thread_state.loop = None
+
+    def tick(self) -> None:
+        """Wait until something is ready, then run what is: the heart of the file."""
+        ready, timeouts = self._ready, self._timeouts
+        while timeouts and timeouts[0][2].obsolete(): heapq.heappop(timeouts)
+        wait = 0.0 if ready or self._stopping else None
+        if wait is None and timeouts:
+            wait = max(0.0, timeouts[0][0] - self.time())
+        elif wait is None:
+            self._check_deadlock()
+        # With no socket to watch and work to do, a poll could tell nothing.
+        if self._watched or not ready:
+            for key, events in self._selector.select(wait):
+                for handle, event in zip(key.data, _EVENTS):
+                    if handle is not None and events & event: self._run(handle)
+        if timeouts:
+            now = self.time() + CLOCK_RESOLUTION
+            while timeouts and timeouts[0][0] <= now: ready.append(heapq.heappop(timeouts)[2])
+        for _ in range(len(ready)): self._run(ready.popleft())
+
+    def _run(self, entry: Any) -> None:
+        """Run one callback: its errors are reported and stop nobody else."""
+        try:
+            entry.run()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": f"exception in callback {entry!r}",
+                                         "exception": error})
+
+    def stop(self) -> None:
+        """Make run_forever() return after the current tick."""
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        """Return whether this loop runs in the calling thread."""
+        return _thread_state.loop is self
+
+    def close(self) -> None:
+        """Release the selector and the self-pipe; pending callbacks are dropped.
+
+        Closing twice is allowed. Raises RuntimeError while the loop runs.
+        """
+        if self.is_running(): raise RuntimeError("cannot close a running event loop")
+        if not self._closed:
+            self._closed = True
+            self._ready.clear()
+            self._timeouts.clear()
+            self._selector.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Print context["message"] and the traceback of context["exception"], if any.
+
+        Every error that has nobody to be raised to ends here; replace the method
+        on a loop to send them elsewhere.
+        """
+        print(context["message"], file=sys.stderr)
+        if context.get("exception") is not None:
+            traceback.print_exception(context["exception"], file=sys.stderr)
+
+    # Inside
+
+    def _check_open(self) -> None:
+        if self._closed: raise RuntimeError("Event loop is closed")
+
+    def _check_runnable(self) -> None:
+        self._check_open()
+        if _thread_state.loop is not None:
+            raise RuntimeError("this thread runs an event loop already")
+
+    def _check_deadlock(self) -> None:
+        """Raise DeadlockError where a sleep would last for ever: section 5 knows who waits."""
+
+    def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
+        """Put *handle* on one side of a socket, or take it off; return whether one was there."""
+        if self._closed: return False
+        key = self._selector.get_map().get(sock)
+        handles: list[Handle | None] = key.data if key else [None, None]  # reader, writer
+        side = event == selectors.EVENT_WRITE
+        before, handles[side] = handles[side], handle
+        if before is not None: before.cancel()
+        events = sum(bit for bit, entry in zip(_EVENTS, handles) if entry)
+        if key is None and events:
+            self._selector.register(sock, events, handles)
+        elif events:
+            self._selector.modify(sock, events, handles)
+        elif key is not None:
+            self._selector.unregister(sock)
+        self._watched += bool(events) - bool(key)
+        return before is not None
+
+    def _drain(self) -> None:
+        """Empty the self-pipe: it has done its work by being readable."""
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_receiver.recv(4096): pass
+
+
+# 3  Future
+# =========
+#
+# The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a
+# chain of functions, each naming the next. Loops, `try` and local variables do
+# not cross from one callback to another: the state has to be carried by hand, and
+# a traceback shows the loop and the last link of the chain, never who began it.
+#
+# The idea: put "what happens next" into an object. A Future is a result that has
+# not happened yet. Whoever will know the result resolves it, whoever wants it
+# waits, and neither needs to know the other:
+#
+#                   set_result(x)      -> resolved    result() returns x
+#       pending  -- set_exception(e)   -> failed      result() raises e
+#                   cancel()           -> cancelled   result() raises CancelledError
+#
+# The invariants. A future leaves "pending" once and never returns to it. Its
+# callbacks are not called there and then but moved to the ready queue, so that
+# resolving is O(1) for the one who does it, a chain of thousands of futures needs
+# no deep stack, and a callback added too late still comes, one tick later.
+#
+# The one `yield` of this file that waits is in Future.__iter__. A generator is a
+# function whose frame survives its suspension: `yield` hands a value to whoever
+# called send() and leaves local variables, loops and `try` blocks as they are,
+# on the heap, until the next send(). So a function that says
+#
+#       result = yield from future
+#
+# stops there, and the future itself comes out of the send() that was driving it:
+# the driver learns what is being waited for. It calls send() again once that
+# future is done, and the function goes on with the result.
+
+
+class _Failure:
+    """The exception of a failed future; reports it when dropped without a look.
+
+    A __del__ on Future itself would cost every successful one a call.
+    """
+
+    __slots__ = ("loop", "name", "exception", "retrieved")
+
+    def __init__(self, future: Future[Any], exception: BaseException) -> None:
+        self.loop, self.name, self.exception = future._loop, repr(future), exception
+        self.retrieved = False
+
+    def __del__(self) -> None:
+        if not self.retrieved:
+            self.loop.call_exception_handler({
+                "message": f"the exception of {self.name} was never retrieved",
+                "exception": self.exception})
+
+
+class Future(Generic[T]):
+    """A result to come: pending, then resolved, failed or cancelled.
+
+    Belongs to one loop (by default the running one) and to its thread.
+    """
+
+    __slots__ = ("_loop", "_state", "_result", "_callbacks", "__weakref__")
+
+    def __init__(self, *, loop: CallbackLoop | None = None) -> None:
+        self._loop: Any = loop or get_running_loop()
+        self._state = "PENDING"     # "PENDING", "FINISHED", "FAILED" or "CANCELLED"
+        self._result: Any = None    # by state: None, the result, a _Failure, the CancelledError or its args
+        # What to put into the ready queue when done: Handles and waiting tasks.
+        self._callbacks: tuple[Any, ...] | list[Any] = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.lower()}>"
+
+    def get_loop(self) -> Any:
+        """Return the loop this future belongs to."""
+        return self._loop
+
+    def done(self) -> bool:
+        """Return whether the future is resolved, failed or cancelled."""
+        return self._state != "PENDING"
+
+    def cancelled(self) -> bool:
+        """Return whether the future was cancelled."""
+        return self._state == "CANCELLED"
+
+    def result(self) -> T:
+        """Return the result, or raise what the future failed with.
+
+        Raises CancelledError when cancelled, InvalidStateError while pending.
+        """
+        if self._state != "FINISHED": raise self._error()
+        result: T = self._result
+        return result
+
+    def exception(self) -> BaseException | None:
+        """Return what the future failed with, None if it was resolved.
+
+        Raises CancelledError when cancelled, InvalidStateError while pending.
+        """
+        return None if self._state == "FINISHED" else self._error()
+
+    def set_result(self, result: T) -> None:
+        """Resolve the future. Raises InvalidStateError unless it is pending."""
+        self._finish("FINISHED", result)
+
+    def set_exception(self, exception: BaseException | type[BaseException]) -> None:
+        """Make the future fail. Raises InvalidStateError unless it is pending.
+
+        An exception that nobody asks for by the time the future is dropped is
+        reported to the loop. StopIteration arrives as the cause of a RuntimeError,
+        for inside a generator it would mean "the end".
+        """
+        if isinstance(exception, type): exception = exception()
+        if isinstance(exception, StopIteration):
+            cause, exception = exception, RuntimeError(
+                "StopIteration means the end of a generator and cannot be raised into a Future")
+            exception.__cause__ = exception.__context__ = cause
+        self._finish("FAILED", _Failure(self, exception))
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel the future; return False if it was done already.
+
+        Whoever waits for it gets CancelledError(msg).
+        """
+        if self._state != "PENDING": return False
+        self._finish("CANCELLED", CancelledError() if msg is None else CancelledError(msg))
+        return True
+
+    def add_done_callback(self, callback: Any, *,
+                          context: Context | None = None) -> None:
+        """Have the loop call callback(self) when the future is done, or soon if it is.
+
+        What has a run() is taken as it is: a task that waits stands here itself.
+        """
+        entry = callback if hasattr(callback, "run") else Handle(callback, (self,), context)
+        if self._state != "PENDING":
+            self._loop._ready.append(entry)
+        elif isinstance(self._callbacks, list):
+            self._callbacks.append(entry)
+        else:  # nearly always the only one: a tuple is the smallest that holds it
+            self._callbacks = [*self._callbacks, entry] if self._callbacks else (entry,)
+
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        """Forget every registration of *callback*; return how many there were."""
+        before = self._callbacks
+        self._callbacks = [entry for entry in before if getattr(entry, "callback", None) != callback]
+        return len(before) - len(self._callbacks)
+
+    def __iter__(self) -> Waits[T]:
+        """Wait here until the future is done; `yield from` gives its result."""
+        if self._state == "PENDING":
+            yield self
+            if self._state == "PENDING":
+                raise RuntimeError("a future was resumed before it was done: wait for it "
+                                   "with 'yield from' or 'await' inside a Task")
+        return self.result()
+
+    __await__ = __iter__
+
+    def _finish(self, state: str, result: Any) -> None:
+        """Leave the pending state: the one place where that happens."""
+        if self._state != "PENDING":
+            raise InvalidStateError(f"the future is done already: {self._state.lower()}")
+        self._state, self._result = state, result
+        self._loop._ready.extend(self._callbacks)
+        self._callbacks = ()
+
+    def _error(self) -> BaseException:
+        """Return what the future failed with, and note that somebody has seen it."""
+        if self._state == "PENDING": raise InvalidStateError("the result is not there yet")
+        if self._state == "CANCELLED":
+            # The error is handed out once: kept, it would tie its traceback, the
+            # frames in it and this future into a cycle that only the collector frees.
+            error = self._result
+            if not isinstance(error, CancelledError): error = CancelledError(*error)
+            self._result = error.args
+            raise error
+        failure: _Failure = self._result
+        failure.retrieved = True
+        return failure.exception
+
+
+def resolve(future: Future[T], result: T | None = None) -> None:
+    """Set the result, unless the future is done: its waiter may just have been cancelled."""
+    if future._state == "PENDING": future._finish("FINISHED", result)
+
+
+# 4  Task
+# =======
+#
+# The problem: a function that stops at `yield from future` needs somebody who
+# calls send() again when the future is done, not before and not twice.
+#
+# The idea: a Task is that somebody. Each step sends None into the coroutine and
+# gets back the next future it waits for; the task puts itself among that future's
+# callbacks and is out of the way until then. That is all that happens between
+# "recv would block" and the line after it:
+#
+#    recv -> BlockingIOError      coroutine: make a future, watch the socket,
+#    yield from future            the future comes out of send()
+#    step: add_done_callback      the task returns to the loop; others run
+#    poll: readable -> callback   set_result moves the task to the ready queue
+#    step: coroutine.send(None)   the coroutine goes on after its `yield from`
+#
+# With coroutines inside coroutines, `yield from` is a pipe. The innermost future
+# comes out of the outermost send(), past everyone in between, and None goes down
+# the same way; a return value travels up one joint, an exception as far as the
+# first `except`:
+#
+#    Task --send--> crawl --yield from--> fetch --yield from--> Future.__iter__
+#         <----------------------- future ------------------------- yield self
+#
+# A Task is itself a Future, resolved by the coroutine's `return` (which Python
+# spells StopIteration): so a task can be waited for, and one word, "wait", does
+# for a byte, a pause and a whole crawl.
+#
+# Cancelling must reach a coroutine that is suspended, deep in its pipe, and
+# release what it holds on the way out. Only an exception does that: cancel()
+# cancels the future being waited for, whose CancelledError then appears at the
+# `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task.
+# It is a BaseException so that `except Exception` does not swallow it. A task
+# that is not waiting (not begun, or woken already) gets it at its next step.
+#
+# The invariant: an unfinished task is running, or in the ready queue once, or
+# among the callbacks of the one future in `_waiting_for`. The loop holds every
+# unfinished task in `tasks`, so that none is garbage-collected in mid-wait.
+
+class Task(Future[T]):
+    """A coroutine being run by the loop, and the future of its return value.
+
+    *coro* is a generator made by a function under @coroutine or an `async def`
+    coroutine (TypeError for anything else); it takes its first step in the next
+    tick, inside *context* (a copy of the current one by default).
+    """
+
+    __slots__ = ("_coro", "_context", "_waiting_for", "_throw", "_cancel_requests", "_name")
+
+    def __init__(self, coro: Awaitable[T], *, loop: CallbackLoop | None = None,
+                 name: object = None, context: Context | None = None) -> None:
+        if not isinstance(coro, (types.GeneratorType, Coroutine)):
+            raise TypeError(f"a coroutine was expected, got {coro!r}")
+        super().__init__(loop=loop)
+        self._coro: Any = coro
+        self._context = contextvars.copy_context() if context is None else context
+        self._waiting_for: Future[Any] | None = None
+        self._throw: BaseException | None = None  # what the next step raises in the coroutine
+        self._cancel_requests = 0
+        self._name = None if name is None else str(name)
+        self._loop.tasks.add(self)
+        self._loop._ready.append(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.get_name()} {self._state.lower()}>"
+
+    def get_name(self) -> str:
+        """Return the task's name: the coroutine's, unless it was given another."""
+        return self._name or str(getattr(self._coro, "__qualname__", self._coro))
+
+    def step(self) -> None:
+        """Run the coroutine until it waits again or ends."""
+        if self._state != "PENDING": raise InvalidStateError(f"step(): already done: {self!r}")
+        loop, error = self._loop, self._throw
+        self._waiting_for = self._throw = None
+        outer, loop.current_task = loop.current_task, self
+        try:
+            if error is None:
+                awaited = self._context.run(self._coro.send, None)
+            else:
+                awaited = self._context.run(self._coro.throw, error)
+        except StopIteration as stop:
+            if self._throw is None:
+                self._end("FINISHED", stop.value)
+            else:  # cancelled during its last step
+                self._end("CANCELLED", self._throw)
+        except CancelledError as cancelled:
+            # Without its traceback: a cancelled task need not keep its frames alive.
+            self._end("CANCELLED", cancelled.with_traceback(None))
+        except BaseException as failure:
+            self._end("FAILED", _Failure(self, failure))
+            if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+                self._result.retrieved = True
+                raise
+        else:
+            self._wait_for(awaited)
+        finally:
+            loop.current_task = outer
+
+    run = step  # what the ready queue calls
+
+    def _wait_for(self, awaited: Any) -> None:
+        """Be called again when *awaited*, which the coroutine yielded, is done."""
+        if awaited is None:  # a bare `yield`: let the others run, then go on
+            self._loop._ready.append(self)
+        elif not isinstance(awaited, Future) or awaited._loop is not self._loop or awaited is self:
+            self._throw = RuntimeError(f"{self!r} cannot wait for {awaited!r}: a task waits for "
+                                       "another future of its own loop")
+            self._loop._ready.append(self)
+        else:
+            awaited.add_done_callback(self)
+            self._waiting_for = awaited
+            if self._throw is not None and awaited.cancel(): self._throw = None
+
+    def _end(self, state: str, result: Any) -> None:
+        self._finish(state, result)
+        self._loop.tasks.discard(self)
+
+    def set_result(self, result: Any) -> None:
+        """Raise RuntimeError, as set_exception does: only the coroutine ends a task."""
+        raise RuntimeError("Task does not support set_result and set_exception operations")
+
+    set_exception = cast(Any, set_result)
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Ask the coroutine to end; return False if it has ended already.
+
+        CancelledError(msg) is raised where it waits, in a later tick. The coroutine
+        may catch it, to clean up or to refuse. Asking again asks again.
+        """
+        if self._state != "PENDING": return False
+        self._cancel_requests += 1
+        if self._waiting_for is None or not self._waiting_for.cancel(msg):
+            self._throw = CancelledError() if msg is None else CancelledError(msg)
+        return True
+
+    def cancelling(self) -> int:
+        """Return how often cancel() was called and not taken back."""
+        return self._cancel_requests
+
+    def uncancel(self) -> int:
+        """Take one cancel() back, having dealt with it; return how many are left."""
+        if self._cancel_requests > 0:
+            self._cancel_requests -= 1
+            if self._cancel_requests == 0 and isinstance(self._throw, CancelledError):
+                self._throw = None
+        return self._cancel_requests
+
+    def where(self) -> str:
+        """Return the task's name and the lines at which it waits, outermost coroutine first."""
+        lines, inner = [self.get_name()], self._coro
+        while inner is not None:  # down the pipe, to the one whose future is waited for
+            frame = getattr(inner, "gi_frame", None) or getattr(inner, "cr_frame", None)
+            if frame is not None:
+                code = frame.f_code
+                lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
+            inner = getattr(inner, "gi_yieldfrom", None) or getattr(inner, "cr_await", None)
+        return "\n".join(lines)
+
+
+# 5  Waiting
+# ==========
+#
+# The problem: futures and tasks are parts; a program wants verbs. Run this. Wait a
+# second. Give it at most thirty. Do these ten at once. Call that blocking function
+# without blocking.
+#
+# The idea: each verb is a few lines over the parts. `sleep` is a future that a
+# Timeout resolves. `timeout` is a Timeout that cancels the current task, and turns
+# the CancelledError it caused, and only that one, into TimeoutError. `gather` is a
+# future that the last of many resolves. A thread's result is a future that the
+# thread resolves by way of the self-pipe.
+#
+# The invariant: whatever is started here is cleaned up here. A wait that is left,
+# in whichever way, leaves no Timeout behind; `run` leaves no task behind.
+
+
+class EventLoop(CallbackLoop):
+    """A CallbackLoop that also runs coroutines: asyncio's event loop, in small."""
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        super().__init__(selector)
+        self.tasks: set[Task[Any]] = set()           # every unfinished task
+        self.current_task: Task[Any] | None = None   # the one taking a step
+        self._executor: Any = None                   # default thread pool, made when needed
+        self._pool_threads: set[int] = set()         # idents of the pool's threads,
+        self._jobs = 0                               # and what they still have to do
+
+    def create_future(self) -> Future[Any]:
+        """Return a new pending Future of this loop."""
+        return Future(loop=self)
+
+    def create_task(self, coro: Awaitable[T], **options: Any) -> Task[T]:
+        """Return a new Task that begins to run *coro* in the next tick; options are Task's."""
+        self._check_open()
+        return Task(coro, loop=self, **options)
+
+    def run_until_complete(self, future: Awaitable[T]) -> T:
+        """Run until *future* (a Future, or a coroutine made a Task) is done; return its result.
+
+        Raises what it failed with; RuntimeError when stop() came first.
+        """
+        self._check_runnable()
+        waited = _ensure_future(future, loop=self)
+        waited.add_done_callback(self._stop_at_end)
+        try:
+            self.run_forever()
+        finally:
+            waited.remove_done_callback(self._stop_at_end)
+        if not waited.done(): raise RuntimeError("Event loop stopped before Future completed.")
+        return waited.result()
+
+    def _stop_at_end(self, future: Future[Any]) -> None:
+        if future.cancelled() or not isinstance(future.exception(), (KeyboardInterrupt, SystemExit)):
+            self.stop()  # those two stop it by themselves
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
+        """Return the Future of func(*args), run by a concurrent.futures executor.
+
+        None stands for a pool of threads of this loop's own. Cancelling the future
+        keeps a call that has not begun from beginning; one that has goes on, and its
+        result is dropped.
+        """
+        self._check_open()
+        if executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # 10 ms that most runs save
+            executor = self._executor = self._executor or ThreadPoolExecutor(
+                MAX_THREADS, initializer=lambda: self._pool_threads.add(threading.get_ident()))
+        future: Future[T] = self.create_future()
+        job = executor.submit(func, *args)
+        self._jobs += 1
+
+        def finish() -> None:
+            self._jobs -= 1
+            if not future.done():
+                try:
+                    future.set_result(job.result())
+                except BaseException as error:
+                    future.set_exception(error)
+
+        def tell(_: object) -> None:  # called in one of the executor's threads
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self.call_soon_threadsafe(finish)
+
+        job.add_done_callback(tell)
+        future.add_done_callback(lambda future: future.cancelled() and job.cancel())
+        return future
+
+    def close(self) -> None:
+        """Release everything, the thread pool included; its idle threads end."""
+        super().close()
+        if self._executor is not None: self._executor.shutdown(wait=False)
+
+    def _check_deadlock(self) -> None:
+        """Do as section 2 says, but know idle pool threads, and name the waiting tasks."""
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        if not self._watched and not self._jobs and not others - self._pool_threads:
+            raise DeadlockError("every task waits for something that can no longer happen:\n"
+                                + "\n".join(task.where() for task in self.tasks))
+
+
+def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
+    """Return the task whose step is running now, None between steps."""
+    return (loop or get_running_loop()).current_task
+
+
+def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
+    """Run *coro* as a Task of the running loop, beginning in the next tick."""
+    return get_running_loop().create_task(coro, **options)
+
+
+def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
+    """Return a Future as it is and a coroutine as a new Task (TypeError for anything else)."""
+    if not isinstance(awaitable, Future):
+        return (loop or get_running_loop()).create_task(awaitable)
+    if loop is not None and awaitable._loop is not loop:
+        raise ValueError(f"{awaitable!r} belongs to a different loop")
+    return awaitable
+
+
+class _Alarm(Future[Any]):
+    """A future that is its own Timeout: it resolves itself after *delay* seconds.
+
+    Waiting with a deadline is what a crawler does most, so it is one object and not
+    a future, a Timeout, its arguments and a context: 240 bytes less each time.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, loop: EventLoop, delay: float) -> None:
+        super().__init__(loop=loop)
+        loop._add_timeout(loop.time() + delay, self)
+
+    obsolete = Future.done
+
+    def run(self) -> None:
+        resolve(self)
+
+
+@coroutine
+def sleep(delay: float, result: Any = None) -> Waits[Any]:
+    """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
+
+    Raises ValueError when *delay* is not a number.
+    """
+    if delay <= 0:
+        yield
+    else:
+        yield from _Alarm(get_running_loop(), delay)
+    return result
+
+
+class TimeLimit:
+    """A context manager that allows its block *delay* seconds (None: any time).
+
+    `with` in generator coroutines, `async with` in native ones. When the time is up
+    the current task is cancelled, and the CancelledError that leaves the block is
+    turned into TimeoutError. A cancellation from elsewhere passes as it is.
+    """
+
+    __slots__ = ("_delay", "_task", "_timeout", "_cancelling", "_expired")
+
+    def __init__(self, delay: float | None) -> None:
+        self._delay = delay
+        self._timeout: Timeout | None = None
+        self._expired = False
+
+    def __enter__(self) -> TimeLimit:
+        loop = get_running_loop()
+        task = loop.current_task
+        if task is None: raise RuntimeError("a time limit should be used inside a task")
+        self._task, self._cancelling = task, task._cancel_requests
+        if self._delay is not None:
+            self._timeout = loop.call_later(max(0.0, self._delay), self._expire)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        if self._timeout is not None: self._timeout.cancel()
+        if self._expired and self._task.uncancel() <= self._cancelling \
+                and kind is not None and issubclass(kind, CancelledError):
+            raise TimeoutError(f"timed out after {self._delay:g} s") from error
+
+    async def __aenter__(self) -> TimeLimit:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: types.TracebackType | None) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+
+timeout = TimeLimit  # asyncio's name for making one
+
+
+@coroutine
+def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
+    """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
+
+    It is cancelled then, and has ended when wait_for returns. With *timeout* <= 0
+    only what is done already gives its result; None waits for any time.
+    """
+    if timeout is not None and timeout <= 0:
+        future = _ensure_future(fut)
+        if not future.done():
+            future.cancel()
+            yield from finished(future)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise TimeoutError from error
+    with TimeLimit(timeout):
+        result: T = yield from cast(Any, fut)
+        return result
+
+
+@coroutine
+def finished(future: Future[Any]) -> Waits[None]:
+    """Wait until *future* is done, without raising its error and without passing on a cancel."""
+    waiter = get_running_loop().create_future()
+    future.add_done_callback(lambda _: resolve(waiter))
+    yield from waiter
+
+
+def _outcome(future: Future[Any]) -> Any:
+    """Return the result of a finished future, or its error as a value."""
+    try:
+        return future.result()
+    except BaseException as error:
+        return error
+
+
+class _Gathering(Future[list[Any]]):
+    """The future that gather() returns; cancelling it cancels its children."""
+
+    def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
+        super().__init__(loop=loop)
+        self.children = list(children)
+        self.left = len(self.children)
+        self.cancel_error: CancelledError | None = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self.done() or not any([child.cancel(msg) for child in self.children]): return False
+        self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
+        return True
+
+
+def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
+    """Return the Future of all results, in the order of the arguments.
+
+    Coroutines become tasks. The first error makes it fail at once, and the others
+    go on; with *return_exceptions* errors are results like any other. Cancelling it
+    cancels all of them.
+    """
+    loop: EventLoop | None = None
+    futures: dict[Any, Future[Any]] = {}  # an awaitable given twice is run once
+    for awaitable in awaitables:
+        if awaitable not in futures:
+            futures[awaitable] = _ensure_future(awaitable, loop)
+            loop = futures[awaitable].get_loop()
+    outer = _Gathering(futures.values(), loop)
+
+    def child_done(child: Future[Any]) -> None:
+        outer.left -= 1
+        outcome = _outcome(child)  # which also marks an error as retrieved
+        if outer.done(): return
+        if child._state != "FINISHED" and not return_exceptions:
+            outer.set_exception(outcome)
+        elif outer.left == 0 and outer.cancel_error is not None:
+            outer.set_exception(outer.cancel_error)
+        elif outer.left == 0:
+            outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
+
+    for child in outer.children: child.add_done_callback(child_done)
+    if not futures: outer.set_result([])
+    return outer
+
+
+def to_thread(func: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    """Return the Future of func(*args, **kwargs), run in a thread, in the current context."""
+    call = functools.partial(contextvars.copy_context().run, func, *args, **kwargs)
+    return get_running_loop().run_in_executor(None, call)
+
+
+def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
+    """Run the coroutine *main* in a loop of its own; return its result or raise its error.
+
+    When it ends, in whichever way, tasks still running are cancelled and waited for,
+    and the loop is closed. Raises DeadlockError when nothing could happen any more,
+    RuntimeError where a loop is running already.
+    """
+    if _thread_state.loop is not None:
+        raise RuntimeError("run() cannot be called from a running event loop")
+    loop = loop_factory()
+    try:
+        return loop.run_until_complete(loop.create_task(main))
+    finally:
+        try:
+            while loop.tasks:  # a task may start others while it ends
+                tasks = list(loop.tasks)
+                for task in tasks: task.cancel()
+                loop.run_until_complete(gather(*tasks, return_exceptions=True))
+        finally:
+            loop.close()
+
+
+# 6  Queue
+# ========
+#
+# The problem: workers need work handed to them, must wait when there is none, and
+# somebody must know when all is done. "The queue is empty" does not say that: the
+# last item may be in a worker's hands, and about to become ten more.
+#
+# The idea: count. `put` adds one to the unfinished, `task_done` takes one away, and
+# `join` waits for zero. A worker puts what it found before it says that the item
+# is done, so the count reaches zero once, when nothing is queued and nobody works.
+#
+# A task that finds the queue empty (or full) waits on a future in a line of its
+# own. Waking it resolves that future and promises nothing: until its next step
+# somebody else may have taken the item, so it looks again, and waits again.
+#
+# The invariant: a wake-up is never lost. A getter that was woken and cancelled in
+# the same tick cannot use its wake-up, so it passes it on to the next in line; so
+# does a putter. The cost: O(1) for everything.
+
+
+class Queue(Generic[T]):
+    """A first-in first-out queue between tasks, with asyncio's names.
+
+    *maxsize* <= 0 means without a bound; otherwise put() waits while it is full.
+    """
+
+    def __init__(self, maxsize: int = 0) -> None:
+        self.maxsize = maxsize
+        self._items: collections.deque[T] = collections.deque()
+        self._unfinished = 0            # items put for which task_done() was not called
+        # Three lines of tasks, oldest first: waiting for an item, for a place, for zero.
+        self._getters: collections.OrderedDict[Future[None], None] = collections.OrderedDict()
+        self._putters: collections.OrderedDict[Future[None], None] = collections.OrderedDict()
+        self._joiners: collections.OrderedDict[Future[None], None] = collections.OrderedDict()
+
+    def qsize(self) -> int:
+        """Return how many items wait in the queue."""
+        return len(self._items)
+
+    def empty(self) -> bool:
+        """Return whether no item waits."""
+        return not self._items
+
+    def full(self) -> bool:
+        """Return whether maxsize items wait."""
+        return 0 < self.maxsize <= len(self._items)
+
+    def put_nowait(self, item: T) -> None:
+        """Put an item in, or raise QueueFull."""
+        if self.full(): raise QueueFull
+        self._items.append(item)
+        self._unfinished += 1
+        self._wake(self._getters)
+
+    def get_nowait(self) -> T:
+        """Take the oldest item out, or raise QueueEmpty."""
+        if not self._items: raise QueueEmpty
+        self._wake(self._putters)
+        return self._items.popleft()
+
+    @coroutine
+    def put(self, item: T) -> Waits[None]:
+        """Put an item in, waiting while the queue is full. Cancelled: it is not put."""
+        yield from self._line_up(self._putters, self.full)
+        self.put_nowait(item)
+
+    @coroutine
+    def get(self) -> Waits[T]:
+        """Take the oldest item out, waiting while there is none. Cancelled: none is lost."""
+        yield from self._line_up(self._getters, self.empty)
+        return self.get_nowait()
+
+    def task_done(self) -> None:
+        """Say that an item got from the queue is dealt with.
+
+        Raises ValueError when called more often than items were put.
+        """
+        if self._unfinished <= 0: raise ValueError("task_done() called too many times")
+        self._unfinished -= 1
+        while self._joiners and not self._unfinished: self._wake(self._joiners)
+
+    @coroutine
+    def join(self) -> Waits[None]:
+        """Wait until task_done() was called for every item ever put."""
+        yield from self._line_up(self._joiners, lambda: self._unfinished > 0)
+
+    def _wake(self, line: collections.OrderedDict[Future[None], None]) -> None:
+        """Wake the first in line who still waits."""
+        while line:
+            waiter, _ = line.popitem(last=False)
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+
+    def _line_up(self, line: collections.OrderedDict[Future[None], None],
+                 blocked: Callable[[], bool]) -> Waits[None]:
+        """Wait in *line* while *blocked()*."""
+        while blocked():
+            waiter = get_running_loop().create_future()
+            line[waiter] = None
+            try:
+                yield from waiter
+            except BaseException:
+                line.pop(waiter, None)
+                if not waiter.cancelled() and not blocked():
+                    self._wake(line)  # woken, but unable to use it: the next one may be
+                raise
+
+
+# 7  Streams
+# ==========
+#
+# The problem: make "would block" read as "wait here". And nothing on a network may be
+# waited for without a deadline: a name server that is silent, an address that swallows
+# packets, a server that accepts and then says nothing.
+#
+# The idea: one method, `_call`, tries a socket operation and, when it would block,
+# waits for the socket and tries again. Connecting, the TLS handshake, sending and
+# receiving are that method with different operations. TLS needs nothing more: its
+# "want read" is another spelling of "would block", and because the operation comes
+# first and the wait second, bytes that were decrypted already are never waited for.
+#
+# The invariants. Each wait has a deadline, in the one object that waits. A socket is
+# closed in one place. A stream that becomes readable while nobody reads was closed by
+# the server, or sent something unasked: it is `stale`, never to be used again. The
+# cost: interest in reading stays registered from one read to the next, which saves
+# two system calls and some 4 microseconds on each.
+
+
+class _Wait(_Alarm):
+    """A future that fails with TimeoutError when *delay* seconds come first."""
+
+    __slots__ = ()
+
+    def run(self) -> None:
+        if self._state == "PENDING":
+            self.set_exception(TimeoutError("the server was silent for too long"))
+
+
+class Stream:
+    """A connected socket, plain or TLS; at most one task reads and one writes at a time."""
+
+    def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
+        self.sock = sock
+        self.timeout = timeout          # seconds that one wait may last
+        self.stale = False              # readable while nobody read: not to be reused
+        self.used = False               # whether it carried a request before
+        self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
+        self._loop = get_running_loop()
+        self._reader: _Wait | None = None
+        self._watched = False           # whether the selector watches it for reading
+        self._unsent = b""
+
+    @coroutine
+    def read(self, size: int = READ_SIZE) -> Waits[bytes]:
+        """Return up to *size* bytes as soon as there are some; b"" at the end of the stream.
+
+        Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
+        TimeoutError after self.timeout seconds without a byte.
+        """
+        data: bytes = yield from self._call(selectors.EVENT_READ, self.sock.recv, size)
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Take *data* to be sent; await drain() to have it sent."""
+        self._unsent += data
+
+    @coroutine
+    def drain(self) -> Waits[None]:
+        """Wait until all that was written is sent. Raises as read() does."""
+        while self._unsent:
+            sent = yield from self._call(selectors.EVENT_WRITE, self.sock.send, self._unsent)
+            self._unsent = self._unsent[sent:]
+
+    @coroutine
+    def start_tls(self, context: ssl.SSLContext, host: str) -> Waits[None]:
+        """Speak TLS from here on, with a server that proves to be *host*; raises ssl.SSLError."""
+        self.sock = context.wrap_socket(self.sock, server_hostname=host, suppress_ragged_eofs=False,
+                                        do_handshake_on_connect=False)
+        yield from self._call(selectors.EVENT_READ, self.sock.do_handshake)
+
+    def close(self) -> None:
+        """Close the socket: the one place where that happens. Closing twice is allowed."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            self._fd = -1
+            self.sock.close()
+
+    def _call(self, event: int, operation: Callable[..., Any], *args: Any) -> Waits[Any]:
+        """Return operation(*args), trying again whenever the socket is ready after it was not."""
+        while True:
+            try:
+                return operation(*args)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+                write = event == selectors.EVENT_WRITE
+                if isinstance(error, ssl.SSLError):
+                    write = isinstance(error, ssl.SSLWantWriteError)
+            yield from (self._writable() if write else self._readable())
+
+    def watch(self) -> None:
+        """Notice from now on when there is something to read, or the end."""
+        if not self._watched:
+            self._watched = True
+            self._loop.add_reader(self._fd, self._wake)
+
+    def _readable(self) -> Waits[None]:
+        self.watch()
+        self._reader = _Wait(self._loop, self.timeout)
+        yield from self._reader
+
+    def _wake(self) -> None:
+        """Resume the reader; where nobody reads, note that this stream is finished."""
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+        else:
+            self.stale = True
+            self._watched = False
+            self._loop.remove_reader(self._fd)
+
+    def _writable(self) -> Waits[None]:
+        writer = _Wait(self._loop, self.timeout)
+        self._loop.add_writer(self._fd, resolve, writer)
+        try:
+            yield from writer
+        finally:
+            self._loop.remove_writer(self._fd)
+
+
+@coroutine
+def lookup(host: str, port: int) -> Waits[list[Any]]:
+    """Return the addresses of *host* as getaddrinfo does, which has no deadline: in a thread.
+
+    The thread is a daemon of its own and not one of the pool's, so that a name server
+    which never answers delays neither other lookups nor the end of the program.
+    Raises OSError for an unknown or impossible name, TimeoutError.
+    """
+    loop = get_running_loop()
+    answer: Future[Any] = _Wait(loop, LOOKUP_TIMEOUT)
+
+    def work() -> None:
+        try:
+            found: Any = socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            found = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(resolve, answer, found)
+
+    if len(host) > 253 or max(map(len, host.split("."))) > 63:
+        raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
+    threading.Thread(target=work, daemon=True).start()
+    outcome: Any = yield from answer
+    if isinstance(outcome, BaseException): raise outcome
+    addresses: list[Any] = outcome
+    return addresses
+
+
+@coroutine
+def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
+                    addresses: Iterable[Any] = ()) -> Waits[tuple[Stream, Stream]]:
+    """Connect to the first address of *host* that accepts, and return (stream, stream).
+
+    The pair is asyncio's reader and writer; both are the one Stream. Every address is
+    tried, each for CONNECT_TIMEOUT seconds; the error of the last is raised (OSError).
+    """
+    failure: OSError = OSError(f"{host} has no address")
+    found: Iterable[Any] = addresses or (yield from lookup(host, port))
+    for family, kind, protocol, _, address in found:
+        stream = None
+        try:
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            stream = Stream(sock, CONNECT_TIMEOUT)
+            with contextlib.suppress(BlockingIOError): sock.connect(address)
+            yield from stream._writable()
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code: raise OSError(code, os.strerror(code))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if ssl is not None: yield from stream.start_tls(ssl, host.strip("[]"))
+            stream.timeout = IDLE_TIMEOUT
+            return stream, stream
+        except BaseException as error:
+            if stream is not None: stream.close()
+            if not isinstance(error, OSError): raise
+            failure = error
+    raise failure
+
+
+# 8  URLs
+# =======
+#
+# The problem: a crawler remembers where it has been by the spelling of an address,
+# and an address has endless spellings: relative ones, upper and lower case, `/./`,
+# `:80`, `%2e`, backslashes, tabs, an IPv4 address written as one octal number.
+#
+# The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and
+# https), so that each becomes the one spelling that a browser would request.
+#
+# The invariants. A URL holds printable ASCII only and no space: it can be put into a
+# request, a log or a terminal as it is. User names and passwords are dropped at
+# once. Whatever cannot be understood with certainty is a ValueError, never a guess
+# at another host. Everything else (scope, pool, connection) looks at the parsed
+# object, so that no two parts can read one address differently.
+
+
+class URL(NamedTuple):
+    """An http or https URL, normalised and without fragment; str() spells it."""
+
+    origin: str     # "http://host" or "https://host:8443"; the default port is left out
+    scheme: str
+    host: str       # ASCII; IPv6 in brackets
+    port: int
+    target: str     # what the request line asks for: "/path" or "/path?query"
+
+    def __str__(self) -> str:
+        return self.origin + self.target
+
+
+_PORTS = {"http": 80, "https": 443}
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
+_NO_HOST = re.compile(r"[\0-\x20\x7f-\uffff#%/:<>?@[\\\]^|]")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
+_NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
+_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # in names, by both standards
+_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # in names: they differ
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+
+def _ipv4(host: str) -> str:
+    """Return "a.b.c.d" for any spelling in up to four decimal, octal or hexadecimal numbers."""
+    parts = host.removesuffix(".").split(".")
+    if not all(map(_NUMBER.fullmatch, parts)): raise ValueError(f"{host!r} is not an IPv4 address")
+    *numbers, last = [int("0" + part[2:], 16) if part[:2] == "0x" else
+                      int(part, 8 if part[0] == "0" else 10) for part in parts]
+    value = last + sum(number << (24 - 8 * i) for i, number in enumerate(numbers))
+    if len(numbers) > 3 or max([0, *numbers]) > 255 or last >= 256 ** (4 - len(numbers)):
+        raise ValueError(f"{host!r} is not an IPv4 address")
+    return ".".join(map(str, value.to_bytes(4, "big")))
+
+
+def _ipv6(text: str) -> str:
+    """Return the shortest spelling (RFC 5952) of what stands in the brackets."""
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, text)
+    except (OSError, UnicodeError):
+        raise ValueError(f"{text!r} is not an IPv6 address") from None
+    groups = ":".join(f"{packed[i] << 8 | packed[i + 1]:x}" for i in range(0, 16, 2))
+    zeros = max(re.findall(r"\b0(?::0)+\b", groups), key=len, default="")
+    return re.sub(":{3,4}", "::", groups.replace(zeros, "::", 1)) if zeros else groups
+
+
+def _to_ascii(label: str) -> str:
+    """Return one label of an international name in its ASCII form.
+
+    The standard library knows IDNA 2003, browsers use its successor. Where the two
+    could name different hosts (sharp s, joiners, characters that are younger than
+    2003) the label is refused.
+    """
+    label = _IGNORED.sub("", label)
+    if label.isascii() and label[:4].lower() != "xn--": return label
+    if label.isascii():
+        if _to_ascii(label[4:].lower().encode().decode("punycode")) != label.lower():
+            raise ValueError(f"{label!r} is not the ASCII form of a name")
+        return label
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
+    name = encodings.idna.nameprep(label)
+    if name != folded or "." in name or _UNCERTAIN.search(label) or any(
+            unicodedata.ucd_3_2_0.category(char) == "Cn" for char in name):
+        raise ValueError(f"{label!r} may mean different hosts to different programs")
+    return name if name.isascii() else "xn--" + name.encode("punycode").decode()
+
+
+def _parse_host(text: str) -> str:
+    """Return the host of an authority as it is looked up and sent."""
+    if text.startswith("["): return f"[{_ipv6(text[1:-1])}]"
+    name = unquote_to_bytes(text).decode()
+    host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", name))).lower()
+    if not host or _NO_HOST.search(host): raise ValueError(f"{host!r} is not a host name")
+    return _ipv4(host) if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) else host
+
+
+def _parse_path(path: str) -> str:
+    """Return an absolute path with its dot segments resolved and unsafe characters encoded."""
+    segments: list[str] = []
+    parts = path[1:].split("/")
+    for number, part in enumerate(parts, 1):
+        dots = part.lower().replace("%2e", ".")
+        if dots == "..":
+            del segments[-1:]
+        elif dots != ".":
+            segments.append(_NO_PATH.sub(_percent, part))
+        if dots in (".", "..") and number == len(parts): segments.append("")
+    return "/" + "/".join(segments)
+
+
+def parse_url(reference: str, base: URL | None = None) -> URL:
+    """Return the URL that *reference* means on the page *base*; raise ValueError if none.
+
+    WHATWG URL, section 4.4, for the schemes http and https; others are refused.
+    """
+    if len(reference) > MAX_URL: raise ValueError(f"a URL of more than {MAX_URL} characters")
+    text = reference.strip("".join(map(chr, range(33)))).translate({9: None, 10: None, 13: None})
+    text = _SURROGATES.sub("\ufffd", text.partition("#")[0])
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else base.scheme if base else ""
+    if scheme not in _PORTS:
+        raise ValueError(f"{scheme or text!r}: only http and https URLs can be fetched")
+    head, mark, query = text[match.end() if match else 0:].partition("?")
+    head = head.replace("\\", "/")
+    if head.startswith("//") or base is None or scheme != base.scheme:
+        authority, _, path = head.lstrip("/").partition("/")
+        found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
+        if found is None or int(found[2] or 0) > 65535:
+            raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
+        host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
+        origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
+        path = "/" + path
+    else:
+        origin, _, host, port, target = base
+        directory, _, base_query = target.partition("?")
+        path = head if head.startswith("/") else directory[:directory.rfind("/") + 1] + head
+        if not head:
+            path = directory
+            mark, query = (mark, query) if mark else (target[len(directory):][:1], base_query)
+    return URL(origin, scheme, host, port,
+               _parse_path(path) + mark + _NO_QUERY.sub(_percent, query))
+
+
+# 9  HTTP messages
+# ================
+#
+# The problem: a response is a head of text lines and a body of bytes, and nothing
+# marks the body's end but what the head says about it. A client that guesses wrong
+# takes the rest of one answer for the beginning of the next.
+#
+# The idea: a parser that does no I/O. It is fed what the network gave, in pieces of
+# any size, and says when a response is complete. Inside it is a coroutine again,
+# one that waits for bytes instead of futures: a bare `yield` where the sentence
+# "here we need more" stands in the RFC (9112, HTTP/1.1).
+#
+# Where a body ends is decided in one place, `_framing`:
+#
+#     the answer to HEAD, 1xx, 204, 304      there is none
+#     Transfer-Encoding: chunked             each piece says its length, 0 is the last
+#     Content-Length: n                      after n bytes
+#     neither                                when the server closes the connection
+#
+# The invariants. Every byte is accounted for: bytes after the end, an end before
+# the length is reached, or two lengths that differ are errors, and the connection
+# is not used again. No part grows without a bound. Numbers are digits and nothing
+# else (`int` takes "+5", "5_0" and Arabic digits).
+
+
+class Response:
+    """The answer to one request."""
+
+    __slots__ = ("version", "status", "reason", "headers", "body", "reusable")
+
+    def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
+        self.version = version      # 1 for HTTP/1.1
+        self.status = status
+        self.reason = reason
+        self.headers = headers      # names in lower case; repeated fields joined by ", "
+        self.body = b""             # decoded; empty when it was not wanted
+        self.reusable = False       # whether the connection can take another request
+
+
+_STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
+_FIELD = re.compile(r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)$", re.MULTILINE)
+_FOLD = re.compile(r"[ \t]*\n[ \t]+")  # a field continued on the next line: obsolete, but met
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LINE_END = re.compile(rb"\n")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
+_DIGITS = re.compile("[0-9]{1,18}")
+
+
+def _parse_head(text: str) -> Response:
+    """Return the Response whose head is *text*: status line and fields, RFC 9112 sections 4 and 5."""
+    line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
+    match = _STATUS_LINE.fullmatch(line)
+    if match is None:
+        raise ProtocolError(f"a status line of HTTP/1 was expected, not {line[:60]!r}")
+    fields = _FOLD.sub(" ", fields)
+    pairs = _FIELD.findall(fields)
+    if len(pairs) != fields.count("\n") + bool(fields):
+        wrong = next(line for line in fields.split("\n") if not _FIELD.fullmatch(line))
+        raise ProtocolError(f"a header field was expected, not {wrong[:60]!r}")
+    if len(pairs) > MAX_FIELDS: raise LimitError(f"more than {MAX_FIELDS} header fields")
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        name, value = name.lower(), value.rstrip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return Response(int(match[1]), int(match[2]), match[3] or "", headers)
+
+
+def _framing(method: str, response: Response) -> int | str:
+    """Return where the body ends: its length, "chunked" or "close". RFC 9112 section 6.3."""
+    coding = response.headers.get("transfer-encoding")
+    length = response.headers.get("content-length")
+    lengths = [] if length is None else [part.strip() for part in length.split(",")]
+    if not all(map(_DIGITS.fullmatch, lengths)) or len(set(map(int, lengths))) > 1:
+        raise ProtocolError(f"one Content-Length was expected, not {length!r}")
+    if method == "HEAD" or response.status < 200 or response.status in (204, 304): return 0
+    if coding is not None:
+        if coding.lower() != "chunked" or response.version == 0 or lengths:
+            raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
+        return "chunked"
+    return int(lengths[0]) if lengths else "close"
+
+
+def _decode(body: bytes, coding: str, limit: int) -> bytes:
+    """Undo a Content-Encoding of gzip or deflate, as far as *limit* bytes."""
+    if coding in ("", "identity") or not body: return body
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
+    # 47: gzip or zlib, by the first bytes; -15: the bare deflate that some servers send
+    # under that name. A zlib stream begins with 8 in the low bits and a multiple of 31.
+    bare = coding == "deflate" and (body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31)
+    decoded = bytearray()
+    try:
+        while body:  # a gzip file may have several members
+            unzip = zlib.decompressobj(-15 if bare else 47)
+            decoded += unzip.decompress(body, limit + 1 - len(decoded))
+            if len(decoded) > limit: raise LimitError(f"a decoded body of more than {limit} bytes")
+            if not unzip.eof: raise TruncatedError("the compressed body ends too early")
+            body = unzip.unused_data.lstrip(b"\0")
+    except zlib.error as error:
+        raise ProtocolError(f"the {coding} body is corrupt: {error}") from None
+    return bytes(decoded)
+
+
+class ResponseParser:
+    """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
+
+    *wanted(response)* is asked when the head is complete: a body that is not wanted
+    is not read, unless it is there already.
+    """
+
+    def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = bool,
+                 max_body: int = 0) -> None:
+        self.response: Response | None = None
+        self.buffer = bytearray()           # received and not yet parsed
+        self.ended = False                  # no more will be received
+        self._budget = MAX_HEAD             # bytes that heads and trailers may still take
+        self._method, self._wanted = method, wanted
+        self._max_body = max_body or MAX_BODY
+        self._parsing = self._parse()
+        next(self._parsing)
+
+    def feed(self, data: bytes) -> bool:
+        """Parse *data* (b"" is the end of the stream); return whether the response is complete.
+
+        Raises ProtocolError, of which TruncatedError means that the end came too
+        early and LimitError that something is larger than it may be.
+        """
+        self.buffer += data
+        self.ended = not data
+        return next(self._parsing, "complete") == "complete"
+
+    def _parse(self) -> Iterator[None]:
+        yield
+        for _ in range(MAX_INTERIM + 1):
+            end = yield from self._find(_HEAD_END, "head")
+            self.response = response = _parse_head(self.buffer[:end].decode("latin-1").lstrip("\r\n"))
+            del self.buffer[:end]
+            framing = _framing(self._method, response)
+            if response.status >= 200 or response.status == 101: break
+        else:
+            raise LimitError(f"more than {MAX_INTERIM} interim responses")
+        keep = response.headers.get("connection", "").lower()
+        reusable = response.version >= 1 and "close" not in keep and framing != "close"
+        at_hand = isinstance(framing, int) and framing <= len(self.buffer)
+        if not at_hand and not self._wanted(response): return
+        if framing == "chunked":
+            body = yield from self._chunks()
+        else:
+            while framing == "close" and not self.ended:
+                self._check_size(len(self.buffer))
+                yield
+            body = yield from self._take(framing if isinstance(framing, int) else len(self.buffer))
+        response.body = _decode(body, response.headers.get("content-encoding", "").lower(),
+                                self._max_body)
+        response.reusable = reusable and not self.buffer
+
+    def _need(self, size: int) -> Iterator[None]:
+        """Wait until the buffer holds *size* bytes."""
+        while len(self.buffer) < size:
+            if self.ended:
+                raise TruncatedError(f"the connection was closed {size - len(self.buffer)} bytes "
+                                     "before the end of the response")
+            yield
+
+    def _find(self, end: re.Pattern[bytes], what: str) -> Generator[None, None, int]:
+        """Wait for *end* within what is left of the head's budget; return where it ends."""
+        start = 0
+        while True:
+            match = end.search(self.buffer, start)
+            size = match.end() if match else len(self.buffer)
+            if size > self._budget: raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
+            if match:
+                self._budget -= size
+                return size
+            start = max(0, size - 2)
+            yield from self._need(size + 1)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_body: raise LimitError(f"a body of more than {self._max_body} bytes")
+
+    def _take(self, size: int) -> Generator[None, None, bytes]:
+        """Wait for *size* bytes and take them out of the buffer."""
+        self._check_size(size)
+        yield from self._need(size)
+        taken = bytes(self.buffer[:size])
+        del self.buffer[:size]
+        return taken
+
+    def _chunks(self) -> Generator[None, None, bytes]:
+        """Return a body that comes in chunks, RFC 9112 section 7.1; trailers are dropped."""
+        body = bytearray()
+        while True:
+            line = yield from self._take((yield from self._find(_LINE_END, "chunk's first line")))
+            match = _CHUNK_SIZE.fullmatch(line)
+            if match is None:
+                raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
+            size = int(match[1], 16)
+            if size == 0: break
+            # Plain chunks cost no budget, however many; extensions do.
+            self._budget += min(len(line), 16 + 2 * size)
+            self._check_size(len(body) + size)
+            chunk = yield from self._take(size + 2)
+            if not chunk.endswith(b"\r\n"):
+                raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
+            body += chunk[:size]
+        while line not in (b"\r\n", b"\n"):
+            line = yield from self._take((yield from self._find(_LINE_END, "trailer section")))
+        return bytes(body)
+
+
+# 10  HTTP client
+# ===============
+#
+# The problem: a new connection costs one round trip, a TLS one three and a
+# millisecond of arithmetic, and a crawler asks the same server again and again.
+#
+# The idea: keep what is not in use. The pool holds idle streams by origin, and a
+# request takes the one used last or else connects. One request at a time on each:
+# no pipelining, so an answer can never belong to another question.
+#
+# The invariants. A stream is in the pool or with one task, never both; it goes back
+# only if its response was read to the end and it may be reused, and is closed
+# otherwise, cancelled requests included. A server may close an idle connection at
+# any moment, also while the request is on its way: a request that fails on a reused
+# connection before the first byte came back is sent once more, on a fresh one (RFC
+# 9112 section 9.3.1: GET is idempotent).
+
+
+class _DeadOnArrival(Exception):
+    """A reused connection failed before the first byte of the answer."""
+
+
+class Client:
+    """HTTP/1.1 requests over a pool of connections. close() it in the end."""
+
+    def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
+                 max_body: int = MAX_BODY) -> None:
+        fields = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+        fields |= headers or {}
+        for name, value in fields.items():
+            if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable():
+                raise ValueError(f"a header 'Name: value' was expected, not {name + ': ' + value!r}")
+        self.timeout = timeout          # seconds for one fetch, from lookup to last byte
+        self.max_body = max_body
+        self.opened = 0                 # connections made
+        self._fields = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        self._pool: dict[str, list[Stream]] = {}
+        self._lookups: dict[tuple[str, int], Task[list[Any]]] = {}
+        self._tls: ssl.SSLContext | None = None
+
+    @coroutine
+    def fetch(self, url: URL, method: str = "GET",
+              wanted: Callable[[Response], bool] = bool) -> Waits[Response]:
+        """Return the response to one request; redirects are not followed.
+
+        The body is read if *wanted(response)*, asked when the head is there, says so.
+        Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
+        there is no answer, ProtocolError when it is broken. Cancelled, or after
+        self.timeout seconds, the connection is closed.
+        """
+        with TimeLimit(self.timeout):
+            pool = self._pool.setdefault(url.origin, [])
+            while pool and pool[-1].stale: pool.pop().close()
+            if pool:
+                with contextlib.suppress(_DeadOnArrival):
+                    return (yield from self._exchange(pool.pop(), url, method, wanted))
+                while pool: pool.pop().close()  # of the same age, and likely as dead
+            stream = yield from self._connect(url)
+            return (yield from self._exchange(stream, url, method, wanted))
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        for stream in itertools.chain.from_iterable(self._pool.values()): stream.close()
+        self._pool.clear()
+
+    def _exchange(self, stream: Stream, url: URL, method: str,
+                  wanted: Callable[[Response], bool]) -> Waits[Response]:
+        """Send one request and return its response; the stream goes into the pool or is closed."""
+        reused, stream.used = stream.used, True
+        parser = ResponseParser(method, wanted, self.max_body)
+        host = url.origin.partition("//")[2]
+        try:
+            stream.write(f"{method} {url.target} HTTP/1.1\r\nHost: {host}\r\n{self._fields}\r\n".encode())
+            yield from stream.drain()
+            while not parser.feed((yield from stream.read())): pass
+            return cast(Response, parser.response)
+        except (OSError, TruncatedError) as error:
+            if reused and not parser.buffer and not parser.response: raise _DeadOnArrival from error
+            raise
+        finally:
+            if parser.response and parser.response.reusable and not stream.stale:
+                stream.watch()
+                self._pool[url.origin].append(stream)
+            else:
+                stream.close()
+
+    def _connect(self, url: URL) -> Waits[Stream]:
+        """Return a new stream; all who need a name at the same time share one lookup."""
+        key = url.host, url.port
+        task = self._lookups.get(key)
+        if task is None or task.done() and (task.cancelled() or task.exception() is not None):
+            task = self._lookups[key] = create_task(lookup(*key))
+        yield from finished(task)
+        if url.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+            self._tls.set_alpn_protocols(["http/1.1"])
+            self._tls.hostname_checks_common_name = False
+        stream, _ = yield from open_connection(
+            *key, ssl=self._tls if url.scheme == "https" else None, addresses=task.result())
+        self.opened += 1
+        return stream
+
+
+@coroutine
+def fetch(url: str, **options: Any) -> Waits[Response]:
+    """Return the response to GET *url*, redirects not followed; options are Client's."""
+    client = Client(**options)
+    try:
+        response: Response = yield from client.fetch(parse_url(url))
+        return response
+    finally:
+        client.close()
+
+
+# 11  Links
+# =========
+#
+# The problem: find what a page points to in markup that nobody checked, at a price
+# that does not exceed the fetching, and without being fooled by comments, scripts
+# or quoted text that look like links.
+#
+# The idea: one regular expression, matched all over the page, that does what the
+# HTML standard's tokenizer does (section 13.2.5) as far as links need it. It takes a
+# link's value out, and steps over as a whole whatever may hold a `<` that is no tag:
+# comments, the text of scripts and the like, quoted attribute values.
+#
+# The invariant: linear time, whatever the page. Every repetition is possessive (`*+`
+# never gives back what it took) and every alternative that begins at a `<` and then
+# fails does so before the next `<`, or leaves the rest of the page to one that
+# takes it all. The cost: some 5 microseconds per KB, where html.parser takes 150.
+
+_VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
+_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
+_ASSIGNED = rf"(?:=\s*+{_VALUE}[^>=]*+)"
+_REST = rf"[^>=]*+{_ASSIGNED}*+"        # of a tag, up to its >
+# What is captured begins with the last letter of "href": an empty link is not nothing.
+_HREF = rf"""[\s/]++(?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE]([fF](?:\s*+=\s*+
+    (?:"[^"]*+(?=")|'[^']*+(?=')|[^\s>"'][^\s>]*+|(?=>)))?+)["']?+{_REST}>"""
+_LINK = r"[aA](?:[rR][eE][aA])?+" + _HREF
+_BASE = "[bB](?i:ase)" + _HREF
+_CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_:.+-]+)""", re.I)
+_META = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
+
+
+# Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
+_SCRIPT = r"""(?i:cript)(?=[\s/>])%s>(?:[^<]++|<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?(?i:script)[\s/>])
+    |<(?i:script)[\s/>](?:[^<-]++|-(?!->)|<(?!/(?i:script)[\s/>]))*+(?:<(?=/)|\Z|(?=-->)))*+
+    |<(?!/(?i:script)[\s/>]))*+""" % _REST
+
+
+def _raw_text(name: str) -> str:
+    """Return a pattern for the rest of an element whose content is text and not markup."""
+    return rf"(?i:{name[1:]})(?=[\s/>]){_REST}>[^<]*+(?:<(?!/(?i:{name})[\s/>])[^<]*+)*+"
+
+
+@functools.cache
+def _tags(wanted: str) -> re.Pattern[str]:
+    """Return the expression that matches the tags *wanted* and all that may hide a `<`."""
+    return re.compile(rf"""<(?!/)(?:{wanted} | (?=[!?iInNpPsStTxX])(?:
+        [sS](?:{_SCRIPT} | {_raw_text("style")}
+               | (?i:vg)(?=[\s/>]){_REST}>\s*+<(?i:title){_REST}>)      # here it is no raw text
+      | [tT](?:{_raw_text("title")} | {_raw_text("textarea")} | {_raw_text("template")})
+      | [nN](?:{_raw_text("noembed")} | {_raw_text("noframes")})
+      | [iI]{_raw_text("iframe")} | [xX]{_raw_text("xmp")} | [pP](?i:laintext)[\s/>](?s:.*+)
+      | !--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))                  # a comment
+      | [!?][^>]*+)
+      | [a-zA-Z][^>=]*+(?:\Z|{_ASSIGNED}++(?:>|\Z)))""", re.VERBOSE | re.ASCII)
+
+
+_REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?|[0-9a-zA-Z]++(?:;|(?!=)))")
+
+
+def _unescape(value: str) -> str:
+    """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
+    return _REFERENCE.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
+                          html.entities.html5.get(match[1], match[0]), value) if "&" in value else value
+
+
+def spelled(captured: str) -> str:
+    """Return the reference that a value captured in the page stands for."""
+    if not captured.startswith('f="'):
+        captured = re.sub(r"""^[fF]\s*=?\s*["']?""", 'f="', captured, flags=re.ASCII)
+    return _unescape(captured[3:]).replace("\0", "\ufffd")
+
+
+def decode_page(body: bytes, content_type: str) -> str:
+    """Return the text of a page: by its BOM, the charset of *content_type*, its meta, or UTF-8."""
+    charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
+        match = _CHARSET.search(content_type.encode("latin-1", "replace")) or _META.search(body[:MAX_PRESCAN])
+        charset = match[1].decode() if match else charset
+    try:
+        return body.decode(charset, "replace")
+    except LookupError:  # no charset that Python knows
+        return body.decode("utf-8", "replace")
+
+
+def read_markup(text: str, page: URL) -> tuple[list[str], URL]:
+    """Return the links of an HTML page, as captured, each once, and the URL they are relative to.
+
+    They are those of `a` and `area`; spelled() decodes one. Never fails.
+    """
+    links = dict.fromkeys(_tags(_LINK).findall(text))
+    links.pop("", None)  # what was stepped over
+    bases = list(filter(None, _tags(_BASE).findall(text))) if "<base" in text.lower() else []
+    with contextlib.suppress(ValueError):
+        if bases: page = parse_url(spelled(bases[0]), page)
+    return list(links), page
+
+
+# 12  Robots
+# ==========
+#
+# A site says in /robots.txt what crawlers may fetch (RFC 9309). Groups of rules are
+# headed by the names they are for; those with our name count, all of them together,
+# or else those for "*". Of the rules that match a URL the one with the longest
+# pattern wins, of two as long the one that allows. "*" stands for any characters,
+# a final "$" for the end. urllib.robotparser takes the first that matches instead.
+
+_ESCAPED = re.compile("%[0-9a-fA-F]{2}")
+
+
+def _comparable(path: str) -> str:
+    """Return *path* with everything escaped that has to be, in one spelling."""
+    path = _SURROGATES.sub("\ufffd", path)
+    return _ESCAPED.sub(lambda match: match[0].upper(), re.sub("[^!-~]", _percent, path))
+
+
+class Robots:
+    """The rules of one robots.txt for one *product* name."""
+
+    def __init__(self, text: str, product: str = PRODUCT) -> None:
+        self.delay = 0.0  # seconds between requests that the site asks for
+        groups: dict[str, list[tuple[str, str]]] = {}
+        names: list[str] = []
+        rules_began = True
+        for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
+            line = line.partition("#")[0].strip()
+            key, _, value = line.partition(":") if ":" in line else line.partition(" ")
+            key, value = key.strip().lower(), value.strip()
+            if key == "user-agent":
+                names = [] if rules_began else names
+                rules_began = False
+                token = re.match("[a-zA-Z_-]*", value)
+                names.append("*" if value == "*" else token[0].lower() if token else "")
+                groups.setdefault(names[-1], [])
+            elif key in ("allow", "disallow", "crawl-delay"):
+                rules_began = True
+                for name in names: groups[name].append((key, value))
+        # Longest first, and of equals "allow" first: the first match decides.
+        mine = groups.get(product.lower(), groups.get("*", []))
+        self.rules = sorted(((key, _comparable(value)) for key, value in mine
+                             if value and key != "crawl-delay"),
+                            key=lambda rule: (-len(rule[1]), rule[0]))
+        for key, value in mine:
+            if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value):
+                self.delay = max(self.delay, float(value))
+
+    def rule(self, target: str) -> str | None:
+        """Return the rule that forbids a path with query, None if it is allowed."""
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
+        for key, pattern in self.rules:
+            if path != "/robots.txt" and _matches(pattern, path):
+                return None if key == "allow" else f"Disallow: {pattern}"
+        return None
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """Return whether a robots pattern matches the beginning of *path*, in linear time."""
+    anchored = pattern.endswith("$")
+    first, *others = pattern.removesuffix("$").split("*")
+    if not path.startswith(first): return False
+    at = len(first)
+    for part in others:
+        found = path.find(part, at)
+        if found < 0: return False
+        at = found + len(part)
+    return not anchored or at == len(path) or bool(others) and path.endswith(others[-1])
+
+
+# 13  Crawler
+# ===========
+#
+# The problem: fetch every page of a site once, many at a time, and stop when there
+# are no more, without asking one host for more than it likes to give.
+#
+# The idea: a queue between the pages and the workers. A worker takes a URL from the
+# frontier, fetches it, puts every URL on the page that nobody has seen into the
+# frontier, and only then says that its URL is done:
+#
+#        roots --> frontier --> worker: fetch --> page --> links --+
+#                     ^                            |               |
+#                     |                          record       seen? in scope?
+#                     +---- new URLs, redirects' targets, retries -+
+#
+# The frontier's `join` returns when every URL put in is done, and since only a URL in
+# hand can add others, that is the end of the crawl: there are finitely many URLs
+# below the limits, each enters once, and each leaves after finitely many tries.
+#
+# A redirect is not followed on the spot: its target goes into the frontier like a
+# link. So two paths to one page join there, and the page is fetched once:
+#
+#        /old -> 301 --+
+#                      +--> /new, fetched once
+#        <a href=/new>-+
+#
+# `seen_urls` needs no lock: between its "not in" and its "add" is no `yield from`,
+# and control changes hands nowhere else.
+#
+# The invariants. Each URL ends as exactly one record, whatever happens to it. What has
+# to wait for another try goes back into the frontier by a Timeout: no worker and no
+# connection sleeps. An error in this code ends the crawl with its traceback instead of
+# leaving `join` waiting. The cost: one Node for each URL ever seen.
+
+_UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")  # RFC 3986, 2.3
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_RETRIED = frozenset([408, 429, 500, 502, 503, 504])
+_UNPRINTABLE = re.compile("[^ -~]")
+
+
+def printable(text: str) -> str:
+    """Return *text* with everything that a terminal might obey, or mistake, as \\xNN."""
+    return _UNPRINTABLE.sub(lambda match: "".join(f"\\x{byte:02x}" for byte in match[0].encode(
+        "utf-8", "surrogatepass")), text[:MAX_SHOWN])
+
+
+def explain(error: BaseException) -> str:
+    """Return an error in words that fit on a line."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return printable(words or type(error).__name__)
+
+
+class Record(NamedTuple):
+    """How one URL ended; its line in the journal holds the fields that are not empty.
+
+    error is in words, and kind says which of PROBLEMS it is; seconds is the time from
+    the request to the end of the answer, size the bytes of the decoded body, parent
+    the page that linked here first and links what this page links to, in scope.
+    """
+
+    url: str
+    status: int = 0  # of HTTP; 0: there was no answer
+    error: str = ""
+    kind: str = ""
+    next_url: str = ""  # where it redirects to
+    content_type: str = ""
+    size: int = 0
+    seconds: float = 0.0
+    tries: int = 0
+    depth: int = 0  # links from a root
+    parent: str = ""
+    links: tuple[str, ...] = ()
+
+
+class Node:
+    """One URL that links point to; the way back to a root leads through the parents.
+
+    parent is the page that linked here first (None for a root), hops counts the
+    redirects that led here from a link, guessed says that a root's https is a guess.
+    """
+
+    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed")
+
+    def __init__(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> None:
+        self.url, self.parent, self.hops, self.guessed = url, parent, hops, guessed
+        self.depth: int = 0 if parent is None else parent.depth + (hops == 0)
+        self.tries = 0
+
+    def chain(self) -> list[Node]:
+        """Return the nodes of the redirects that led here from a link, and this one."""
+        before = self.parent.chain() if self.hops and self.parent else []
+        return [*before, self]
+
+
+def _scope_key(url: URL) -> tuple[str, int]:
+    """Return what scope compares: the host without "www.", and the port, 0 if it is the usual one."""
+    return url.host.removeprefix("www."), 0 if url.port == _PORTS[url.scheme] else url.port
+
+
+def _is_page(response: Response) -> bool:
+    kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
+    return response.status < 300 and kind in ("text/html", "application/xhtml+xml")
+
+
+class Crawler:
+    """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
+
+    To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`.
+    A root without a scheme is tried with https first; ValueError if one is no URL.
+    *exclude* is a regular expression that keeps out the URLs it is found in, *robots*
+    says whether robots.txt is obeyed, *timeout* is in seconds for one whole fetch, and
+    *on_record* is called with each Record as soon as there is one.
+    """
+
+    def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
+                 max_tries: int = 3, timeout: float = FETCH_TIMEOUT, exclude: str = "",
+                 robots: bool = True, on_record: Callable[[Record], object] = bool) -> None:
+        self.max_tasks, self.max_redirect, self.max_tries = max_tasks, max_redirect, max_tries
+        self.exclude = re.compile(exclude) if exclude else None
+        self.robots, self.on_record = robots, on_record
+        self.client, self.loop = Client(timeout=timeout), get_running_loop()
+        self.frontier: Queue[Node] = Queue()
+        self.seen_urls: dict[str, Node | None] = {}  # every URL met; None: it will not be fetched
+        self.skipped: collections.Counter[str] = collections.Counter()  # how many, and why
+        self.scope: set[tuple[str, int]] = set()     # (host without www., port) of the roots
+        self.in_flight: set[Node] = set()
+        self.notes: list[str] = []                   # what the user should know about the roots
+        self._rules: dict[str, Task[Robots]] = {}    # by origin
+        self._waiting: dict[Node, Timeout] = {}      # nodes that will come back into the frontier
+        self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
+        self._meanings: dict[tuple[str, str], Node | None] = {}  # of links, by directory and spelling
+        for text in roots:
+            url = parse_url(text if "://" in text else f"https://{text}")
+            self.scope.add(_scope_key(url))
+            self.add(url, None, guessed="://" not in text)
+
+    def add(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> Node | None:
+        """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope."""
+        text = str(url)
+        key = _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
+        if key not in self.seen_urls:
+            reason = "other host" if _scope_key(url) not in self.scope else \
+                "excluded" if self.exclude and self.exclude.search(text) else ""
+            self.skipped[reason] += bool(reason)
+            node = self.seen_urls[key] = None if reason else Node(url, parent, hops, guessed)
+            if node: self.frontier.put_nowait(node)
+        return self.seen_urls[key]
+
+    @coroutine
+    def crawl(self) -> Waits[None]:
+        """Fetch until nothing is left.
+
+        Cancelled, it cuts off what is in flight; each such URL gets a record that says
+        so. An error in on_record, or in this code, ends the crawl and comes out here.
+        """
+        everyone = gather(*[create_task(self._work()) for _ in range(self.max_tasks)])
+        joined = create_task(self.frontier.join())
+        ended = self.loop.create_future()
+        for future in (joined, everyone): future.add_done_callback(lambda _: resolve(ended))
+        try:
+            yield from ended
+            if everyone.done(): everyone.result()  # raises: a worker ends only by an error
+        finally:
+            for timeout in self._waiting.values(): timeout.cancel()
+            joined.cancel()
+            everyone.cancel()
+            yield from gather(joined, everyone, return_exceptions=True)
+            self.client.close()
+            for record in self._exhausted.values(): self.on_record(record)
+
+    @coroutine
+    def _work(self) -> Waits[None]:
+        """Take URLs from the frontier and see to them, one after the other, for ever."""
+        while True:
+            node = yield from self.frontier.get()
+            self.in_flight.add(node)
+            again = yield from self._fetch(node)
+            self.in_flight.discard(node)
+            if again is None:
+                self.frontier.task_done()
+            else:  # at that loop time; until then it counts as unfinished
+                self._waiting[node] = self.loop.call_at(again, self._come_back, node)
+
+    def _come_back(self, node: Node) -> None:
+        del self._waiting[node]
+        self.frontier.put_nowait(node)
+        self.frontier.task_done()
+
+    def _fetch(self, node: Node) -> Waits[float | None]:
+        """Fetch one URL and make its record; return when to try again, None if that was all."""
+        began = self.loop.time()
+        node.tries += 1
+        try:
+            rule = (yield from self._robots(node.url)).rule(node.url.target) if self.robots else None
+            if rule:
+                self.skipped[f"robots.txt: {rule}"] += 1
+                return None
+            response = yield from self.client.fetch(node.url, wanted=_is_page)
+            if response.status in _RETRIED and node.tries < self.max_tries: return self._back_off(node)
+            self._answered(node, response, self.loop.time() - began)
+        except (OSError, ProtocolError) as error:
+            return self._failed(node, error, self.loop.time() - began)
+        except CancelledError:
+            self._finish(node, error="the crawl was interrupted", kind="not finished")
+            raise
+        return None
+
+    def _back_off(self, node: Node) -> float:
+        """Return the loop time of the next try: after 1, 2, 4, ... seconds, give or take a half."""
+        return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
+
+    def _robots(self, url: URL) -> Waits[Robots]:
+        """Return a site's rules, fetched once for all workers; raise OSError if that fails."""
+        task = self._rules.get(url.origin)
+        if task is None: task = self._rules[url.origin] = create_task(self._load_robots(url))
+        yield from finished(task)
+        if task.exception() is not None: self._rules.pop(url.origin, None)
+        return task.result()
+
+    @coroutine
+    def _load_robots(self, url: URL) -> Waits[Robots]:
+        """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing."""
+        url = parse_url("/robots.txt", url)
+        for _ in range(MAX_ROBOTS_REDIRECTS + 1):
+            response = yield from self.client.fetch(url)
+            if response.status not in _REDIRECTS or _scope_key(url) not in self.scope: break
+            with contextlib.suppress(ValueError):
+                url = parse_url(response.headers.get("location", ""), url)
+        if response.status >= 500: return Robots("User-agent: *\nDisallow: /")
+        return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
+
+    def _finish(self, node: Node, **fields: Any) -> None:
+        """Make the record of a URL and hand it over."""
+        self.on_record(self._record(node, **fields))
+
+    def _record(self, node: Node, **fields: Any) -> Record:
+        return Record(str(node.url), tries=node.tries, depth=node.depth,
+                      parent=str(node.parent.url) if node.parent else "", **fields)
+
+    def _failed(self, node: Node, error: Exception, seconds: float) -> float | None:
+        """Deal with a fetch that got no answer, or half of one; return when to try again."""
+        certificate = isinstance(error, ssl.SSLCertVerificationError)
+        if node.guessed and isinstance(error, OSError) and not certificate:
+            self.notes.append(f"{node.url.origin} cannot be reached ({explain(error)}); http is tried")
+            self.add(parse_url("http" + str(node.url)[5:].replace(":443/", "/", 1)), None)
+            return None
+        kind = ("timed out" if isinstance(error, TimeoutError) else "bad certificate" if certificate else
+                "over a limit" if isinstance(error, LimitError) else
+                "refused" if isinstance(error, OSError) else "broken")
+        passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
+            getattr(error, "errno", 0) != socket.EAI_NONAME
+        if passing and node.tries < self.max_tries: return self._back_off(node)
+        self._finish(node, error=explain(error), kind=kind, seconds=round(seconds, 3))
+        return None
+
+    def _answered(self, node: Node, response: Response, seconds: float) -> None:
+        """Deal with an answer: a page, a redirect, something else, or an error."""
+        status, headers = response.status, response.headers
+        fields: dict[str, Any] = {
+            "status": status, "content_type": printable(headers.get("content-type", "")),
+            "size": len(response.body), "seconds": round(seconds, 3)}
+        if status >= 400:
+            fields["error"] = f"{status} {printable(response.reason)}"
+            fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
+        elif status in _REDIRECTS:
+            self._redirected(node, headers.get("location"), fields)
+            if fields.get("kind") == "too many redirects":
+                self._exhausted[node] = self._record(node, **fields)  # a link may renew its budget
+                return
+        elif _is_page(response):
+            fields["links"] = self._follow(node, decode_page(response.body, headers.get("content-type", "")))
+        self._finish(node, **fields)
+
+    def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
+        """Put a redirect's target into the frontier."""
+        try:
+            if location is None: raise ValueError("it has no Location")
+            target = parse_url(location, node.url)
+        except ValueError as error:
+            fields.update(error=f"a redirect that leads nowhere: {explain(error)}", kind="broken")
+            return
+        fields["next_url"] = str(target)
+        if node.chain()[0].parent is None and _scope_key(target) not in self.scope:
+            self.scope.add(_scope_key(target))
+            self.notes.append(f"{node.url} redirects to {target}, which is crawled instead")
+        chain = [str(step.url) for step in node.chain()]
+        if str(target) in chain or node.hops >= self.max_redirect:
+            fields.update(error=f"too many redirects: {' -> '.join([*chain, str(target)])}",
+                          kind="too many redirects")
+        else:
+            self.add(target, node, node.hops + 1)
+
+    def _follow(self, page: Node, text: str) -> tuple[str, ...]:
+        """Put what a page links to into the frontier; return those of its links that are in scope."""
+        references, base = read_markup(text, page.url)
+        directory = base.origin + base.target.partition("?")[0].rpartition("/")[0]
+        if len(self._meanings) > MAX_SPELLINGS: self._meanings.clear()
+        nodes: dict[Node | None, None] = {}
+        for reference in references:
+            key = directory, reference
+            if key in self._meanings:
+                node = self._meanings[key]
+            else:
+                node = self._resolve(reference, base, page)
+                if reference[:4] not in ('f="?', 'f="#', "f"): self._meanings[key] = node  # no page's own
+            nodes[node] = None
+        nodes.pop(None, None)
+        for found in cast("dict[Node, None]", nodes):
+            if found.hops: self._renew(found)
+        return tuple([str(found.url) for found in cast("dict[Node, None]", nodes)])
+
+    def _resolve(self, reference: str, base: URL, page: Node) -> Node | None:
+        """Return the Node that a captured reference means; None if it will not be fetched."""
+        try:
+            return self.add(parse_url(spelled(reference), base), page)
+        except ValueError:
+            self.skipped["no http or https URL"] += 1
+            return None
+
+    def _renew(self, node: Node) -> None:
+        """Give a redirect that a page links to the whole budget, whenever it was met first."""
+        node.hops = 0
+        if self._exhausted.pop(node, None) is not None: self.frontier.put_nowait(node)
+
+
+# 14  Report
+# ==========
+#
+# What was found, in the order in which one acts on it: what is broken, and where the
+# link to it stands; then the numbers. It is collected record by record while the crawl
+# goes on, and only problems are kept. The journal is the same records as lines of JSON,
+# each written when its URL ends, so that a crawl that is killed leaves what it found.
+
+PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
+            "too many redirects", "blocked", "not finished")
+
+
+class Report:
+    """What the records of a crawl amount to; each goes to *journal*, an open file, as well."""
+
+    def __init__(self, journal: BinaryIO | None = None) -> None:
+        self.journal = journal
+        self.problems: list[Record] = []
+        self.statuses: collections.Counter[int] = collections.Counter()
+        self.size = self.redirects = 0
+
+    def add(self, record: Record) -> None:
+        """Take in one record; OSError if the journal cannot take it."""
+        if self.journal:
+            fields = {name: value for name, value in record._asdict().items() if value}
+            self.journal.write(json.dumps(fields).encode() + b"\n")
+        self.statuses[record.status] += 1
+        self.size += record.size
+        self.redirects += bool(record.next_url)
+        if record.kind: self.problems.append(record)
+
+    def print(self, crawler: Crawler, seconds: float, brief: bool = False) -> None:
+        """Print to stdout the problems and, unless *brief*, the numbers."""
+        for kind in PROBLEMS:
+            found = [record for record in self.problems if record.kind == kind]
+            if found: print(f"{kind} ({len(found)})")
+            for record in found:
+                print(f"  {record.url}\n    {record.error}")
+                if record.parent: print(f"    linked from {record.parent}")
+        if brief: return
+        for note in crawler.notes: print(note)
+        pages = sum(count for status, count in self.statuses.items() if 200 <= status < 300)
+        print(f"{pages} pages, {self.size / 1e6:.1f} MB in {seconds:.1f} s, {self.redirects} redirects, "
+              f"{len(self.problems)} problems, {crawler.client.opened} connections")
+        for reason, count in crawler.skipped.most_common():
+            if count: print(f"not fetched: {count} ({reason})")
+
+
+# 15  Command line
+# ================
+#
+# The exit status says in one number how it went: 0 all is well, 1 something is broken,
+# 2 it could not crawl (wrong use, an unknown host, a root that cannot be reached, a
+# journal that cannot be written), 130 interrupted by Ctrl-C.
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"a number above 0 was expected, not {text!r}")
+    return float(text)
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"a whole number was expected, not {text!r}")
+    return int(text)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    """Return the options; underscores do for dashes. Exits with 2, and one line, for wrong use."""
+    parser = argparse.ArgumentParser(
+        prog="crawl.py", description="Crawl a web site and report what is broken.",
+        epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl.")
+    add = parser.add_argument
+    add("roots", nargs="+", metavar="URL", help="where to start; without http:// or https://, https is tried first")
+    add("--max-tasks", type=_count, default=10, metavar="N", help="URLs fetched at a time (%(default)s)")
+    add("--max-redirect", type=_count, default=10, metavar="N", help="redirects in a row (%(default)s)")
+    add("--max-tries", type=_count, default=3, metavar="N", help="tries for a URL that fails (%(default)s)")
+    add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--exclude", default="", metavar="RE", help="leave out URLs in which this regular expression is found")
+    add("--no-robots", action="store_true", help="do not ask for robots.txt (it is obeyed)")
+    add("-o", dest="journal", metavar="FILE.jsonl", help="append a JSON object for each URL as it ends")
+    add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends")
+    add("-q", dest="quiet", action="store_true", help="print nothing but problems")
+    add("--version", action="version", version=f"crawl.py {VERSION}")
+    return parser.parse_args([re.sub("^--[a-z_]+", lambda m: m[0].replace("_", "-"), a) for a in arguments])
+
+
+@coroutine
+def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
+    """Crawl, print the report and return the exit status."""
+    def on_record(record: Record) -> None:
+        report.add(record)
+        if options.verbose:
+            print(record.url, record.error or record.next_url or record.status, file=sys.stderr)
+
+    loop = get_running_loop()
+    began = loop.time()
+    crawler = Crawler(options.roots, max_tasks=max(1, options.max_tasks), max_redirect=options.max_redirect,
+                      max_tries=options.max_tries, timeout=options.timeout, exclude=options.exclude,
+                      robots=not options.no_robots, on_record=on_record)
+    try:
+        yield from crawler.crawl()
+    except CancelledError:
+        report.print(crawler, loop.time() - began, options.quiet)
+        raise
+    if set(report.statuses) <= {0}:  # no answer at all
+        why = report.problems[0].error if report.problems else "robots.txt forbids it"
+        raise ValueError(f"{' '.join(options.roots)} cannot be crawled: {why}")
+    report.print(crawler, loop.time() - began, options.quiet)
+    return 1 if report.problems else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Crawl as the command line says; return the exit status."""
+    options = _options(arguments)
+    try:
+        with open(options.journal or os.devnull, "ab", buffering=0) as journal:
+            return run(_crawl(options, Report(journal if options.journal else None)))
+    except (ValueError, OSError, re.error) as error:
+        print(f"crawl.py: {explain(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__": sys.exit(main(sys.argv[1:]))

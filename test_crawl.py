@@ -1,0 +1,2200 @@
+# SPDX-FileCopyrightText: 2026 The crawl.py authors
+# SPDX-License-Identifier: MIT
+"""What crawl.py claims, section by section. The numbers and titles are crawl.py's own.
+
+Read conftest.py first: `play` runs a coroutine on a clock that jumps, `site` is a web
+server in a thread that answers as scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import errno
+import gc
+import gzip
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import weakref
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import crawl
+from conftest import JumpingLoop, Site, play
+from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture
+def loop() -> Any:
+    """A loop on a clock that jumps."""
+    loop = JumpingLoop()
+    yield loop
+    loop.close()
+
+
+# 2  Event loop
+# =============
+
+
+def test_callbacks_run_in_the_order_in_which_they_were_asked_for(loop: JumpingLoop) -> None:
+    seen: list[int] = []
+    for number in range(3):
+        loop.call_soon(seen.append, number)
+    loop.tick()
+    assert seen == [0, 1, 2]
+
+
+def test_a_tick_leaves_newcomers_for_the_next_one(loop: JumpingLoop) -> None:
+    seen: list[str] = []
+    loop.call_soon(lambda: loop.call_soon(seen.append, "newcomer"))
+    loop.tick()
+    assert seen == []
+    loop.tick()
+    assert seen == ["newcomer"]
+
+
+def test_a_cancelled_callback_is_not_called(loop: JumpingLoop) -> None:
+    seen: list[int] = []
+    handle = loop.call_soon(seen.append, 1)
+    assert not handle.cancelled()
+    handle.cancel()
+    loop.tick()
+    assert handle.cancelled() and seen == []
+
+
+def test_timeouts_run_by_deadline_and_equal_ones_in_order(loop: JumpingLoop) -> None:
+    seen: list[str] = []
+    loop.call_later(2, seen.append, "late")
+    loop.call_later(1, seen.append, "first")
+    loop.call_at(1, seen.append, "second")
+    loop.call_later(3, loop.stop)
+    loop.run_forever()
+    assert seen == ["first", "second", "late"] and loop.time() == 3
+
+
+def test_a_timeout_knows_its_deadline(loop: JumpingLoop) -> None:
+    assert loop.call_at(7.5, print).deadline == 7.5
+
+
+def test_a_deadline_that_is_no_number_is_refused(loop: JumpingLoop) -> None:
+    with pytest.raises(ValueError, match="nan"):
+        loop.call_later(float("nan"), print)
+
+
+def test_cancelled_timeouts_do_not_pile_up(loop: JumpingLoop) -> None:
+    loop.call_later(1, print)
+    for _ in range(10 * crawl.TIMEOUT_SWEEP):
+        loop.call_later(3600, print).cancel()
+    assert len(loop._timeouts) <= crawl.TIMEOUT_SWEEP
+
+
+def test_living_timeouts_are_not_swept_at_every_push(loop: JumpingLoop) -> None:
+    for _ in range(crawl.TIMEOUT_SWEEP):
+        loop.call_later(3600, print)
+    assert loop._sweep_at == 2 * crawl.TIMEOUT_SWEEP == 2 * len(loop._timeouts)
+
+
+def test_a_cancelled_timeout_does_not_delay_the_end(loop: JumpingLoop) -> None:
+    loop.call_later(1, print).cancel()
+    loop.call_later(2, loop.stop)
+    loop.run_forever()
+    assert loop.time() == 2
+
+
+def test_a_callback_that_raises_does_not_stop_the_others(loop: JumpingLoop) -> None:
+    seen: list[int] = []
+    loop.call_soon(lambda: 1 / 0)
+    loop.call_soon(seen.append, 1)
+    loop.tick()
+    assert seen == [1]
+    assert isinstance(loop.reported[0]["exception"], ZeroDivisionError)
+
+
+def test_an_error_with_nobody_to_go_to_is_printed_with_its_traceback(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    loop = crawl.EventLoop()
+    loop.call_soon(lambda: 1 / 0)
+    loop.tick()
+    loop.call_exception_handler({"message": "just words"})
+    loop.close()
+    printed = capsys.readouterr().err
+    assert "exception in callback" in printed and "ZeroDivisionError" in printed
+    assert "just words" in printed
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_callback_may_end_the_program(loop: JumpingLoop, error: type[BaseException]) -> None:
+    def leave() -> None:
+        raise error
+    loop.call_soon(leave)
+    with pytest.raises(error):
+        loop.run_forever()
+    assert not loop.is_running()
+
+
+def test_a_reader_and_a_writer_on_one_socket_are_independent() -> None:
+    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+    seen: list[str] = []
+    loop.add_reader(ours, seen.append, "readable")
+    loop.add_writer(ours, seen.append, "writable")
+    loop.tick()
+    assert seen == ["writable"]
+    assert loop.remove_writer(ours) and not loop.remove_writer(ours)
+    theirs.send(b"x")
+    loop.tick()
+    assert seen == ["writable", "readable"]
+    assert loop.remove_reader(ours) and not loop.remove_reader(ours)
+    loop.close()
+    ours.close()
+    theirs.close()
+
+
+def test_a_second_reader_replaces_the_first() -> None:
+    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+    seen: list[int] = []
+    loop.add_reader(ours, seen.append, 1)
+    loop.add_reader(ours, seen.append, 2)
+    theirs.send(b"x")
+    loop.tick()
+    assert seen == [2]
+    loop.remove_reader(ours)
+    loop.close()
+    ours.close()
+    theirs.close()
+
+
+def test_a_callback_that_reschedules_itself_does_not_starve_sockets() -> None:
+    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+    ticks: list[int] = []
+
+    def again() -> None:
+        ticks.append(1)
+        loop.call_soon(again)
+    loop.call_soon(again)
+    loop.add_reader(ours, loop.stop)
+    theirs.send(b"x")
+    loop.run_forever()
+    assert len(ticks) == 1
+    loop.remove_reader(ours)
+    loop.close()
+    ours.close()
+    theirs.close()
+
+
+def test_a_thread_wakes_a_loop_that_sleeps() -> None:
+    async def main() -> str:
+        loop, future = get_running_loop(), get_running_loop().create_future()
+        threading.Thread(target=lambda: loop.call_soon_threadsafe(future.set_result, "done")).start()
+        return str(await future)
+    assert crawl.run(main()) == "done"
+
+
+def test_a_full_self_pipe_still_wakes_the_loop() -> None:
+    loop = crawl.EventLoop()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            loop._wake_sender.send(b"x" * 4096)
+    loop.call_soon_threadsafe(loop.stop)
+    loop.run_forever()
+    loop.close()
+
+
+def test_a_signal_runs_its_handler_in_the_loop() -> None:
+    loop, before = crawl.EventLoop(), signal.getsignal(signal.SIGUSR1)
+    loop.add_signal_handler(signal.SIGUSR1, loop.stop)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    loop.run_forever()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGUSR1, before)
+    loop.close()
+
+
+def test_a_closed_loop_refuses_work_and_closing_twice_is_allowed(loop: JumpingLoop) -> None:
+    loop.close()
+    loop.close()
+    for call in (lambda: loop.call_soon(print), lambda: loop.call_later(1, print),
+                 lambda: loop.add_reader(0, print), loop.run_forever):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+    assert not loop.remove_reader(0)
+
+
+def test_a_loop_cannot_run_inside_a_running_one(loop: JumpingLoop) -> None:
+    async def main() -> None:
+        assert get_running_loop().is_running()
+        with pytest.raises(RuntimeError, match="already"):
+            loop.run_forever()
+        with pytest.raises(RuntimeError, match="running"):
+            crawl.run(sleeping)
+        with pytest.raises(RuntimeError, match="cannot close"):
+            get_running_loop().close()
+    sleeping = sleep(0)
+    play(main())
+
+
+def test_outside_of_a_loop_there_is_no_running_one() -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        get_running_loop()
+    assert crawl._get_running_loop() is None
+
+
+def test_a_loop_that_nothing_could_wake_names_who_waits_where() -> None:
+    @crawl.coroutine
+    def inner() -> Any:
+        yield from get_running_loop().create_future()
+
+    async def outer() -> None:
+        await inner()
+
+    @crawl.coroutine
+    def odd() -> Any:
+        yield from [get_running_loop().create_future()]
+
+    async def main() -> None:
+        create_task(odd())
+        await outer()
+
+    with pytest.raises(crawl.DeadlockError) as caught:
+        play(main())
+    lines = str(caught.value).splitlines()
+    assert any("in test_a_loop_that" in line and "outer" in line for line in lines)
+    assert any("inner" in line and "test_crawl.py" in line for line in lines)
+
+
+def test_a_loop_that_a_thread_could_wake_waits_for_it() -> None:
+    async def main() -> int:
+        loop, future = get_running_loop(), get_running_loop().create_future()
+        go = threading.Event()
+        thread = threading.Thread(target=lambda: (go.wait(), loop.call_soon_threadsafe(future.set_result, 7)))
+        thread.start()
+        go.set()
+        return int(await future)
+    assert crawl.run(main()) == 7
+
+
+# 3  Future
+# =========
+
+
+def test_a_future_is_pending_then_resolved(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    assert not future.done() and not future.cancelled() and future.get_loop() is loop
+    with pytest.raises(crawl.InvalidStateError):
+        future.result()
+    with pytest.raises(crawl.InvalidStateError):
+        future.exception()
+    future.set_result(5)
+    assert future.done() and future.result() == 5 and future.exception() is None
+    assert repr(future) == "<Future finished>"
+
+
+def test_a_future_leaves_pending_once(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_result(1)
+    with pytest.raises(crawl.InvalidStateError):
+        future.set_result(2)
+    with pytest.raises(crawl.InvalidStateError):
+        future.set_exception(ValueError())
+    assert not future.cancel() and future.result() == 1
+
+
+def test_a_failed_future_raises_what_it_failed_with(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_exception(KeyError)
+    assert isinstance(future.exception(), KeyError)
+    with pytest.raises(KeyError):
+        future.result()
+
+
+def test_a_cancelled_future_raises_each_time_it_is_asked(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    assert future.cancel("why") and future.cancelled() and future.done()
+    for _ in range(3):
+        with pytest.raises(CancelledError, match="why"):
+            future.result()
+
+
+def test_callbacks_are_called_by_the_loop_also_when_added_late(loop: JumpingLoop) -> None:
+    future, seen = loop.create_future(), []
+    for number in range(3):
+        future.add_done_callback(lambda _, number=number: seen.append(number))
+    future.set_result(None)
+    assert seen == []
+    loop.tick()
+    assert seen == [0, 1, 2]
+    future.add_done_callback(lambda done: seen.append(done is future))
+    loop.tick()
+    assert seen == [0, 1, 2, True]
+
+
+def test_a_removed_callback_is_not_called(loop: JumpingLoop) -> None:
+    future, seen = loop.create_future(), []  # type: Any, list[Any]
+    future.add_done_callback(seen.append)
+    future.add_done_callback(print)
+    assert future.remove_done_callback(seen.append) == 1
+    assert future.remove_done_callback(seen.append) == 0
+    assert future.remove_done_callback(print) == 1
+    future.set_result(None)
+    loop.call_soon(int)
+    loop.tick()
+    assert seen == []
+
+
+def test_two_thousand_chained_futures_need_no_deep_stack(loop: JumpingLoop) -> None:
+    futures = [loop.create_future() for _ in range(2001)]
+    for one, other in zip(futures, futures[1:]):
+        one.add_done_callback(lambda _, other=other: other.set_result(None))
+    futures[0].set_result(None)
+    for _ in range(2000):
+        loop.tick()
+    assert futures[-1].done()
+
+
+def test_an_exception_that_nobody_asks_for_is_reported_once(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_exception(ValueError("lost"))
+    del future
+    gc.collect()
+    assert [str(context["exception"]) for context in loop.reported] == ["lost"]
+
+
+def test_an_exception_that_was_looked_at_is_not_reported(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_exception(ValueError("seen"))
+    future.exception()
+    del future
+    gc.collect()
+    assert loop.reported == []
+
+
+def test_stop_iteration_arrives_as_the_cause_of_a_runtime_error(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_exception(StopIteration(3))
+    error = future.exception()
+    assert isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration)
+
+
+def test_a_future_resumed_too_early_says_so(loop: JumpingLoop) -> None:
+    waiting = iter(loop.create_future())
+    next(waiting)
+    with pytest.raises(RuntimeError, match="before it was done"):
+        next(waiting)
+
+
+def test_resolve_leaves_a_finished_future_alone(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    crawl.resolve(future, 1)
+    crawl.resolve(future, 2)
+    assert future.result() == 1
+
+
+# 4  Task
+# =======
+
+
+def test_generator_and_native_coroutines_await_one_another() -> None:
+    @crawl.coroutine
+    def generator(value: int) -> Any:
+        got = yield from sleep(1, value)
+        return (yield from native(got)) if got else "end"
+
+    async def native(value: int) -> Any:
+        return await generator(value - 1)
+
+    assert play(generator(3)) == play(native(3)) == "end"
+
+
+def test_a_task_is_the_future_of_its_return_value() -> None:
+    async def main() -> None:
+        task = create_task(sleep(1, "slept"))
+        assert not task.done() and await task == "slept" and task.done()
+        assert repr(task) == "<Task sleep finished>"
+    play(main())
+
+
+def test_an_error_in_a_task_comes_out_where_it_is_awaited() -> None:
+    async def fail() -> None:
+        raise KeyError("inside")
+
+    async def main() -> None:
+        with pytest.raises(KeyError, match="inside"):
+            await create_task(fail())
+    play(main())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_task_may_end_the_program(error: type[BaseException]) -> None:
+    async def leave() -> None:
+        raise error
+    with pytest.raises(error):
+        play(leave())
+
+
+def test_a_task_has_its_coroutines_name_unless_given_another() -> None:
+    async def main() -> None:
+        one, other = create_task(sleep(0)), create_task(sleep(0), name=7)
+        assert (one.get_name(), other.get_name()) == ("sleep", "7")
+    play(main())
+
+
+def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
+    with pytest.raises(TypeError, match="a coroutine was expected, got 5"):
+        loop.create_task(5)  # type: ignore[arg-type]
+
+
+def test_only_its_coroutine_ends_a_task() -> None:
+    async def main() -> None:
+        task = create_task(sleep(0))
+        with pytest.raises(RuntimeError):
+            task.set_result(None)
+        with pytest.raises(RuntimeError):
+            task.set_exception(ValueError())
+    play(main())
+
+
+def test_cancelling_raises_at_the_wait_and_runs_finally() -> None:
+    seen: list[str] = []
+
+    async def worker() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            seen.append("cleaned up")
+
+    async def main() -> None:
+        task = create_task(worker())
+        await sleep(0)
+        assert task.cancel("stop") and task.cancelling() == 1
+        with pytest.raises(CancelledError):
+            await task
+        assert task.cancelled() and not task.cancel() and seen == ["cleaned up"]
+        assert get_running_loop().time() == 0
+    play(main())
+
+
+def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
+    async def main() -> None:
+        task = create_task(never())
+        task.cancel("early")
+        with pytest.raises(CancelledError, match="early"):
+            await task
+
+    async def never() -> None:
+        raise AssertionError
+    play(main())
+
+
+def test_a_task_may_refuse_to_be_cancelled_and_be_asked_again() -> None:
+    async def stubborn() -> str:
+        for _ in range(2):
+            with contextlib.suppress(CancelledError):
+                await sleep(3600)
+        return "finished anyway"
+
+    async def main() -> None:
+        task = create_task(stubborn())
+        for _ in range(2):
+            await sleep(0)
+            task.cancel()
+        assert await task == "finished anyway" and task.cancelling() == 2
+    play(main())
+
+
+def test_cancelling_inside_finally_works_too() -> None:
+    async def worker() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            await sleep(3600)
+
+    async def main() -> None:
+        task = create_task(worker())
+        for _ in range(2):
+            await sleep(0)
+            task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        assert get_running_loop().time() == 0
+    play(main())
+
+
+def test_cancelling_a_task_cancels_what_it_waits_for() -> None:
+    async def main() -> None:
+        inner = create_task(sleep(3600))
+        outer = create_task(crawl.wait_for(inner, None))
+        await sleep(0)
+        outer.cancel()
+        await asyncio_free_wait(inner, outer)
+        assert inner.cancelled() and outer.cancelled()
+
+    async def asyncio_free_wait(*tasks: crawl.Task[Any]) -> None:
+        await crawl.gather(*tasks, return_exceptions=True)
+    play(main())
+
+
+def test_a_task_that_cancels_itself_in_its_last_step_ends_cancelled() -> None:
+    async def own() -> None:
+        task = crawl.current_task()
+        assert task is not None
+        task.cancel("self")
+
+    async def main() -> None:
+        task = create_task(own())
+        with pytest.raises(CancelledError, match="self"):
+            await task
+    play(main())
+
+
+def test_a_task_that_cancels_itself_and_waits_is_woken_by_it() -> None:
+    async def own() -> None:
+        task = crawl.current_task()
+        assert task is not None
+        task.cancel()
+        await sleep(3600)
+
+    async def main() -> None:
+        task = create_task(own())
+        with pytest.raises(CancelledError):
+            await task
+        assert get_running_loop().time() == 0
+    play(main())
+
+
+def test_cancelling_a_task_whose_future_is_done_reaches_it_at_its_next_step() -> None:
+    async def main() -> None:
+        future = get_running_loop().create_future()
+        task = create_task(crawl.wait_for(future, None))
+        await sleep(0)
+        future.set_result("in time")
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+    play(main())
+
+
+def test_a_cancel_taken_back_before_it_struck_does_not_strike() -> None:
+    async def own() -> str:
+        task = crawl.current_task()
+        assert task is not None and task.uncancel() == 0
+        task.cancel()
+        task.cancel()
+        assert task.uncancel() == 1
+        assert task.uncancel() == 0
+        await sleep(1)
+        return "alive"
+    assert play(own()) == "alive"
+
+
+def test_a_task_refuses_to_wait_for_what_is_no_future_of_its_loop() -> None:
+    @crawl.coroutine
+    def odd(value: object) -> Any:
+        yield value
+
+    async def main() -> None:
+        foreign = JumpingLoop()
+        for value in (5, foreign.create_future()):
+            with pytest.raises(RuntimeError, match="cannot wait for"):
+                await create_task(odd(value))
+        foreign.close()
+
+        async def itself() -> None:
+            await task
+        task = create_task(itself())
+        with pytest.raises(RuntimeError, match="cannot wait for"):
+            await task
+    play(main())
+
+
+def test_a_step_of_a_task_that_is_done_is_an_error(loop: JumpingLoop) -> None:
+    task = loop.create_task(sleep(0))
+    crawl.Future.set_result(task, None)
+    loop.tick()
+    assert isinstance(loop.reported[0]["exception"], crawl.InvalidStateError)
+
+
+def test_a_running_task_is_kept_alive_by_its_loop() -> None:
+    async def main() -> None:
+        done: list[int] = []
+
+        async def background() -> None:
+            await sleep(1)
+            done.append(1)
+        reference = weakref.ref(create_task(background()))
+        gc.collect()
+        await sleep(2)
+        assert done == [1]
+        gc.collect()
+        assert reference() is None
+    play(main())
+
+
+def test_a_task_runs_in_a_context_of_its_own() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="outer")
+
+    async def change() -> None:
+        variable.set("inner")
+        await sleep(0)
+        assert variable.get() == "inner"
+
+    async def main() -> None:
+        await create_task(change())
+        assert variable.get() == "outer"
+        given = contextvars.Context()
+        await create_task(change(), context=given)
+        assert given[variable] == "inner"
+    play(main())
+
+
+# 5  Waiting
+# ==========
+
+
+def test_run_returns_the_result_and_leaves_no_task() -> None:
+    ended: list[str] = []
+
+    async def background() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            ended.append("cancelled")
+
+    async def main() -> int:
+        create_task(background())
+        await sleep(1)
+        return 42
+    assert play(main()) == 42 and ended == ["cancelled"]
+
+
+def test_run_until_complete_says_when_it_was_stopped_first(loop: JumpingLoop) -> None:
+    loop.call_soon(loop.stop)
+    with pytest.raises(RuntimeError, match="stopped before"):
+        loop.run_until_complete(loop.create_future())
+
+
+def test_a_program_ended_in_a_task_does_not_stop_a_later_run(loop: JumpingLoop) -> None:
+    async def leave() -> None:
+        raise KeyboardInterrupt
+    seen: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(leave())
+    loop.call_soon(loop.call_soon, seen.append, 1)
+    loop.call_later(1, loop.stop)
+    loop.run_forever()
+    assert seen == [1]
+
+
+def test_sleep_takes_its_time_and_not_more() -> None:
+    async def main() -> float:
+        await sleep(0)
+        await sleep(-1)
+        assert await sleep(1.5, "result") == "result"
+        return get_running_loop().time()
+    assert play(main()) == 1.5
+
+
+def test_sleeping_for_no_number_is_an_error() -> None:
+    with pytest.raises(ValueError):
+        play(sleep(float("nan")))
+
+
+def test_a_timeout_strikes_after_its_time() -> None:
+    async def native() -> None:
+        with pytest.raises(TimeoutError, match="2 s"):
+            async with crawl.timeout(2):
+                await sleep(3600)
+        assert get_running_loop().time() == 2
+
+    @crawl.coroutine
+    def generator() -> Any:
+        with pytest.raises(TimeoutError):
+            with crawl.timeout(2):
+                yield from sleep(3600)
+        return None
+    play(native())
+    play(generator())
+
+
+def test_a_timeout_in_time_changes_nothing_and_leaves_nothing() -> None:
+    async def main() -> None:
+        async with crawl.timeout(5):
+            await sleep(1)
+        async with crawl.timeout(None):
+            await sleep(1)
+        await sleep(10)
+        task = crawl.current_task()
+        assert task is not None and task.cancelling() == 0
+    play(main())
+
+
+def test_the_outer_of_two_timeouts_passes_through_the_inner() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError, match="1 s"):
+            async with crawl.timeout(1):
+                async with crawl.timeout(2):
+                    await sleep(3600)
+    play(main())
+
+
+def test_a_cancellation_from_elsewhere_passes_a_timeout_as_it_is() -> None:
+    async def limited() -> None:
+        async with crawl.timeout(1):
+            await sleep(3600)
+
+    async def main() -> None:
+        task = create_task(limited())
+        await sleep(0)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+    play(main())
+
+
+def test_an_error_after_the_time_was_up_is_that_error() -> None:
+    async def main() -> None:
+        with pytest.raises(KeyError):
+            async with crawl.timeout(1):
+                try:
+                    await sleep(3600)
+                except CancelledError:
+                    raise KeyError from None
+    play(main())
+
+
+def test_a_timeout_belongs_inside_a_task(loop: JumpingLoop) -> None:
+    def enter() -> None:
+        crawl.timeout(1).__enter__()
+    loop.call_soon(enter)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert "inside a task" in str(loop.reported[0]["exception"])
+
+
+def test_wait_for_gives_the_result_or_cancels_and_waits() -> None:
+    ended: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            await sleep(1)
+            ended.append("cleaned up")
+
+    async def main() -> None:
+        assert await crawl.wait_for(sleep(1, "early"), 2) == "early"
+        with pytest.raises(TimeoutError):
+            await crawl.wait_for(slow(), 1)
+        assert ended == ["cleaned up"]
+    play(main())
+
+
+def test_wait_for_without_time_takes_only_what_is_there() -> None:
+    async def main() -> None:
+        future = get_running_loop().create_future()
+        future.set_result("there")
+        assert await crawl.wait_for(future, 0) == "there"
+        with pytest.raises(TimeoutError):
+            await crawl.wait_for(sleep(1), 0)
+    play(main())
+
+
+def test_gather_returns_the_results_in_order() -> None:
+    async def main() -> None:
+        same = sleep(1, "same")
+        results = await crawl.gather(sleep(2, "slow"), same, same)
+        assert results == ["slow", "same", "same"] and get_running_loop().time() == 2
+        assert await crawl.gather() == []
+    play(main())
+
+
+def test_gather_fails_with_the_first_error_and_the_others_go_on() -> None:
+    async def fail(after: float) -> None:
+        await sleep(after)
+        raise KeyError(after)
+
+    async def main() -> None:
+        slow = create_task(sleep(3, "slow"))
+        with pytest.raises(KeyError, match="1"):
+            await crawl.gather(slow, fail(1), fail(2))
+        assert await slow == "slow"
+        results = await crawl.gather(fail(1), sleep(1, "fine"), return_exceptions=True)
+        assert isinstance(results[0], KeyError) and results[1] == "fine"
+    play(main())
+
+
+def test_cancelling_gather_cancels_its_children() -> None:
+    async def main() -> None:
+        for options in ({}, {"return_exceptions": True}):
+            children = [create_task(sleep(3600)), create_task(sleep(3600))]
+            everyone = crawl.gather(*children, **options)
+            await sleep(0)
+            assert everyone.cancel("enough")
+            with pytest.raises(CancelledError):
+                await everyone
+            await sleep(0)
+            assert all(child.cancelled() for child in children)
+            assert not everyone.cancel()
+    play(main())
+
+
+def test_gather_refuses_futures_of_two_loops(loop: JumpingLoop) -> None:
+    other = JumpingLoop()
+    with pytest.raises(ValueError, match="different loop"):
+        crawl.gather(loop.create_future(), other.create_future())
+    other.close()
+
+
+def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable")
+
+    def work(*, add: int) -> tuple[int, int]:
+        return variable.get() + add, threading.get_ident()
+
+    async def main() -> None:
+        variable.set(1)
+        value, thread = await crawl.to_thread(work, add=2)
+        assert value == 3 and thread != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            await crawl.to_thread(lambda: 1 / 0)
+    crawl.run(main())
+
+
+def test_idle_threads_of_the_pool_do_not_hide_a_deadlock() -> None:
+    async def main() -> None:
+        await crawl.to_thread(int)
+        await get_running_loop().create_future()
+    with pytest.raises(crawl.DeadlockError):
+        crawl.run(main())
+
+
+def test_another_process_completes_a_future() -> None:
+    async def main() -> int:
+        with concurrent.futures.ProcessPoolExecutor(1) as executor:
+            return await get_running_loop().run_in_executor(executor, pow, 2, 100)
+    assert crawl.run(main()) == 2 ** 100
+
+
+class HeldExecutor:
+    """An executor whose jobs are run by the test."""
+
+    def __init__(self) -> None:
+        self.jobs: list[concurrent.futures.Future[Any]] = []
+
+    def submit(self, *_: Any) -> concurrent.futures.Future[Any]:
+        self.jobs.append(concurrent.futures.Future())
+        return self.jobs[-1]
+
+
+def test_cancelling_keeps_a_job_from_beginning() -> None:
+    async def main() -> None:
+        executor = HeldExecutor()
+        future = get_running_loop().run_in_executor(executor, print)
+        future.cancel()
+        await sleep(0)
+        assert executor.jobs[0].cancelled()
+        await sleep(0)
+    play(main())
+
+
+def test_a_job_that_outlives_its_loop_is_dropped() -> None:
+    executor = HeldExecutor()
+    loop = JumpingLoop()
+    loop.run_in_executor(executor, print)
+    loop.close()
+    executor.jobs[0].set_result(None)
+
+
+# 6  Queue
+# ========
+
+
+def test_a_queue_hands_out_what_was_put_in_order() -> None:
+    async def main() -> None:
+        queue: Queue[int] = Queue()
+        assert queue.empty() and not queue.full() and queue.qsize() == 0
+        for number in range(3):
+            await queue.put(number)
+        assert [await queue.get() for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(crawl.QueueEmpty):
+            queue.get_nowait()
+    play(main())
+
+
+def test_a_full_queue_makes_putters_wait() -> None:
+    async def main() -> None:
+        queue: Queue[int] = Queue(1)
+        queue.put_nowait(1)
+        with pytest.raises(crawl.QueueFull):
+            queue.put_nowait(2)
+        putter = create_task(queue.put(2))
+        await sleep(1)
+        assert queue.full() and not putter.done()
+        assert queue.get_nowait() == 1
+        await putter
+        assert queue.get_nowait() == 2
+    play(main())
+
+
+@pytest.mark.parametrize("moment", ["waiting", "woken"])
+def test_cancelling_a_getter_does_not_lose_the_item(moment: str) -> None:
+    async def main() -> None:
+        queue: Queue[str] = Queue()
+        first, second = create_task(queue.get()), create_task(queue.get())
+        await sleep(0)
+        if moment == "woken":
+            queue.put_nowait("item")
+        first.cancel()
+        await sleep(0)
+        if moment == "waiting":
+            queue.put_nowait("item")
+        assert await second == "item" and first.cancelled()
+    play(main())
+
+
+def test_a_woken_getter_whose_item_was_taken_waits_on_and_cancelled_wakes_nobody() -> None:
+    async def main() -> None:
+        queue: Queue[str] = Queue()
+        getter, other = create_task(queue.get()), create_task(queue.get())
+        await sleep(0)
+        queue.put_nowait("item")
+        assert queue.get_nowait() == "item"
+        getter.cancel()
+        await sleep(1)
+        assert not other.done()
+        queue.put_nowait("next")
+        assert await other == "next"
+    play(main())
+
+
+def test_a_putter_cancelled_when_woken_passes_its_place_on() -> None:
+    async def main() -> None:
+        queue: Queue[int] = Queue(1)
+        queue.put_nowait(0)
+        first, second = create_task(queue.put(1)), create_task(queue.put(2))
+        await sleep(0)
+        queue.get_nowait()
+        first.cancel()
+        await second
+        assert queue.get_nowait() == 2
+    play(main())
+
+
+def test_a_getter_that_was_cancelled_is_passed_over() -> None:
+    async def main() -> None:
+        queue: Queue[str] = Queue()
+        first, second = create_task(queue.get()), create_task(queue.get())
+        await sleep(0)
+        first.cancel()
+        queue.put_nowait("item")
+        assert await second == "item"
+    play(main())
+
+
+def test_join_waits_until_every_item_is_dealt_with_batch_after_batch() -> None:
+    async def main() -> None:
+        queue: Queue[int] = Queue()
+        await queue.join()
+        for _ in range(2):
+            queue.put_nowait(1)
+            queue.put_nowait(2)
+            joiners = [create_task(queue.join()) for _ in range(2)]
+            queue.task_done()
+            await sleep(1)
+            assert not any(joiner.done() for joiner in joiners)
+            queue.task_done()
+            await crawl.gather(*joiners)
+        with pytest.raises(ValueError, match="too many"):
+            queue.task_done()
+    play(main())
+
+
+# The same story under crawl and under asyncio leaves the same transcript.
+
+def stories() -> list[Callable[[Any, Callable[..., None]], Awaitable[None]]]:
+    async def producers_and_consumers(lib: Any, log: Callable[..., None]) -> None:
+        queue = lib.Queue(2)
+
+        async def produce(name: str) -> None:
+            for number in range(3):
+                await queue.put((name, number))
+                log("put", name, number)
+
+        async def consume(name: str) -> None:
+            while True:
+                log(name, "got", await queue.get())
+                await lib.sleep(0)
+                queue.task_done()
+        consumers = [lib.create_task(consume(name)) for name in "xyz"]
+        await lib.gather(produce("a"), produce("b"))
+        await queue.join()
+        for consumer in consumers:
+            consumer.cancel()
+        log(await lib.gather(*consumers, return_exceptions=True))
+
+    async def cancellation(lib: Any, log: Callable[..., None]) -> None:
+        async def child() -> str:
+            try:
+                await lib.sleep(3600)
+            except lib.CancelledError:
+                log("caught")
+                await lib.sleep(0)
+            return "refused"
+        task = lib.create_task(child())
+        await lib.sleep(0)
+        log(task.cancel(), task.cancelled(), task.cancelling())
+        log(await task, task.cancelled())
+        async def wrapping() -> Any:
+            return await lib.create_task(child())
+        parent = lib.create_task(wrapping())
+        await lib.sleep(0)
+        await lib.sleep(0)
+        parent.cancel()
+        try:
+            log(await parent)
+        except lib.CancelledError:
+            log("parent cancelled")
+
+    async def timeouts(lib: Any, log: Callable[..., None]) -> None:
+        for inner, outer in ((0.001, 50), (50, 0.001)):
+            try:
+                async with lib.timeout(outer):
+                    try:
+                        async with lib.timeout(inner):
+                            await lib.sleep(100)
+                    except TimeoutError:
+                        log("inner")
+                        raise
+            except TimeoutError:
+                log("outer or passed on", lib.current_task().cancelling())
+
+    async def failures(lib: Any, log: Callable[..., None]) -> None:
+        async def fail(error: BaseException, turns: int) -> None:
+            for _ in range(turns):
+                await lib.sleep(0)
+            raise error
+        log(await lib.gather(fail(KeyError(1), 2), fail(lib.CancelledError(), 1), return_exceptions=True))
+        try:
+            await lib.gather(fail(KeyError(2), 1), fail(ValueError(), 2))
+        except KeyError as error:
+            log("first", error)
+        await lib.sleep(0)
+        await lib.sleep(0)
+    return [producers_and_consumers, cancellation, timeouts, failures]
+
+
+@pytest.mark.parametrize("story", stories(), ids=lambda story: story.__name__)
+def test_a_story_goes_as_it_does_under_asyncio(story: Any) -> None:
+    def transcript(lib: Any) -> list[str]:
+        lines: list[str] = []
+
+        def log(*words: Any) -> None:
+            lines.append(re.sub(r"CancelledError\([^)]*\)", "CancelledError", repr(words)))
+        lib.run(story(lib, log))
+        return lines
+    assert transcript(crawl) == transcript(asyncio) != []
+
+
+# 7  Streams
+# ==========
+
+
+def listener() -> socket.socket:
+    """A listening socket of which the test plays the server."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def port_of(server: socket.socket) -> int:
+    return int(server.getsockname()[1])
+
+
+def test_a_stream_reads_what_was_sent_until_the_end() -> None:
+    server = listener()
+
+    async def main() -> None:
+        reader, writer = await crawl.open_connection("127.0.0.1", port_of(server))
+        assert reader is writer
+        peer, _ = server.accept()
+        writer.write(b"ques")
+        writer.write(b"tion")
+        await writer.drain()
+        assert peer.recv(100) == b"question"
+        for part in (b"one", b"two"):
+            get_running_loop().call_later(0.001, peer.send, part)
+            assert await reader.read() == part
+        peer.close()
+        assert await reader.read() == b""
+        writer.close()
+        writer.close()
+    crawl.run(main())
+    server.close()
+
+
+def test_all_is_sent_also_when_the_peer_reads_slowly() -> None:
+    server = listener()
+    message = random.Random(1).randbytes(8_000_000)
+    received = bytearray()
+
+    def read() -> None:
+        peer, _ = server.accept()
+        while data := peer.recv(1_000_000):
+            received.extend(data)
+        peer.close()
+
+    async def main() -> None:
+        _, writer = await crawl.open_connection("127.0.0.1", port_of(server))
+        writer.write(message)
+        await writer.drain()
+        writer.close()
+    thread = threading.Thread(target=read)
+    thread.start()
+    crawl.run(main())
+    thread.join()
+    server.close()
+    assert received == message
+
+
+def test_every_address_of_a_name_is_tried() -> None:
+    server = listener()
+
+    async def main() -> None:
+        closed = listener()
+        port = port_of(closed)
+        closed.close()
+        here = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
+        there = (*here[:4], ("127.0.0.1", port_of(server)))
+        stream, _ = await crawl.open_connection("name", 0, addresses=[here, there])
+        stream.close()
+        with pytest.raises(ConnectionRefusedError):
+            await crawl.open_connection("name", 0, addresses=[here, here])
+        with pytest.raises(OSError, match="no address"):
+            await crawl.open_connection("name", 0, addresses=iter([]))
+    crawl.run(main())
+    server.close()
+
+
+def test_a_socket_that_cannot_be_made_is_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(*_: Any) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main() -> None:
+        address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 9))
+        monkeypatch.setattr(socket, "socket", no_descriptor)
+        try:
+            with pytest.raises(OSError, match="Too many"):
+                await crawl.open_connection("name", 9, addresses=[address])
+        finally:
+            monkeypatch.undo()
+    crawl.run(main())
+
+
+def test_connecting_can_be_cancelled() -> None:
+    async def main() -> None:
+        address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port_of(server)))
+        task = create_task(crawl.open_connection("name", 0, addresses=[address]))
+        await sleep(0)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+    server = listener()
+    crawl.run(main())
+    server.close()
+
+
+def test_a_silent_peer_is_a_timeout() -> None:
+    server = listener()
+
+    async def main() -> None:
+        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
+        stream.timeout = 0.001
+        with pytest.raises(TimeoutError, match="silent"):
+            await stream.read()
+        stream.close()
+    crawl.run(main())
+    server.close()
+
+
+def test_a_deadline_that_comes_with_the_answer_is_too_late(loop: JumpingLoop) -> None:
+    loop.call_later(1, loop.stop)
+    wait = crawl._Wait(loop, 1)
+    wait.set_result("answer")
+    loop.run_forever()
+    assert wait.result() == "answer"
+
+
+def test_a_stream_that_speaks_unasked_is_stale() -> None:
+    server = listener()
+
+    async def main() -> None:
+        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
+        peer, _ = server.accept()
+        get_running_loop().call_later(0.001, peer.send, b"answer")
+        assert await stream.read() == b"answer" and not stream.stale
+        peer.send(b"unasked")
+        while not stream.stale:
+            await sleep(0.001)
+        peer.close()
+        stream.close()
+    crawl.run(main())
+    server.close()
+
+
+def test_an_impossible_name_is_no_name() -> None:
+    async def main() -> None:
+        for host in ("a" * 64 + ".test", "a." * 130, "two..dots.", "nul\0", "no.such.host.invalid"):
+            with pytest.raises(OSError):
+                await crawl.lookup(host, 80)
+        assert (await crawl.lookup("[::1]", 80))[0][4][0] == "::1"
+    crawl.run(main())
+
+
+def test_a_lookup_that_ends_after_its_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> list[Any]:
+        go.wait()
+        return []
+
+    async def main() -> None:
+        create_task(crawl.lookup("localhost", 80))
+        await sleep(0)
+        await sleep(0)
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    crawl.run(main())
+    go.set()
+
+
+# 8  URLs
+# =======
+
+BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
+
+
+@pytest.mark.parametrize("reference, meaning", [
+    ("", "http://example.com/dir/page.html?x=1"),
+    ("#top", "http://example.com/dir/page.html?x=1"),
+    ("?y", "http://example.com/dir/page.html?y"),
+    ("?", "http://example.com/dir/page.html?"),
+    ("other", "http://example.com/dir/other"),
+    ("../up", "http://example.com/up"),
+    ("../../../up", "http://example.com/up"),
+    ("./a/./b/../c/", "http://example.com/dir/a/c/"),
+    (".", "http://example.com/dir/"),
+    ("..", "http://example.com/"),
+    ("%2e%2E/x", "http://example.com/x"),
+    ("/abs?q#f", "http://example.com/abs?q"),
+    ("//host", "http://host/"),
+    ("http:relative", "http://example.com/dir/relative"),
+    ("https:host", "https://host/"),
+    ("http:\\\\host\\path?a\\b", "http://host/path?a\\b"),
+    (" \t\n/a\tb\n ", "http://example.com/ab"),
+    ("HTTP://EXAMPLE.com:80/", "http://example.com/"),
+    ("https://h:443", "https://h/"),
+    ("http://h:/", "http://h/"),
+    ("http://h:0081/", "http://h:81/"),
+    ("http://user:secret@h/", "http://h/"),
+    ("http://a@b@h/", "http://h/"),
+    ("/caf\u00e9 \"<>`{}^|", "http://example.com/caf%C3%A9%20%22%3C%3E%60%7B%7D%5E|"),
+    ("?caf\u00e9 \"<>'`{}", "http://example.com/dir/page.html?caf%C3%A9%20%22%3C%3E%27`{}"),
+    ("/\ud800", "http://example.com/%EF%BF%BD"),
+    ("http://127.1/", "http://127.0.0.1/"),
+    ("http://0x7f.0.0.1./", "http://127.0.0.1/"),
+    ("http://017700000001/", "http://127.0.0.1/"),
+    ("http://0x/", "http://0.0.0.0/"),
+    ("http://[::1]:81/", "http://[::1]:81/"),
+    ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
+    ("http://[1:2:3:4:5:6:7:8]/", "http://[1:2:3:4:5:6:7:8]/"),
+    ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
+    ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
+    ("http://xn--bcher-kva.example/", "http://xn--bcher-kva.example/"),
+    ("http://a\u00adb\uff0eexample/", "http://ab.example/"),
+    ("http://\uff45\uff58ample/", "http://example/"),
+    ("http://ex%61mple/", "http://example/"),
+])
+def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: str) -> None:
+    url = crawl.parse_url(reference, BASE)
+    assert str(url) == meaning
+    assert crawl.parse_url(meaning) == url, "a normal form is its own normal form"
+
+
+@pytest.mark.parametrize("reference", [
+    "mailto:me@example.com", "javascript:alert(1)", "file:///etc/passwd", "ftp://h/", "data:,x",
+    "http://", "http:///", "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/",
+    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://256.0.0.1/",
+    "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
+    "http://fa\u00df.example/", "http://a\u200db/", "http://xn--a/", "http://xn--bcher-KVB.example/",
+    "http://www\u2025x/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
+def test_what_is_no_certain_address_is_refused(reference: str) -> None:
+    with pytest.raises(ValueError):
+        print(crawl.parse_url(reference, BASE))
+
+
+def test_a_url_alone_needs_a_scheme() -> None:
+    with pytest.raises(ValueError, match="only http and https"):
+        crawl.parse_url("example.com")
+
+
+def test_a_url_is_printable_ascii_whatever_it_was_made_from() -> None:
+    rng = random.Random(8)
+    for _ in range(3000):
+        text = "".join(chr(rng.choice((rng.randrange(128), rng.randrange(0x3000), 0x2f, 0x2e, 0x25)))
+                       for _ in range(rng.randrange(12)))
+        with contextlib.suppress(ValueError):
+            assert re.fullmatch("[!-~]+", str(crawl.parse_url(rng.choice(("", "//", "http://")) + text, BASE)))
+
+
+# 9  HTTP messages
+# ================
+
+def parsed(raw: bytes, method: str = "GET", pieces: int = 0) -> crawl.Response:
+    """Return what a parser makes of *raw*, followed by the end, whole or in pieces of a size."""
+    parser = crawl.ResponseParser(method)
+    size = pieces or len(raw) or 1
+    for start in range(0, len(raw), size):
+        if parser.feed(raw[start:start + size]):
+            break
+    else:
+        assert parser.feed(b"")
+    assert parser.response is not None
+    return parser.response
+
+
+def silence(connection: socket.socket) -> None:
+    """Say nothing until the client leaves."""
+    connection.recv(1)
+
+
+def says(data: bytes, then: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    """Answer with *data* and do something *then*."""
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(data)
+        then(connection)
+    return answer
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+GZIPPED = gzip.compress(b"zipped")
+DEFLATED = zlib.compress(b"zipped")
+
+
+def with_body(body: bytes, *fields: bytes) -> bytes:
+    return OK + b"".join(field + b"\r\n" for field in fields) + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+ANSWERS = [
+    (with_body(b"hello"), b"hello", True),
+    (with_body(b""), b"", True),
+    (with_body(b"hello", b"Connection: Close"), b"hello", False),
+    (with_body(b"hello", b"X: folded\r\n  line", b"Y:\t value \t"), b"hello", True),
+    (OK + b"Content-Length: 5, 5\r\nContent-Length: 05\r\n\r\nhello", b"hello", True),
+    (OK + b"\r\nuntil the end", b"until the end", False),
+    (b"HTTP/1.0 200 OK\nContent-Length: 2\n\nok", b"ok", False),
+    (b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", b"", True),
+    (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", b"ok", True),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + with_body(b"ok"), b"ok", True),
+    (CHUNKED + b"5\r\nhello\r\n6;ext=\"1\"\r\n world\r\n0\r\nTrailer: x\r\n\r\n", b"hello world", True),
+    (CHUNKED + b"0\r\n\r\n", b"", True),
+    (with_body(GZIPPED, b"Content-Encoding: gzip"), b"zipped", True),
+    (with_body(GZIPPED + GZIPPED + b"\0", b"Content-Encoding: x-gzip"), b"zippedzipped", True),
+    (with_body(DEFLATED, b"Content-Encoding: deflate"), b"zipped", True),
+    (with_body(DEFLATED[2:-4], b"Content-Encoding: deflate"), b"zipped", True),
+    (with_body(b"plain", b"Content-Encoding: identity"), b"plain", True),
+]
+
+
+@pytest.mark.parametrize("raw, body, reusable", ANSWERS)
+def test_a_response_is_the_same_however_it_is_cut(raw: bytes, body: bytes, reusable: bool) -> None:
+    for pieces in (0, 1, 2, 3, 7):
+        response = parsed(raw, pieces=pieces)
+        assert (response.body, response.reusable) == (body, reusable)
+    for cut in range(1, len(raw)):
+        parser = crawl.ResponseParser()
+        assert (parser.feed(raw[:cut]) or parser.feed(raw[cut:]) or parser.feed(b"")) and parser.response
+        assert parser.response.body == body
+
+
+@pytest.mark.parametrize("raw, body, reusable", ANSWERS)
+def test_bytes_after_a_response_end_the_connection(raw: bytes, body: bytes, reusable: bool) -> None:
+    if b"\r\n\r\nuntil" not in raw:
+        response = parsed(raw + b"HTTP/1.1 200 OK\r\n")
+        assert response.body == body and not response.reusable
+
+
+@pytest.mark.parametrize("raw, body, reusable", ANSWERS)
+def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes, reusable: bool) -> None:
+    if b"\r\n\r\nuntil" not in raw:
+        for end in range(len(raw)):
+            with pytest.raises(crawl.TruncatedError):
+                parsed(raw[:end])
+
+
+@pytest.mark.parametrize("raw, complaint", [
+    (b"SSH-2.0-OpenSSH\r\n\r\n", "status line"),
+    (b"HTTP/2 200\r\n\r\n", "status line"),
+    (b"HTTP/1.1 099 Low\r\n\r\n", "status line"),
+    (OK + b"no colon\r\n\r\n", "header field was expected, not 'no colon'"),
+    (OK + b"a b: c\r\n\r\n", "header field"),
+    (OK + b"X: a\rb\r\n\r\n", "header field"),
+    (OK + b"X: a\0b\r\n\r\n", "header field"),
+    (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
+    (OK + b"Content-Length: +5\r\n\r\nhello", "Content-Length"),
+    (OK + b"Content-Length: 5_0\r\n\r\nhello", "Content-Length"),
+    (OK + b"Content-Length:\r\n\r\nhello", "Content-Length"),
+    (OK + b"Transfer-Encoding: gzip\r\n\r\n", "in doubt"),
+    (OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n", "in doubt"),
+    (OK + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", "in doubt"),
+    (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "in doubt"),
+    (CHUNKED + b"xyz\r\n", "chunk size in hexadecimal was expected, not b'xyz"),
+    (CHUNKED + b"5\nhello\r\n0\r\n\r\n", "chunk size"),
+    (CHUNKED + b"5\r\nhelloXX0\r\n\r\n", "end of a chunk"),
+    (with_body(b"x", b"Content-Encoding: br"), "not asked for"),
+    (with_body(b"\x1f\x8bxxxx", b"Content-Encoding: gzip"), "corrupt"),
+])
+def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: str) -> None:
+    with pytest.raises(crawl.ProtocolError, match=re.escape(complaint)):
+        parsed(raw)
+
+
+@pytest.mark.parametrize("raw, complaint", [
+    (OK + b"X: " + b"x" * crawl.MAX_HEAD + b"\r\n\r\n", "head of more than 65536 bytes"),
+    (OK + b"x" * crawl.MAX_HEAD, "head of more than"),
+    (OK + b"X: y\r\n" * (crawl.MAX_FIELDS + 1) + b"\r\n", "more than 200 header fields"),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" * 11, "more than 10 interim responses"),
+    (CHUNKED + (b"1;" + b"x" * 9000 + b"\r\ny\r\n") * 9, "chunk's first line of more than"),
+    (CHUNKED + b"0\r\n" + b"X: y\r\n" * 20000, "trailer section of more than"),
+    (CHUNKED + b"FFFFFFFFFFFFFFFF\r\n", "body of more than"),
+    (OK + b"Content-Length: 999999999999\r\n\r\n", "body of more than"),
+    (OK + b"\r\n" + b"x" * (crawl.MAX_BODY + 1), "body of more than"),
+    (with_body(gzip.compress(bytes(crawl.MAX_BODY + 1)), b"Content-Encoding: gzip"), "decoded body of more than"),
+])
+def test_nothing_in_a_response_grows_without_a_bound(raw: bytes, complaint: str) -> None:
+    with pytest.raises(crawl.LimitError, match=complaint):
+        parsed(raw)
+
+
+def test_ten_thousand_small_chunks_are_within_the_bounds() -> None:
+    assert parsed(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n").body == b"x" * 10_000
+
+
+def test_the_answer_to_head_has_no_body() -> None:
+    assert parsed(OK + b"Content-Length: 5\r\n\r\n", "HEAD").body == b""
+
+
+def test_a_body_that_is_not_wanted_is_not_waited_for() -> None:
+    parser = crawl.ResponseParser(wanted=lambda response: response.status != 200)
+    assert parser.feed(OK + b"Content-Length: 9999\r\n\r\n") and parser.response
+    assert parser.response.body == b"" and not parser.response.reusable
+
+
+def test_mutated_responses_give_a_response_or_a_documented_error() -> None:
+    rng = random.Random(9)
+    for _ in range(3000):
+        raw = bytearray(rng.choice(ANSWERS)[0])
+        for _ in range(rng.randrange(1, 4)):
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+        with contextlib.suppress(crawl.ProtocolError):
+            parsed(bytes(raw), pieces=rng.choice((0, 1, 5)))
+
+
+# 10  HTTP client
+# ===============
+
+
+def fetched(url: str, count: int = 1, **options: Any) -> tuple[list[crawl.Response], int]:
+    """Return the responses to *count* requests, one after the other, and connections made."""
+    async def main() -> tuple[list[crawl.Response], int]:
+        client = crawl.Client(**options)
+        try:
+            return [await client.fetch(crawl.parse_url(url)) for _ in range(count)], client.opened
+        finally:
+            client.close()
+    return crawl.run(main())
+
+
+def test_a_connection_is_used_again(site: Site) -> None:
+    site.add("/page", "hello")
+    responses, opened = fetched(site.url + "/page", 3)
+    assert [response.body for response in responses] == [b"hello"] * 3
+    assert opened == site.connections == 1
+
+
+def test_a_request_says_who_asks_for_what_from_whom(site: Site) -> None:
+    site.add("/page?q=1", "hello")
+    fetched(site.url + "/page?q=1", headers={"X-Mine": "yes"})
+    lines = site.heads[0].split("\r\n")
+    assert lines[0] == "GET /page?q=1 HTTP/1.1"
+    assert {f"Host: localhost:{site.port}", f"User-Agent: crawl.py/{crawl.VERSION}",
+            "Accept-Encoding: gzip, deflate", "X-Mine: yes"} <= set(lines)
+
+
+@pytest.mark.parametrize("name, value", [("Bad Name", "x"), ("X", "a\r\nInjected: yes"), ("X", "\x07")])
+def test_a_header_that_would_be_two_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="header"):
+        crawl.Client({name: value})
+
+
+def test_a_reused_connection_that_died_is_replaced_silently(site: Site) -> None:
+    def answer_once(connection: socket.socket) -> None:
+        connection.sendall(with_body(b"hello"))
+        site.answers["/page"] = die
+
+    def die(connection: socket.socket) -> None:
+        site.answers["/page"] = with_body(b"again")
+        connection.close()
+    site.answers["/page"] = answer_once
+    responses, opened = fetched(site.url + "/page", 2)
+    assert [response.body for response in responses] == [b"hello", b"again"] and opened == 2
+
+
+def test_a_fresh_connection_that_dies_is_an_error(site: Site) -> None:
+    site.answers["/page"] = lambda connection: connection.close()
+    with pytest.raises(crawl.TruncatedError):
+        fetched(site.url + "/page")
+    assert site.requests == ["/page"]
+
+
+def test_idle_connections_of_a_dead_server_are_dropped_together(site: Site) -> None:
+    async def main() -> None:
+        client = crawl.Client()
+        url = crawl.parse_url(site.url + "/page")
+        await crawl.gather(*[client.fetch(url) for _ in range(3)])
+        assert client.opened == 3
+        site.answers["/page"] = lambda connection: connection.close()
+        for stream in client._pool[url.origin]:
+            get_running_loop().remove_reader(stream._fd)  # so that none is seen to be stale
+            stream._watched = False
+        with pytest.raises(crawl.TruncatedError):
+            await client.fetch(url)
+        assert client._pool[url.origin] == [] and client.opened == 4
+        client.close()
+    site.add("/page", "hello")
+    crawl.run(main())
+
+
+def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Site) -> None:
+    def answer_and_close(connection: socket.socket) -> None:
+        connection.sendall(with_body(b"bye"))
+        connection.close()
+
+    async def main() -> None:
+        client = crawl.Client()
+        url = crawl.parse_url(site.url + "/page")
+        await client.fetch(url)
+        while not client._pool[url.origin][0].stale:
+            await sleep(0.001)
+        assert (await client.fetch(url)).body == b"bye"
+        client.close()
+    site.answers["/page"] = answer_and_close
+    crawl.run(main())
+    assert site.requests == ["/page"] * 2 and site.connections == 2
+
+
+def test_a_fetch_has_a_deadline(site: Site) -> None:
+    site.answers["/slow"] = says(OK, then=silence)
+    with pytest.raises(TimeoutError):
+        fetched(site.url + "/slow", timeout=0.01)
+
+
+def test_all_who_need_a_name_share_one_lookup(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups: list[Any] = []
+    original = socket.getaddrinfo
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        lookups.append(arguments[0])
+        return original(*arguments, **options)
+
+    async def main() -> None:
+        client = crawl.Client()
+        url = crawl.parse_url(site.url + "/page")
+        await crawl.gather(*[client.fetch(url) for _ in range(5)])
+        client.close()
+    site.add("/page", "hello")
+    monkeypatch.setattr(socket, "getaddrinfo", counting)
+    crawl.run(main())
+    assert lookups == [b"localhost"]
+
+
+def test_a_lookup_that_failed_is_tried_again() -> None:
+    async def main() -> None:
+        client = crawl.Client()
+        for _ in range(2):
+            with pytest.raises(socket.gaierror):
+                await client.fetch(crawl.parse_url("http://no.such.host.invalid/"))
+        client.close()
+    crawl.run(main())
+
+
+def test_fetch_gives_one_response(site: Site) -> None:
+    site.add_redirect("/old", "/new")
+    assert crawl.run(crawl.fetch(site.url + "/old")).headers["location"] == "/new"
+
+
+def test_https_is_http_over_tls(tls_site: Site) -> None:
+    tls_site.add("/page", "hello " * 20_000)
+    responses, opened = fetched(tls_site.url + "/page", 2)
+    assert [len(response.body) for response in responses] == [120_000] * 2 and opened == 1
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(
+        tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        fetched(tls_site.url)
+
+
+def test_a_certificate_for_another_name_is_refused(
+        tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: original("localhost", *rest, **more))
+    with pytest.raises(ssl.SSLCertVerificationError, match="match"):
+        fetched(tls_site.url.replace("localhost", "other.test"))
+
+
+def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Site) -> None:
+    def cut(connection: socket.socket) -> None:
+        connection.sendall(OK + b"\r\nhalf of the body")
+        connection.shutdown(socket.SHUT_RDWR)
+    tls_site.answers["/cut"] = cut
+    with pytest.raises(ssl.SSLError):
+        fetched(tls_site.url + "/cut")
+
+
+# 11  Links
+# =========
+
+def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
+    """Return the paths that a page's links lead to."""
+    references, base = crawl.read_markup(markup, crawl.parse_url(page))
+    return [str(crawl.parse_url(crawl.spelled(reference), base)) for reference in references]
+
+
+@pytest.mark.parametrize("markup", [
+    '<a href="/x">', "<a href='/x'>", "<a href=/x>", "<A HREF=/x>", "<a\nhref\t=\n/x>", '<a/href="/x">',
+    '<a class="y" href="/x" id=z>', "<a title='>' href=/x>", '<a data-href="/y" href="/x">', "<a href=/x href=/y>",
+    "<area href=/x>", "<p title=\"<a href='/y'>\"><a href=/x>", "<!-- <a href=/y> --><a href=/x>",
+    "<!--><a href=/x>", "<!---><a href=/x>", "<!-- --!><a href=/x>", "<a href=/x><!-- <a href=/y>",
+    "<script><a href=/y></script><a href=/x>", "<script>'<!--<script></script><a href=/y>-->'</script><a href=/x>",
+    "<script><!-- <a href=/y></script><a href=/x>", "<style><a href=/y></style><a href=/x>",
+    "<textarea><a href=/y></textarea><a href=/x>", "<TITLE><a href=/y></title ><a href=/x>",
+    "<template><a href=/y></template><a href=/x>", "<iframe><a href=/y></iframe><a href=/x>",
+    "<noembed><a href=/y></noembed><a href=/x>", "<noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
+    "<svg><title><a href=/x></title></svg>", "<a href=/x><plaintext><a href=/y>", "<!doctype x><?php?><a href=/x>",
+    "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>", "</p><a href=/x>",
+    "<base target=x><a href=/x>", "<base href=/x><a href>", "<base href=//t.test/><a href=x>", "<base href='http://[x'><a href=/x>",
+])
+def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
+    assert links_of(markup) == ["http://t.test/x"]
+
+
+@pytest.mark.parametrize("value, meaning", [
+    ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a&copy=2", "/?a&copy=2"), ("/&copy;", "/%C2%A9"), ("/a&#47;&#x2f", "/a//"),
+    ("/&nosuch;", "/&nosuch;"), ("/&#9999999999;", "/&#9999999999;"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
+def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
+    assert links_of(f'<a href="{value}">') == ["http://t.test" + meaning.replace("&#9999999999;", "&")]
+
+
+@pytest.mark.parametrize("body, content_type, text", [
+    ("\u00e9".encode(), "text/html", "\u00e9"), ("\u00e9".encode("latin-1"), "text/html; charset=ISO-8859-1", "\u00e9"),
+    (b"\xef\xbb\xbf\xc3\xa9", "text/html; charset=latin-1", "\ufeff\u00e9"), ("\u00e9".encode("utf-16"), "", "\u00e9"),
+    (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">\u00e9'), (b"\xff", "", "\ufffd"),
+    (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9")])
+def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str) -> None:
+    assert crawl.decode_page(body, content_type) == text
+
+
+@pytest.mark.parametrize("piece", ["<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
+                                   "<a b=c ", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='"])
+def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
+    # Not timed: what is not linear here would take minutes, and the run's time limit ends it.
+    crawl.read_markup(piece * (1_000_000 // len(piece)), BASE)
+
+
+def test_mutated_pages_never_fail() -> None:
+    rng = random.Random(11)
+    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";", "="]
+    for _ in range(3000):
+        with contextlib.suppress(ValueError):
+            links_of("".join(rng.choices(pieces, k=rng.randrange(12))))
+
+
+# 12  Robots
+# ==========
+
+@pytest.mark.parametrize("text, target, rule", [
+    ("", "/x", None),
+    ("User-agent: *\nDisallow: /", "/x", "Disallow: /"),
+    ("User-agent: *\nDisallow:", "/x", None),
+    ("User-agent: other\nDisallow: /", "/x", None),
+    ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
+    ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
+    ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3", "/3", "Disallow: /3"),
+    ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2", "/2", None),
+    ("User-agent: *\nDisallow: /a\nAllow: /a/b", "/a/b/c", None),
+    ("User-agent: *\nAllow: /a/b\nDisallow: /a", "/a/c", "Disallow: /a"),
+    ("User-agent: *\nDisallow: /a\nAllow: /a", "/a", None),
+    ("User-agent: *\nDisallow: /*.pdf$", "/x/y.pdf", "Disallow: /*.pdf$"),
+    ("User-agent: *\nDisallow: /*.pdf$", "/x/y.pdf?z", None),
+    ("User-agent: *\nDisallow: /a*b*c", "/axxbxxcxx", "Disallow: /a*b*c"),
+    ("User-agent: *\nDisallow: /a*b*c", "/axxbxx", None),
+    ("User-agent: *\nDisallow: /fish$", "/fish", "Disallow: /fish$"),
+    ("User-agent: *\nDisallow: /fish$", "/fishes", None),
+    ("User-agent: *\nDisallow: /\u00e9", "/%c3%a9", "Disallow: /%C3%A9"),
+    ("\ufeffUser-agent: *  # all\r\nDisallow: /x # this\r\nnonsense\r\n", "/x", "Disallow: /x"),
+    ("user-agent *\ndisallow /x", "/x", "Disallow: /x"),
+    ("User-agent: *\nDisallow: /", "/robots.txt", None),
+    ("Disallow: /", "/x", None),
+])
+def test_the_longest_matching_rule_of_our_groups_decides(text: str, target: str, rule: str | None) -> None:
+    assert crawl.Robots(text).rule(target) == rule
+
+
+def test_the_crawl_delay_is_read() -> None:
+    assert crawl.Robots("User-agent: *\nCrawl-delay: 2.5\nCrawl-delay: x").delay == 2.5
+
+
+# 13  Crawler
+# ===========
+
+def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], crawl.Crawler]:
+    """Crawl, and return the records by URL and the crawler; no URL has two records."""
+    records: dict[str, crawl.Record] = {}
+
+    def on_record(record: crawl.Record) -> None:
+        assert record.url not in records
+        records[record.url] = record
+
+    async def main() -> crawl.Crawler:
+        crawler = crawl.Crawler([roots] if isinstance(roots, str) else roots, on_record=on_record, **options)
+        await crawler.crawl()
+        assert get_running_loop().tasks == {crawl.current_task()}
+        assert not crawler.in_flight and not crawler._waiting
+        return crawler
+    return records, crawl.run(main())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time between tries."""
+    monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
+
+
+def test_every_page_is_fetched_once(site: Site) -> None:
+    site.add("/", "<a href=/a><a href=b/><a href=#top><a href=/a#x>")
+    site.add("/a", "<a href=/><a href='b/'><a href=b/>")
+    site.add("/b/", "<a href=../a><a href=c?q=1><a href=?p=2><a href=//localhost:%d/%%7Euser><a href=/~user>" % site.port)
+    for path in ("/b/c?q=1", "/b/?p=2", "/%7Euser"):
+        site.add(path)
+    records, crawler = crawled(site.url)
+    paths = ["/", "/a", "/b/", "/b/c?q=1", "/b/?p=2", "/%7Euser"]
+    assert sorted(site.requests) == sorted(["/robots.txt", *paths])
+    assert {url.removeprefix(site.url) for url in records} == set(paths)
+    assert all(record.status == 200 and not record.kind for record in records.values())
+
+
+def test_a_record_says_how_a_url_ended(site: Site) -> None:
+    site.add("/", "<a href=/gone>")
+    records, _ = crawled(site.url)
+    root, gone = records[site.url + "/"], records[site.url + "/gone"]
+    assert root.links == (gone.url,) and root.size == 14 and root.content_type == "text/html"
+    assert (root.depth, root.parent, root.tries) == (0, "", 1) and root.seconds >= 0
+    assert (gone.status, gone.error, gone.kind) == (404, "404 Not Found", "broken")
+    assert (gone.depth, gone.parent) == (1, root.url)
+
+
+def test_a_crawl_over_tls_closes_what_it_opened(tls_site: Site) -> None:
+    tls_site.add("/", "".join(f"<a href=/{n}>" for n in range(20)))
+    for number in range(20):
+        tls_site.add(f"/{number}")
+    records, crawler = crawled(f"localhost:{tls_site.port}", max_tasks=3)
+    assert len(records) == 21 and crawler.client.opened <= 3 and crawler.notes == []
+
+
+def test_what_leaves_the_scope_is_not_fetched(site: Site) -> None:
+    site.add("/", "<a href=http://127.0.0.1:%d/other><a href=mailto:x><a href=/no.pdf><a href=/leave>" % site.port)
+    site.add_redirect("/leave", "http://127.0.0.1:%d/other" % site.port)
+    records, crawler = crawled(site.url, exclude=r"\.pdf$")
+    assert site.requests == ["/robots.txt", "/", "/leave"]
+    assert +crawler.skipped == {"other host": 1, "no http or https URL": 1, "excluded": 1}
+    assert records[site.url + "/leave"].next_url == f"http://127.0.0.1:{site.port}/other"
+
+
+def test_a_robots_file_is_obeyed_and_asked_for_once(site: Site) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /private", 200)
+    site.add("/", "<a href=/private/x><a href=/public>")
+    site.add("/public")
+    records, crawler = crawled(site.url)
+    assert site.requests == ["/robots.txt", "/", "/public"]
+    assert crawler.skipped["robots.txt: Disallow: /private"] == 1
+    assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, robots=False)[0]]
+
+
+def test_a_site_whose_robots_file_fails_is_left_alone(site: Site) -> None:
+    site.add("/robots.txt", "", 503)
+    assert crawled(site.url)[0] == {}
+
+
+def test_redirects_of_robots_txt_are_followed_five_times(site: Site) -> None:
+    site.add_redirect("/robots.txt", "/r0")
+    for number in range(9):
+        site.add_redirect(f"/r{number}", f"/r{number + 1}")
+    site.add("/r4", "User-agent: *\nDisallow: /", 200)
+    assert crawled(site.url)[0] == {}
+    site.add_redirect("/r4", "http://[")
+    site.add("/")
+    assert len(crawled(site.url)[0]) == 1
+
+
+def test_redirects_join_and_are_not_followed_twice(site: Site) -> None:
+    site.add("/", "<a href=/old><a href=/older><a href=/new>")
+    site.add_redirect("/old", "new#fragment", 308)
+    site.add_redirect("/older", site.url + "/old", 301)
+    site.add("/new")
+    records, _ = crawled(site.url)
+    assert sorted(site.requests) == ["/", "/new", "/old", "/older", "/robots.txt"]
+    assert records[site.url + "/old"].next_url == site.url + "/new"
+
+
+@pytest.mark.parametrize("location", [None, "http://[x", "file:///etc/passwd"])
+def test_a_redirect_to_nowhere_is_broken(site: Site, location: str | None) -> None:
+    site.add("/", "", 302, **({} if location is None else {"Location": location}))
+    record = crawled(site.url)[0][site.url + "/"]
+    assert record.kind == "broken" and "leads nowhere" in record.error
+
+
+def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Site) -> None:
+    site.add_redirect("/", "/a")
+    site.add_redirect("/a", "/b")
+    site.add_redirect("/b", "/a")
+    record = crawled(site.url)[0][site.url + "/b"]
+    assert record.kind == "too many redirects"
+    assert record.error.endswith(f"{site.url}/ -> {site.url}/a -> {site.url}/b -> {site.url}/a")
+
+
+def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Site) -> None:
+    for number in range(9):
+        site.add_redirect(f"/{number}", f"/{number + 1}")
+    site.add("/", "<a href=/0>")
+    records, _ = crawled(site.url, max_redirect=4)
+    assert records[site.url + "/4"].kind == "too many redirects" and site.url + "/5" not in records
+    site.add("/late", "<a href=/4><a href=/1>")
+    site.add("/", "<a href=/0><a href=/d1>")
+    for number in range(1, 9):
+        site.add(f"/d{number}", f"<a href=/d{number + 1}>")
+    site.add("/d9", "<a href=/late>")
+    records, _ = crawled(site.url, max_redirect=4, max_tasks=1)
+    assert records[site.url + "/8"].kind == "too many redirects" and not records[site.url + "/4"].kind
+
+
+def test_a_root_is_tried_with_https_and_then_with_http(site: Site) -> None:
+    site.add("/")
+    records, crawler = crawled(f"localhost:{site.port}")
+    assert list(records) == [site.url + "/"]
+    assert "cannot be reached" in crawler.notes[0]
+
+
+def test_the_host_that_a_root_redirects_to_is_adopted(site: Site) -> None:
+    other = Site()
+    try:
+        site.add_redirect("/", other.url + "/start")
+        other.add_redirect("/start", "/home")
+        other.add("/home", "<a href=/more>")
+        other.add("/more")
+        records, crawler = crawled(site.url)
+        assert list(records)[-1] == other.url + "/more"
+        assert "which is crawled instead" in crawler.notes[0]
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (404, 1), (501, 1)])
+def test_passing_errors_are_tried_again(site: Site, impatient: None, status: int, tries: int) -> None:
+    site.add("/", "", status)
+    record = crawled(site.url)[0][site.url + "/"]
+    assert site.requests.count("/") == record.tries == tries and record.status == status
+    assert record.kind == ("blocked" if status == 429 else "broken")
+
+
+@pytest.mark.parametrize("answer, kind, tries", [
+    (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3), (b"nonsense\r\n\r\n", "broken", 1),
+    (OK + b"Content-Length: 99999999\r\n\r\n", "over a limit", 1)])
+def test_a_broken_answer_is_a_record(site: Site, impatient: None, answer: bytes, kind: str, tries: int) -> None:
+    site.answers["/"] = says(answer, then=socket.socket.close)
+    record = crawled(site.url)[0][site.url + "/"]
+    assert (record.kind, record.tries, record.status) == (kind, tries, 0) and record.error
+
+
+def test_a_second_try_may_succeed(site: Site, impatient: None) -> None:
+    def once(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200")
+        connection.close()
+        site.add("/")
+    site.answers["/"] = once
+    record = crawled(site.url)[0][site.url + "/"]
+    assert record.status == 200 and record.tries == 2
+
+
+def test_what_cannot_be_reached_is_a_record(impatient: None) -> None:
+    closed = listener()
+    url = f"http://127.0.0.1:{port_of(closed)}/"
+    closed.close()
+    record = crawled(url)[0][url]
+    assert (record.kind, record.error, record.tries) == ("refused", "Connection refused", 3)
+    record = crawled("http://no.such.host.invalid/")[0]["http://no.such.host.invalid/"]
+    assert record.kind == "refused" and record.tries == 1
+
+
+def test_a_silent_server_is_a_record(site: Site, impatient: None) -> None:
+    site.answers["/"] = silence
+    record = crawled(site.url, timeout=0.02, max_tries=2)[0][site.url + "/"]
+    assert (record.kind, record.tries) == ("timed out", 2)
+
+
+def test_a_bad_certificate_is_a_record(tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    record = crawled(tls_site.url)[0][tls_site.url + "/"]
+    assert record.kind == "bad certificate" and record.tries == 1
+
+
+def test_what_is_no_page_is_not_read(site: Site) -> None:
+    site.add("/", "<a href=/file>")
+    site.answers["/file"] = OK + b"Content-Type: audio/ogg\r\n\r\n"
+    assert crawled(site.url)[0][site.url + "/file"].status == 200
+
+
+def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Site) -> None:
+    def fail(record: crawl.Record) -> None:
+        raise KeyError("mine")
+
+    async def main() -> None:
+        await crawl.Crawler([site.url], on_record=fail).crawl()
+    site.add("/")
+    with pytest.raises(KeyError, match="mine"):
+        crawl.run(main())
+
+
+@pytest.mark.parametrize("state", ["in flight", "between tries"])
+def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) -> None:
+    records: list[crawl.Record] = []
+
+    async def main() -> None:
+        loop = get_running_loop()
+        crawler = crawl.Crawler([site.url], on_record=records.append)
+        task = create_task(crawler.crawl())
+        while "/" not in site.requests or (state == "between tries" and not crawler._waiting):
+            await sleep(0.001)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        assert len(loop.tasks) == 1 and all(timeout.cancelled() for timeout in crawler._waiting.values())
+    if state == "in flight":
+        site.answers["/"] = silence
+    else:
+        site.add("/", "", 503)
+    crawl.run(main())
+    assert [record.kind for record in records] == (["not finished"] if state == "in flight" else [])
+
+
+def test_a_root_that_is_no_url_is_refused() -> None:
+    async def main() -> None:
+        crawl.Crawler(["http://[x"])
+    with pytest.raises(ValueError):
+        crawl.run(main())
+
+
+def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl, "MAX_SPELLINGS", 1)
+    site.add("/", "<a href=/a><a href=/b>")
+    site.add("/a", "<a href=/b>")
+    site.add("/b", "<a href=/a>")
+    records, crawler = crawled(site.url)
+    assert len(records) == 3 and len(crawler._meanings) <= 3
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
+        tls: bool, site: Site, tls_site: Site) -> None:
+    server = tls_site if tls else site
+    server.answers["/"] = CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"
+
+    async def main(ticks: int) -> bool:
+        client = crawl.Client()
+        task = create_task(client.fetch(crawl.parse_url(server.url)))
+        for _ in range(ticks):
+            if task.done():
+                break
+            loop = get_running_loop()
+            future = loop.create_future()
+            loop.call_later(0.0002, crawl.resolve, future)
+            await future
+        task.cancel()
+        with contextlib.suppress(CancelledError):
+            await task
+        client.close()
+        await sleep(0)
+        return not task.cancelled()
+    for ticks in range(200):
+        if crawl.run(main(ticks)):
+            break
+    assert ticks > 1
+
+
+# 14  Report
+# ==========
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run crawl.py as a user does."""
+    return subprocess.run([sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
+                          text=True, timeout=60, **options)
+
+
+def test_the_report_says_what_is_broken_and_where_the_link_stands(
+        site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/", "<a href=/gone><a href=/secret><a href=/moved><a href=http://other.test/>")
+    site.add("/secret", "", 403)
+    site.add_redirect("/moved", "/")
+    assert crawl.main([site.url]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:6] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/",
+                         "blocked (1)", f"  {site.url}/secret"]
+    assert re.fullmatch(r"1 pages, 0.0 MB in \S+ s, 1 redirects, 2 problems, \d+ connections", lines[-2])
+    assert lines[-1] == "not fetched: 1 (other host)"
+
+
+def test_a_server_cannot_write_to_the_terminal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answers["/"] = b"HTTP/1.1 500 \x1b[31mred\x1b[0m\xc3\r\nContent-Length: 0\r\n\r\n"
+    assert crawl.main([site.url, "--max-tries", "1", "-v"]) == 1
+    printed = "".join(capsys.readouterr())
+    assert "\x1b" not in printed and r"\x1b[31mred\x1b[0m" in printed
+
+
+def test_the_journal_has_a_line_for_each_url(site: Site, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/gone>")
+    journal = tmp_path / "site.jsonl"
+    crawl.main(["-q", "-o", str(journal), site.url])
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [line["url"] for line in lines] == [site.url + "/", site.url + "/gone"]
+    assert lines[0]["links"] == [site.url + "/gone"] and "error" not in lines[0]
+    assert (lines[1]["status"], lines[1]["parent"], lines[1]["depth"]) == (404, site.url + "/", 1)
+
+
+# 15  Command line
+# ================
+
+def test_all_is_well_is_status_0(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/")
+    assert crawl.main([site.url]) == 0
+    assert "1 pages" in capsys.readouterr().out
+    assert crawl.main(["-q", site.url]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_note_about_the_root_is_in_the_report(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/")
+    assert crawl.main([f"localhost:{site.port}", "-v"]) == 0
+    printed = capsys.readouterr()
+    assert "http is tried" in printed.out and printed.err == f"{site.url}/ 200\n"
+
+
+@pytest.mark.parametrize("arguments, complaint", [
+    (["http://no.such.host.invalid"], "cannot be crawled: "), (["http://[x"], "not an IPv6 address"),
+    (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"), (["--exclude", "(", "h"], "missing"),
+    (["-o", "/dev/full", "h.invalid"], "No space left")])
+def test_what_cannot_be_crawled_is_status_2_and_one_line(
+        arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crawl.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert complaint in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_root_that_robots_forbid_is_status_2(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /", 200)
+    assert crawl.main([site.url]) == 2
+    assert "robots.txt forbids it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
+                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"]])
+def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        crawl.main(arguments)
+    assert caught.value.code == 2 and "error:" in capsys.readouterr().err
+
+
+def test_underscores_do_for_dashes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/")
+    assert crawl.main(["--max_tasks=2", "--max_tries", "1", "--no_robots", "--timeout", "9.5", site.url]) == 0
+    assert site.requests == ["/"]
+
+
+def test_the_program_runs_as_a_program(site: Site) -> None:
+    site.add("/")
+    done = command(site.url)
+    assert done.returncode == 0 and "1 pages" in done.stdout and done.stderr == ""
+    assert command("--version").stdout == f"crawl.py {crawl.VERSION}\n"
+
+
+def test_ctrl_c_ends_with_a_report_and_status_130(site: Site) -> None:
+    asked = threading.Event()
+    def ask(connection: socket.socket) -> None:
+        asked.set()
+        silence(connection)
+    site.answers["/"] = ask
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    asked.wait()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130 and err == ""
+    assert "not finished (1)" in out and f"  {site.url}/\n    the crawl was interrupted" in out
+
+
+def test_ctrl_c_reaches_a_crawl_that_waits(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answers["/"] = lambda connection: os.kill(os.getpid(), signal.SIGINT)
+    assert crawl.main([site.url]) == 130
+    assert "not finished (1)" in capsys.readouterr().out
+
+
+# The file itself
+# ===============
+
+def test_the_file_itself_names_its_sections_in_its_contents() -> None:
+    source = (HERE / "crawl.py").read_text()
+    contents = re.findall(r"^ {4,5}(\d+)  (\S.*?)(?:  .*)?$", source, re.MULTILINE)
+    headings = re.findall(r"^# (\d+)  (.*)\n# =+$", source, re.MULTILINE)
+    assert contents == headings and len(headings) == 15
+
+
+def test_the_file_itself_imports_the_standard_library_only() -> None:
+    source = (HERE / "crawl.py").read_text()
+    modules = {name.split(".")[0] for name in re.findall(r"^(?:import|from) (\S+)", source, re.MULTILINE)}
+    assert modules <= sys.stdlib_module_names | {"__future__"}
+
+
+def test_the_file_itself_documents_and_exports_its_public_names() -> None:
+    for name in crawl.__all__:
+        assert getattr(crawl, name).__doc__, name
+    for name, value in vars(crawl).items():
+        if getattr(value, "__module__", "") == "crawl" and not name.startswith("_"):
+            assert value.__doc__, name
+
+
+def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = compile((HERE / "crawl.py").read_text(), str(HERE / "crawl.py"), "exec")
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
+    with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
+        exec(code, {"__name__": "crawl"})
