@@ -263,8 +263,8 @@ class CallbackLoop:
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
         self._watched = 0               # sockets in the selector, the self-pipe not counted
-        self._stopping = False
-        self._closed = False
+        self._stopping = self._closed = False
+        self._signals: dict[int, Any] = {}  # which signals are handled, and by whom before
         # The self-pipe: a byte written to one end makes the other end readable,
         # which is how a thread or a signal ends a sleep in the selector.
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -289,7 +289,7 @@ class CallbackLoop:
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
         """Do what call_soon does, from any thread or signal handler."""
         handle = self.call_soon(callback, *args)
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes the loop as well
+        with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed loop needs no waking
             self._wake_sender.send(b"\0")
         return handle
 
@@ -347,12 +347,13 @@ class CallbackLoop:
                            *args: Any) -> None:
         """Call callback(*args) in the loop whenever signal *number* arrives.
 
-        Works in the main thread only (ValueError elsewhere). The byte that Python
+        Works in the main thread only (ValueError elsewhere), until the loop is closed. The byte that Python
         writes to the wake-up descriptor ends a sleep that began just before the
         signal; without it the handler would run only after that sleep.
         """
         signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
-        signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
+        before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
+        self._signals.setdefault(number, before)
 
     # Running
 
@@ -416,6 +417,8 @@ class CallbackLoop:
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
         if not self._closed:
             self._closed = True
+            for number, handler in self._signals.items(): signal.signal(number, handler)
+            if self._signals: signal.set_wakeup_fd(-1)
             self._ready.clear()
             self._timeouts.clear()
             self._selector.close()
@@ -2470,6 +2473,7 @@ def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
 
     loop = get_running_loop()
     began = loop.time()
+    loop.add_signal_handler(signal.SIGINT, cast("Task[Any]", loop.current_task).cancel)
     crawler = Crawler(options.roots, max_tasks=max(1, options.max_tasks), max_redirect=options.max_redirect,
                       max_tries=options.max_tries, timeout=options.timeout, exclude=options.exclude,
                       robots=not options.no_robots, on_record=on_record)
@@ -2494,7 +2498,7 @@ def main(arguments: list[str]) -> int:
     except (ValueError, OSError, re.error) as error:
         print(f"crawl.py: {explain(error)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CancelledError):
         return 130
 
 
