@@ -1032,7 +1032,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
         except CancelledError as error:
             raise TimeoutError from error
     with TimeLimit(timeout):
-        result: T = yield from cast(Any, fut)
+        result: T = (yield from cast(Any, fut))
         return result
 
 
@@ -1098,7 +1098,7 @@ def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Futu
     return outer
 
 
-def to_thread(func: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context."""
     call = functools.partial(contextvars.copy_context().run, func, *args, **kwargs)
     return get_running_loop().run_in_executor(None, call)
@@ -1286,7 +1286,7 @@ class Stream:
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
         TimeoutError after self.timeout seconds without a byte.
         """
-        data: bytes = yield from self._call(selectors.EVENT_READ, self.sock.recv, size)
+        data: bytes = (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
         return data
 
     def write(self, data: bytes) -> None:
@@ -1377,7 +1377,7 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
     if len(host) > 253 or max(map(len, host.split("."))) > 63:
         raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
     threading.Thread(target=work, daemon=True).start()
-    outcome: Any = yield from answer
+    outcome: Any = (yield from answer)
     if isinstance(outcome, BaseException): raise outcome
     addresses: list[Any] = outcome
     return addresses
@@ -1878,7 +1878,7 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
     """Return the response to GET *url*, redirects not followed; options are Client's."""
     client = Client(**options)
     try:
-        response: Response = yield from client.fetch(parse_url(url))
+        response: Response = (yield from client.fetch(parse_url(url)))
         return response
     finally:
         client.close()
