@@ -47,10 +47,12 @@ if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
 import argparse
+import calendar
 import collections
 import contextlib
 import contextvars
 import encodings.idna
+import errno
 import functools
 import heapq
 import html
@@ -112,6 +114,10 @@ IDLE_TIMEOUT = 20.0          # seconds without a byte: longer than slow pages ta
 FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
 MAX_SHOWN = 200              # characters of a server's words that are shown
+MAX_DEPTH = 100              # links from a root: what is deeper is a calendar or another trap
+MAX_PAGES = 1_000_000        # fetches of one crawl: a gigabyte of known URLs
+MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
+MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
 MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
 MAX_SPELLINGS = 200_000      # spellings of links remembered at a time: some 40 MB
 BACKOFF = 1.0                # seconds before the second try, doubled for each further one
@@ -1397,8 +1403,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
         stream = None
         try:
             sock = socket.socket(family, kind, protocol)
-            sock.setblocking(False)
             stream = Stream(sock, CONNECT_TIMEOUT)
+            sock.setblocking(False)
             with contextlib.suppress(BlockingIOError): sock.connect(address)
             yield from stream._writable()
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -1831,9 +1837,9 @@ class Client:
             return (yield from self._exchange(stream, url, method, wanted))
 
     def close(self) -> None:
-        """Close every idle connection."""
-        for stream in itertools.chain.from_iterable(self._pool.values()): stream.close()
-        self._pool.clear()
+        """Close every idle connection; the client may go on being used."""
+        for pool in self._pool.values():
+            while pool: pool.pop().close()
 
     def _exchange(self, stream: Stream, url: URL, method: str,
                   wanted: Callable[[Response], bool]) -> Waits[Response]:
@@ -1910,8 +1916,12 @@ _HREF = rf"""[\s/]++(?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE]([f
     (?:"[^"]*+(?=")|'[^']*+(?=')|[^\s>"'][^\s>]*+|(?=>)))?+)["']?+{_REST}>"""
 _LINK = r"[aA](?:[rR][eE][aA])?+" + _HREF
 _BASE = "[bB](?i:ase)" + _HREF
+_FRAME = "(?i:i?frame)" + _HREF.replace("[hH][rR][eE][fF]", "[sS][rR][cC]").replace(
+    "[hH][rR][eE]([fF]", "[sS][rR]([cC]")
+_META = rf"[mM](?i:eta)([\s/]++(?:{_ATTRIBUTE})*+)>"
+_REFRESH = re.compile(r"""\s*[0-9]+[.0-9]*\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(\S+))""", re.A | re.I)
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_:.+-]+)""", re.I)
-_META = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
+_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 
 
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
@@ -1939,6 +1949,8 @@ def _tags(wanted: str) -> re.Pattern[str]:
       | [a-zA-Z][^>=]*+(?:\Z|{_ASSIGNED}++(?:>|\Z)))""", re.VERBOSE | re.ASCII)
 
 
+_PAIR = re.compile(r"""([^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.A)
+_NOFOLLOW = re.compile(r"\b(?:nofollow|none)\b", re.I)
 _REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?|[0-9a-zA-Z]++(?:;|(?!=)))")
 
 
@@ -1951,7 +1963,7 @@ def _unescape(value: str) -> str:
 def spelled(captured: str) -> str:
     """Return the reference that a value captured in the page stands for."""
     if not captured.startswith('f="'):
-        captured = re.sub(r"""^[fF]\s*=?\s*["']?""", 'f="', captured, flags=re.ASCII)
+        captured = re.sub(r"""^[fFcC]\s*=?\s*["']?""", 'f="', captured, flags=re.ASCII)
     return _unescape(captured[3:]).replace("\0", "\ufffd")
 
 
@@ -1959,7 +1971,7 @@ def decode_page(body: bytes, content_type: str) -> str:
     """Return the text of a page: by its BOM, the charset of *content_type*, its meta, or UTF-8."""
     charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
-        match = _CHARSET.search(content_type.encode("latin-1", "replace")) or _META.search(body[:MAX_PRESCAN])
+        match = _CHARSET.search(content_type.encode("latin-1", "replace")) or _META_CHARSET.search(body[:MAX_PRESCAN])
         charset = match[1].decode() if match else charset
     try:
         return body.decode(charset, "replace")
@@ -1967,17 +1979,41 @@ def decode_page(body: bytes, content_type: str) -> str:
         return body.decode("utf-8", "replace")
 
 
-def read_markup(text: str, page: URL) -> tuple[list[str], URL]:
-    """Return the links of an HTML page, as captured, each once, and the URL they are relative to.
+class Markup(NamedTuple):
+    """What a page says about where to go next."""
 
-    They are those of `a` and `area`; spelled() decodes one. Never fails.
-    """
+    references: list[str]   # of a, area and frames: as captured, each once; see spelled()
+    base: URL               # what they are relative to
+    refresh: str            # where a meta refresh leads, decoded
+    nofollow: bool          # whether a robots meta asks not to follow the links
+
+
+def _read_meta(tags: Iterable[str]) -> tuple[str, bool]:
+    """Return where the meta tags of a page lead, and whether they forbid to follow its links."""
+    refresh, nofollow = "", False
+    for tag in tags:
+        found = {name.lower(): _unescape(value.strip("\"'")) for name, value in _PAIR.findall(tag)[::-1]}
+        content = found.get("content", "")
+        match = _REFRESH.match(content) if found.get("http-equiv", "").lower() == "refresh" else None
+        if match: refresh = match[1] or match[2] or match[3] or ""
+        if found.get("name", "").lower() in ("robots", PRODUCT):
+            nofollow = nofollow or bool(_NOFOLLOW.search(content))
+    return refresh, nofollow
+
+
+def read_markup(text: str, page: URL) -> Markup:
+    """Return the links of an HTML page and what else it says about them. Never fails."""
     links = dict.fromkeys(_tags(_LINK).findall(text))
-    links.pop("", None)  # what was stepped over
-    bases = list(filter(None, _tags(_BASE).findall(text))) if "<base" in text.lower() else []
+    refresh, nofollow, lowered = "", False, text.lower()
+    # Looking for the rest costs another pass each, which few pages need.
+    if "frame" in lowered: links.update(dict.fromkeys(_tags(_FRAME).findall(text)))
+    if "refresh" in lowered or "robots" in lowered or f'"{PRODUCT}"' in lowered:
+        refresh, nofollow = _read_meta(_tags(_META).findall(text))
+    bases = list(filter(None, _tags(_BASE).findall(text))) if "<base" in lowered else []
     with contextlib.suppress(ValueError):
         if bases: page = parse_url(spelled(bases[0]), page)
-    return list(links), page
+    links.pop("", None)  # what was stepped over
+    return Markup(list(links), page, refresh, nofollow)
 
 
 # 12  Robots
@@ -2088,6 +2124,7 @@ _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[e
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
+_NO_RULES = Robots("")
 
 
 def printable(text: str) -> str:
@@ -2107,7 +2144,8 @@ class Record(NamedTuple):
 
     error is in words, and kind says which of PROBLEMS it is; seconds is the time from
     the request to the end of the answer, size the bytes of the decoded body, parent
-    the page that linked here first and links what this page links to, in scope.
+    the page that linked here first and links what this page links to, in scope;
+    insecure marks a redirect from https down to http.
     """
 
     url: str
@@ -2122,26 +2160,52 @@ class Record(NamedTuple):
     depth: int = 0  # links from a root
     parent: str = ""
     links: tuple[str, ...] = ()
+    insecure: bool = False
 
 
 class Node:
     """One URL that links point to; the way back to a root leads through the parents.
 
     parent is the page that linked here first (None for a root), hops counts the
-    redirects that led here from a link, guessed says that a root's https is a guess.
+    redirects that led here from a link, guessed says that a root's https is a guess,
+    next_node is where it redirects to, has_turn that it may be fetched despite a delay.
     """
 
-    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed")
+    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed", "next_node", "has_turn")
 
     def __init__(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> None:
         self.url, self.parent, self.hops, self.guessed = url, parent, hops, guessed
         self.depth: int = 0 if parent is None else parent.depth + (hops == 0)
-        self.tries = 0
+        self.tries, self.has_turn = 0, False
+        self.next_node: Node | None = None
 
     def chain(self) -> list[Node]:
         """Return the nodes of the redirects that led here from a link, and this one."""
         before = self.parent.chain() if self.hops and self.parent else []
         return [*before, self]
+
+
+class Site:
+    """What is known of one origin: its robots.txt, and (in loop time) when it may be asked."""
+
+    def __init__(self) -> None:
+        self.robots: Task[Robots] | None = None
+        self.next_turn = 0.0        # under a delay: the first moment that nobody has reserved
+        self.paused_until = 0.0     # it asked to be left alone until then
+
+
+def _retry_after(headers: dict[str, str]) -> float:
+    """Return for how many seconds a server wants to be left alone, RFC 9110 section 10.2.3.
+
+    A date counts from the server's own Date: no other clock is read here.
+    """
+    value = headers.get("retry-after", "")
+    if _DIGITS.fullmatch(value): return min(float(value), MAX_PAUSE)
+    with contextlib.suppress(ValueError):
+        until, now = (calendar.timegm(time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT"))
+                      for text in (value, headers.get("date", "")))
+        return max(0.0, min(until - now, MAX_PAUSE))
+    return 0.0
 
 
 def _scope_key(url: URL) -> tuple[str, int]:
@@ -2159,25 +2223,33 @@ class Crawler:
 
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`.
     A root without a scheme is tried with https first; ValueError if one is no URL.
-    *exclude* is a regular expression that keeps out the URLs it is found in, *robots*
-    says whether robots.txt is obeyed, *timeout* is in seconds for one whole fetch, and
-    *on_record* is called with each Record as soon as there is one.
+    *include* and *exclude* are regular expressions: URLs in which the one is found and
+    the other is not are in scope. *subdomains* widens the scope to hosts below the roots'.
+    *depth* counts links from a root, *max_pages* URLs fetched, *timeout* is in seconds for
+    a whole fetch, *delay* between two fetches from one origin (its Crawl-delay may be
+    longer, if *robots* says that robots.txt is obeyed), *max_body* in bytes. *on_record* is
+    called with each Record as soon as there is one.
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
-                 max_tries: int = 3, timeout: float = FETCH_TIMEOUT, exclude: str = "",
-                 robots: bool = True, on_record: Callable[[Record], object] = bool) -> None:
+                 max_tries: int = 3, timeout: float = FETCH_TIMEOUT, delay: float = 0.0,
+                 depth: int = MAX_DEPTH, max_pages: int = MAX_PAGES, max_body: int = MAX_BODY,
+                 include: str = "", exclude: str = "", subdomains: bool = False, robots: bool = True,
+                 headers: dict[str, str] | None = None,
+                 on_record: Callable[[Record], object] = bool) -> None:
         self.max_tasks, self.max_redirect, self.max_tries = max_tasks, max_redirect, max_tries
-        self.exclude = re.compile(exclude) if exclude else None
-        self.robots, self.on_record = robots, on_record
-        self.client, self.loop = Client(timeout=timeout), get_running_loop()
+        self.delay, self.depth, self.max_pages = delay, depth, max_pages
+        self.include, self.exclude = re.compile(include), re.compile(exclude) if exclude else None
+        self.subdomains, self.robots, self.on_record = subdomains, robots, on_record
+        self.client, self.loop = Client(headers, timeout, max_body), get_running_loop()
         self.frontier: Queue[Node] = Queue()
         self.seen_urls: dict[str, Node | None] = {}  # every URL met; None: it will not be fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, and why
         self.scope: set[tuple[str, int]] = set()     # (host without www., port) of the roots
+        self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: set[Node] = set()
+        self.pages = 0                               # URLs fetched
         self.notes: list[str] = []                   # what the user should know about the roots
-        self._rules: dict[str, Task[Robots]] = {}    # by origin
         self._waiting: dict[Node, Timeout] = {}      # nodes that will come back into the frontier
         self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
         self._meanings: dict[tuple[str, str], Node | None] = {}  # of links, by directory and spelling
@@ -2186,15 +2258,29 @@ class Crawler:
             self.scope.add(_scope_key(url))
             self.add(url, None, guessed="://" not in text)
 
+    def refuse(self, url: URL) -> str:
+        """Return why *url* is out of scope, "" if it is in it."""
+        host, port = _scope_key(url)
+        if (host, port) not in self.scope and not (self.subdomains and any(
+                host.endswith(f".{root}") and port == root_port for root, root_port in self.scope)):
+            return "other host"
+        text, segments = str(url), filter(None, url.target.partition("?")[0].split("/"))
+        if not self.include.search(text) or self.exclude and self.exclude.search(text): return "excluded"
+        repeats = max(collections.Counter(segments).values(), default=0)
+        return "a path that repeats itself" if repeats > MAX_REPEATS else ""
+
     def add(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope."""
         text = str(url)
         key = _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
         if key not in self.seen_urls:
-            reason = "other host" if _scope_key(url) not in self.scope else \
-                "excluded" if self.exclude and self.exclude.search(text) else ""
+            reason = self.refuse(url) if parent else ""
+            node = None if reason else Node(url, parent, hops, guessed)
+            if node and node.depth > self.depth:
+                self.skipped["depth"] += 1  # not remembered: a shorter way may lead there yet
+                return None
             self.skipped[reason] += bool(reason)
-            node = self.seen_urls[key] = None if reason else Node(url, parent, hops, guessed)
+            self.seen_urls[key] = node
             if node: self.frontier.put_nowait(node)
         return self.seen_urls[key]
 
@@ -2240,15 +2326,24 @@ class Crawler:
 
     def _fetch(self, node: Node) -> Waits[float | None]:
         """Fetch one URL and make its record; return when to try again, None if that was all."""
-        began = self.loop.time()
+        site, began = self.sites.setdefault(node.url.origin, Site()), self.loop.time()
         node.tries += 1
         try:
-            rule = (yield from self._robots(node.url)).rule(node.url.target) if self.robots else None
-            if rule:
-                self.skipped[f"robots.txt: {rule}"] += 1
+            robots = (yield from self._robots(site, node.url)) if self.robots else _NO_RULES
+            rule = robots.rule(node.url.target)
+            if rule or node.tries == 1 and self.pages >= self.max_pages:
+                self.skipped[f"robots.txt: {rule}" if rule else "page limit"] += 1
                 return None
+            turn = self._turn(site, node, max(self.delay, min(robots.delay, MAX_PAUSE)))
+            if turn > self.loop.time():
+                node.tries -= 1
+                return turn
+            self.pages += node.tries == 1
+            began = self.loop.time()
             response = yield from self.client.fetch(node.url, wanted=_is_page)
-            if response.status in _RETRIED and node.tries < self.max_tries: return self._back_off(node)
+            if response.status in _RETRIED and node.tries < self.max_tries:
+                site.paused_until = max(site.paused_until, self.loop.time() + _retry_after(response.headers))
+                return max(site.paused_until, self._back_off(node))
             self._answered(node, response, self.loop.time() - began)
         except (OSError, ProtocolError) as error:
             return self._failed(node, error, self.loop.time() - began)
@@ -2257,16 +2352,26 @@ class Crawler:
             raise
         return None
 
+    def _turn(self, site: Site, node: Node, delay: float) -> float:
+        """Return the loop time at which *site* may be asked for *node*; with a delay it is reserved."""
+        now = self.loop.time()
+        if site.paused_until > now: return site.paused_until
+        if node.has_turn or not delay: return now
+        node.has_turn, turn = True, max(now, site.next_turn)
+        site.next_turn = turn + delay
+        return turn
+
     def _back_off(self, node: Node) -> float:
         """Return the loop time of the next try: after 1, 2, 4, ... seconds, give or take a half."""
+        node.has_turn = False
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
-    def _robots(self, url: URL) -> Waits[Robots]:
+    def _robots(self, site: Site, url: URL) -> Waits[Robots]:
         """Return a site's rules, fetched once for all workers; raise OSError if that fails."""
-        task = self._rules.get(url.origin)
-        if task is None: task = self._rules[url.origin] = create_task(self._load_robots(url))
-        yield from finished(task)
-        if task.exception() is not None: self._rules.pop(url.origin, None)
+        if site.robots is None: site.robots = create_task(self._load_robots(url))
+        task = site.robots
+        if not task.done(): yield from finished(task)
+        if task._state != "FINISHED" and site.robots is task: site.robots = None
         return task.result()
 
     @coroutine
@@ -2296,6 +2401,10 @@ class Crawler:
             self.notes.append(f"{node.url.origin} cannot be reached ({explain(error)}); http is tried")
             self.add(parse_url("http" + str(node.url)[5:].replace(":443/", "/", 1)), None)
             return None
+        if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
+            self.client.close()  # no descriptor is left, which is not this URL's fault: wait
+            node.tries -= 1      # until others have ended, in effect with fewer workers
+            return self.loop.time() + BACKOFF
         kind = ("timed out" if isinstance(error, TimeoutError) else "bad certificate" if certificate else
                 "over a limit" if isinstance(error, LimitError) else
                 "refused" if isinstance(error, OSError) else "broken")
@@ -2316,11 +2425,11 @@ class Crawler:
             fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
         elif status in _REDIRECTS:
             self._redirected(node, headers.get("location"), fields)
-            if fields.get("kind") == "too many redirects":
+            if fields.get("kind") == "too many redirects" and node.hops:
                 self._exhausted[node] = self._record(node, **fields)  # a link may renew its budget
                 return
         elif _is_page(response):
-            fields["links"] = self._follow(node, decode_page(response.body, headers.get("content-type", "")))
+            fields["links"] = self._follow(node, response)
         self._finish(node, **fields)
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
@@ -2331,40 +2440,50 @@ class Crawler:
         except ValueError as error:
             fields.update(error=f"a redirect that leads nowhere: {explain(error)}", kind="broken")
             return
-        fields["next_url"] = str(target)
-        if node.chain()[0].parent is None and _scope_key(target) not in self.scope:
+        fields.update(next_url=str(target), insecure=node.url.scheme > target.scheme)
+        chain = node.chain()
+        if chain[0].parent is None and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
             self.notes.append(f"{node.url} redirects to {target}, which is crawled instead")
-        chain = [str(step.url) for step in node.chain()]
-        if str(target) in chain or node.hops >= self.max_redirect:
-            fields.update(error=f"too many redirects: {' -> '.join([*chain, str(target)])}",
+        step = self.seen_urls.get(str(target))
+        for _ in range(self.max_redirect):  # does the target lead back here?
+            step = step if step is node or step is None else step.next_node
+        if step is node or node.hops >= self.max_redirect:
+            path = " -> ".join(map(str, [*[link.url for link in chain], target]))
+            fields.update(error=f"too many redirects{', in a circle' if step is node else ''}: {path}",
                           kind="too many redirects")
         else:
-            self.add(target, node, node.hops + 1)
+            node.next_node = self.add(target, node, node.hops + 1)
 
-    def _follow(self, page: Node, text: str) -> tuple[str, ...]:
+    def _follow(self, page: Node, response: Response) -> tuple[str, ...]:
         """Put what a page links to into the frontier; return those of its links that are in scope."""
-        references, base = read_markup(text, page.url)
+        text = decode_page(response.body, response.headers.get("content-type", ""))
+        references, base, refresh, nofollow = read_markup(text, page.url)
+        if nofollow or _NOFOLLOW.search(response.headers.get("x-robots-tag", "")):
+            self.skipped["nofollow"] += len(references)
+            return ()
         directory = base.origin + base.target.partition("?")[0].rpartition("/")[0]
         if len(self._meanings) > MAX_SPELLINGS: self._meanings.clear()
-        nodes: dict[Node | None, None] = {}
+        nodes: dict[Node, None] = {}
         for reference in references:
             key = directory, reference
             if key in self._meanings:
                 node = self._meanings[key]
             else:
-                node = self._resolve(reference, base, page)
-                if reference[:4] not in ('f="?', 'f="#', "f"): self._meanings[key] = node  # no page's own
-            nodes[node] = None
-        nodes.pop(None, None)
-        for found in cast("dict[Node, None]", nodes):
-            if found.hops: self._renew(found)
-        return tuple([str(found.url) for found in cast("dict[Node, None]", nodes)])
+                node = self._resolve(spelled(reference), base, page)
+                meaning = spelled(reference).lstrip()[:1]
+                if meaning not in ("", "?", "#"): self._meanings[key] = node  # those are the page's own
+            if node: nodes[node] = None
+        target = self._resolve(refresh, base, page) if refresh else None
+        if target: nodes[target] = None
+        for node in nodes:
+            if node.hops: self._renew(node)
+        return tuple([str(node.url) for node in nodes])
 
     def _resolve(self, reference: str, base: URL, page: Node) -> Node | None:
-        """Return the Node that a captured reference means; None if it will not be fetched."""
+        """Return the Node that a reference means; None if it will not be fetched."""
         try:
-            return self.add(parse_url(spelled(reference), base), page)
+            return self.add(parse_url(reference, base), page)
         except ValueError:
             self.skipped["no http or https URL"] += 1
             return None
@@ -2454,6 +2573,15 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--max-redirect", type=_count, default=10, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=_count, default=3, metavar="N", help="tries for a URL that fails (%(default)s)")
     add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--delay", type=_number, default=0.0, metavar="S",
+        help="seconds between two requests to a site (0)")
+    add("--depth", type=_count, default=MAX_DEPTH, metavar="N", help="links from a root (%(default)s)")
+    add("--max-pages", type=_count, default=MAX_PAGES, metavar="N", help="URLs fetched (%(default)s)")
+    add("--max-body", type=_count, default=MAX_BODY, metavar="BYTES",
+        help="size of a page, on the wire and unpacked (%(default)s)")
+    add("--subdomains", action="store_true", help="crawl hosts below the roots' hosts, too")
+    add("--include", default="", metavar="RE", help="only URLs in which this regular expression is found")
+    add("--user-agent", default=USER_AGENT, metavar="TEXT", help="what to call itself (%(default)s)")
     add("--exclude", default="", metavar="RE", help="leave out URLs in which this regular expression is found")
     add("--no-robots", action="store_true", help="do not ask for robots.txt (it is obeyed)")
     add("-o", dest="journal", metavar="FILE.jsonl", help="append a JSON object for each URL as it ends")
@@ -2474,9 +2602,12 @@ def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
     loop = get_running_loop()
     began = loop.time()
     loop.add_signal_handler(signal.SIGINT, cast("Task[Any]", loop.current_task).cancel)
-    crawler = Crawler(options.roots, max_tasks=max(1, options.max_tasks), max_redirect=options.max_redirect,
-                      max_tries=options.max_tries, timeout=options.timeout, exclude=options.exclude,
-                      robots=not options.no_robots, on_record=on_record)
+    crawler = Crawler(
+        options.roots, max_tasks=max(1, options.max_tasks), max_redirect=options.max_redirect,
+        max_tries=options.max_tries, timeout=options.timeout, delay=options.delay, depth=options.depth,
+        max_pages=options.max_pages, max_body=options.max_body, include=options.include,
+        exclude=options.exclude, subdomains=options.subdomains, robots=not options.no_robots,
+        headers={"User-Agent": options.user_agent}, on_record=on_record)
     try:
         yield from crawler.crawl()
     except CancelledError:

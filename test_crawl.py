@@ -148,6 +148,24 @@ def test_a_callback_may_end_the_program(loop: JumpingLoop, error: type[BaseExcep
     assert not loop.is_running()
 
 
+def test_stopping_does_not_lose_the_rest_of_the_tick(loop: JumpingLoop) -> None:
+    seen: list[int] = []
+    loop.call_soon(loop.stop)
+    loop.call_soon(seen.append, 1)
+    loop.run_forever()
+    assert seen == [1]
+
+
+def test_a_peer_that_hangs_up_wakes_the_reader() -> None:
+    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+    loop.add_reader(ours, loop.stop)
+    theirs.close()
+    loop.run_forever()
+    loop.remove_reader(ours)
+    loop.close()
+    ours.close()
+
+
 def test_a_reader_and_a_writer_on_one_socket_are_independent() -> None:
     loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
     seen: list[str] = []
@@ -1678,7 +1696,8 @@ def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Site) -> None:
 
 def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     """Return the paths that a page's links lead to."""
-    references, base = crawl.read_markup(markup, crawl.parse_url(page))
+    references, base, refresh, nofollow = crawl.read_markup(markup, crawl.parse_url(page))
+    assert not refresh and not nofollow
     return [str(crawl.parse_url(crawl.spelled(reference), base)) for reference in references]
 
 
@@ -1694,6 +1713,7 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<noembed><a href=/y></noembed><a href=/x>", "<noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
     "<svg><title><a href=/x></title></svg>", "<a href=/x><plaintext><a href=/y>", "<!doctype x><?php?><a href=/x>",
     "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>", "</p><a href=/x>",
+    "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>", "<iframe><iframe src=/y></iframe><a href=/x>",
     "<base target=x><a href=/x>", "<base href=/x><a href>", "<base href=//t.test/><a href=x>", "<base href='http://[x'><a href=/x>",
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
@@ -1705,6 +1725,18 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
     ("/&nosuch;", "/&nosuch;"), ("/&#9999999999;", "/&#9999999999;"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
 def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
     assert links_of(f'<a href="{value}">') == ["http://t.test" + meaning.replace("&#9999999999;", "&")]
+
+
+@pytest.mark.parametrize("markup, refresh, nofollow", [
+    ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False), ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
+    ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False), ("<meta http-equiv=refresh content=5>", "", False),
+    ("<meta name=refresh content='0;url=/x'>", "", False), ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
+    ("<meta name=robots content='noindex, NOFOLLOW'>", "", True), ('<meta name="crawl" content="none">', "", True),
+    ("<meta name=robots content=noindex>", "", False), ("<meta name=keywords content='robots nofollow'>", "", False),
+    ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "", True)])
+def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: str, nofollow: bool) -> None:
+    found = crawl.read_markup(markup, BASE)
+    assert (found.refresh, found.nofollow, found.references) == (refresh, nofollow, [])
 
 
 @pytest.mark.parametrize("body, content_type, text", [
@@ -1720,7 +1752,7 @@ def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str)
                                    "<a b=c ", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='"])
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     # Not timed: what is not linear here would take minutes, and the run's time limit ends it.
-    crawl.read_markup(piece * (1_000_000 // len(piece)), BASE)
+    crawl.read_markup("<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece)), BASE)
 
 
 def test_mutated_pages_never_fail() -> None:
@@ -1969,6 +2001,14 @@ def test_a_bad_certificate_is_a_record(tls_site: Site, monkeypatch: pytest.Monke
     assert record.kind == "bad certificate" and record.tries == 1
 
 
+def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Site) -> None:
+    site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
+    site.add("/choices", "<a href=/never>", 300, Location="/elsewhere")
+    site.add("/text", "<a href=/never>", Content_Type="text/plain")
+    records, _ = crawled(site.url)
+    assert {url.removeprefix(site.url) for url in records} == {"/", "/choices", "/text"}
+
+
 def test_what_is_no_page_is_not_read(site: Site) -> None:
     site.add("/", "<a href=/file>")
     site.answers["/file"] = OK + b"Content-Type: audio/ogg\r\n\r\n"
@@ -2013,6 +2053,200 @@ def test_a_root_that_is_no_url_is_refused() -> None:
         crawl.Crawler(["http://[x"])
     with pytest.raises(ValueError):
         crawl.run(main())
+
+
+def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Site) -> None:
+    site.add("/", "<a href=/a><a href=/b>")
+    site.add_redirect("/a", "/b")
+    site.add_redirect("/b", "/a")
+    records, _ = crawled(site.url)
+    assert sorted("in a circle" in records[site.url + path].error for path in ("/a", "/b")) == [False, True]
+
+
+@pytest.mark.parametrize("url, options, reason", [
+    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
+    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
+    ("http://a.sub.example.com/x", {"subdomains": True}, ""), ("http://notexample.com/x", {"subdomains": True}, "other host"),
+    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""), ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
+    ("http://example.com" + "/a/b" * 4, {}, ""), ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
+def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
+    async def main() -> str:
+        return crawl.Crawler(["http://example.com/"], **options).refuse(crawl.parse_url(url))
+    assert crawl.run(main()) == reason
+
+
+def test_depth_and_number_of_pages_have_limits(site: Site) -> None:
+    site.add("/", "<a href=/1>")
+    for number in range(1, 6):
+        site.add(f"/{number}", f"<a href=/{number + 1}>")
+    records, crawler = crawled(site.url, depth=2)
+    assert len(records) == 3 and crawler.skipped["depth"] == 1
+    records, crawler = crawled(site.url, max_pages=2)
+    assert len(records) == 2 and crawler.skipped["page limit"] == 1
+
+
+def test_links_of_a_nofollow_page_are_not_followed(site: Site) -> None:
+    site.add("/", "<a href=/meta><a href=/header>")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
+    site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
+    records, crawler = crawled(site.url)
+    assert len(records) == 3 and crawler.skipped["nofollow"] == 3
+
+
+def test_frames_and_refreshes_are_followed(site: Site) -> None:
+    site.add("/", "<iframe src=/frame></iframe><meta http-equiv=refresh content='0; url=/next'>")
+    site.add("/next", "<meta http-equiv=refresh content='0; url=mailto:x'>")
+    records, crawler = crawled(site.url)
+    assert {url.removeprefix(site.url) for url in records} == {"/", "/frame", "/next"}
+
+
+class SimulatedClient:
+    """Answers from a table, on a clock that jumps; notes when it was asked for what."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[float, str]] = []
+
+    @crawl.coroutine
+    def fetch(self, url: crawl.URL, wanted: Any = None) -> Any:
+        self.asked.append((get_running_loop().time(), str(url)))
+        yield from sleep(0.125)
+        answers = self.answers.get(str(url), [(404, {}, "")])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        status, headers, body = answer
+        response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
+        response.body = body.encode()
+        return response
+
+    def close(self) -> None:
+        pass
+
+
+def simulated(root: str, answers: dict[str, Any], **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
+    """Crawl a simulated site; return the records and what was asked for, when."""
+    records: dict[str, crawl.Record] = {}
+    client = SimulatedClient(answers)
+
+    async def main() -> None:
+        crawler = crawl.Crawler([root], on_record=lambda record: records.setdefault(record.url, record), **options)
+        crawler.client = client  # type: ignore[assignment]
+        await crawler.crawl()
+    play(main())
+    return records, client.asked
+
+
+def pages(count: int) -> dict[str, Any]:
+    """A site of *count* pages, all linked from the root of http://h/."""
+    site: dict[str, Any] = {f"http://h/{number}": [(200, {}, "")] for number in range(1, count)}
+    return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
+
+
+def test_a_delay_separates_requests_to_one_site() -> None:
+    _, asked = simulated("http://h/", pages(5), delay=2, robots=False)
+    assert [moment for moment, _ in asked] == [0, 2, 4, 6, 8]
+
+
+def test_a_crawl_delay_is_obeyed() -> None:
+    robots: dict[str, Any] = {"http://h/robots.txt": [(200, {}, "User-agent: *\nCrawl-delay: 3")]}
+    _, asked = simulated("http://h/", pages(3) | robots)
+    moments = [moment for moment, url in asked if "robots" not in url]
+    assert [b - a for a, b in zip(moments, moments[1:])] == [3, 3]
+
+
+def test_tries_wait_longer_and_longer() -> None:
+    records, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=4)
+    moments = [moment for moment, _ in asked]
+    pauses = [b - a - 0.125 for a, b in zip(moments, moments[1:])]
+    assert all(low <= pause <= 3 * low for low, pause in zip((0.5, 1, 2), pauses, strict=True))
+    assert records["http://h/"].tries == 4
+
+
+def test_retry_after_pauses_the_whole_site() -> None:
+    site: dict[str, Any] = pages(12) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")]}
+    records, asked = simulated("http://h/", site, robots=False, max_tasks=2)
+    after = [moment for moment, _ in asked if moment > 1]
+    assert min(after) >= 60 and len(records) == 12 and records["http://h/1"].status == 200
+
+
+@pytest.mark.parametrize("value, date, seconds", [
+    ("", "", 0), ("7", "", 7), ("99999", "", crawl.MAX_PAUSE), ("-5", "", 0), ("5_0", "", 0), ("soon", "", 0),
+    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:07 GMT", 30),
+    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:00:00 GMT", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", "", 0)])
+def test_retry_after_is_seconds_or_a_date(value: str, date: str, seconds: float) -> None:
+    assert crawl._retry_after({"retry-after": value, "date": date}) == seconds
+
+
+def test_without_descriptors_the_crawl_goes_on_with_fewer_workers() -> None:
+    site = pages(6)
+    for number in (1, 2, 3):
+        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
+    records, _ = simulated("http://h/", site, robots=False)
+    assert [record.status for record in records.values()] == [200] * 6
+    assert {record.tries for record in records.values()} == {1}
+    alone = simulated("http://h/", {"http://h/": [OSError(errno.EMFILE, "Too many open files")]}, robots=False)[0]
+    assert alone["http://h/"].error == "Too many open files"
+
+
+def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
+    records, _ = simulated("https://h/", {"https://h/": [(302, {"location": "http://h/x"}, "")], "http://h/x": [(200, {}, "")]})
+    assert records["https://h/"].insecure and records["http://h/x"].status == 200
+    assert not records["http://h/x"].insecure
+
+
+def test_a_robots_file_that_cannot_be_had_is_tried_for_again(impatient: None) -> None:
+    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), (404, {}, "")]}
+    records, _ = simulated("http://h/", site)
+    assert len(records) == 3 and all(record.status == 200 for record in records.values())
+
+
+@pytest.mark.parametrize("how", ["FIN", "RST"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: Site, tls_site: Site) -> None:
+    server, answer = tls_site if tls else site, with_body(b"hello")
+
+    def cut(size: int) -> Callable[[socket.socket], None]:
+        def play_it(connection: socket.socket) -> None:
+            connection.sendall(answer[:size])
+            if how == "RST":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.close()
+        return play_it
+    for size in range(len(answer)):
+        server.answers[f"/{size}"] = cut(size)
+    server.add("/", "".join(f"<a href=/{size}>" for size in range(len(answer))))
+    records, _ = crawled(server.url, max_tries=1)
+    assert len(records) == len(answer) + 1
+    assert all(record.kind in ("broken", "refused") for url, record in records.items() if url != server.url + "/")
+
+
+@pytest.mark.parametrize("call", ["connect", "send", "recv", "getsockopt", "setsockopt", "setblocking"])
+def test_a_system_call_may_fail_with_anything(
+        call: str, site: Site, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "<a href=/a><a href=/b>")
+    site.add("/a")
+    site.add("/b")
+    original = getattr(socket.socket, call)
+    for code in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTUNREACH,
+                 errno.ENETUNREACH, errno.EMFILE, errno.ENOBUFS, errno.EIO):
+        for which in (1, 2, 3):
+            calls = 0
+
+            def failing(self: socket.socket, *arguments: Any) -> Any:
+                nonlocal calls
+                if threading.current_thread() is threading.main_thread() and self.family != socket.AF_UNIX:
+                    calls += 1
+                    if calls == which:
+                        raise OSError(code, os.strerror(code))
+                return original(self, *arguments)
+            monkeypatch.setattr(socket.socket, call, failing)
+            records, _ = crawled(site.url, max_tries=2)
+            monkeypatch.undo()
+            monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
+            assert site.url + "/" in records
 
 
 def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -2146,8 +2380,9 @@ def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixtu
 
 def test_underscores_do_for_dashes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
-    assert crawl.main(["--max_tasks=2", "--max_tries", "1", "--no_robots", "--timeout", "9.5", site.url]) == 0
-    assert site.requests == ["/"]
+    assert crawl.main(["--max_tasks=2", "--max_tries", "1", "--no_robots", "--timeout", "9.5",
+                       "--user_agent", "me", site.url]) == 0
+    assert site.requests == ["/"] and "User-Agent: me\r\n" in site.heads[0]
 
 
 def test_the_program_runs_as_a_program(site: Site) -> None:
@@ -2203,6 +2438,16 @@ def test_the_file_itself_documents_and_exports_its_public_names() -> None:
     for name, value in vars(crawl).items():
         if getattr(value, "__module__", "") == "crawl" and not name.startswith("_"):
             assert value.__doc__, name
+
+
+def test_the_file_itself_checks_with_errors_and_not_with_assert() -> None:
+    assert not re.findall(r"^\s*assert ", (HERE / "crawl.py").read_text(), re.MULTILINE)
+
+
+def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
+    table = re.findall(r"^\| `(--?[a-zA-Z-]+)", (HERE / "README.md").read_text(), re.MULTILINE)
+    shown = re.findall(r"^  (--?[a-zA-Z-]+)", command("--help").stdout, re.MULTILINE)
+    assert sorted(table) == sorted(set(shown) - {"-h"})
 
 
 def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
