@@ -2249,6 +2249,22 @@ def test_a_system_call_may_fail_with_anything(
             assert site.url + "/" in records
 
 
+def test_plain_references_mean_what_the_parser_says() -> None:
+    rng = random.Random(13)
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " "]
+
+    async def main() -> None:
+        crawler = crawl.Crawler(["http://h/"])
+        page = crawl.Node(crawl.parse_url("http://h/"), None)
+        for _ in range(5000):
+            reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
+            base = crawl.parse_url(rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x")))
+            with contextlib.suppress(ValueError):
+                meant = crawler.add(crawl.parse_url(reference, base), page)
+                assert crawler._resolve(reference, base, page) is meant, (reference, base)
+    crawl.run(main())
+
+
 def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "MAX_SPELLINGS", 1)
     site.add("/", "<a href=/a><a href=/b>")
