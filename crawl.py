@@ -106,6 +106,7 @@ MAX_HEAD = 65_536            # bytes: head, interim heads and trailers of one re
 MAX_FIELDS = 200             # header fields: ten times what large sites send
 MAX_INTERIM = 10             # 1xx responses before the answer: 100 and 103 are the usual ones
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
+MAX_MEMBERS = 100            # parts of one compressed body: each costs a copy of the rest
 MAX_ROBOTS = 512 * 1024      # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 READ_SIZE = 65_536           # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0        # seconds for a name: three tries of a resolver's usual five, and some
@@ -144,6 +145,10 @@ class QueueFull(Exception):
     """put_nowait() found no place."""
 
 
+class CrawlError(Exception):
+    """There can be no crawl, or no more of it: a bad root, an unreachable one, a full disk."""
+
+
 class ProtocolError(Exception):
     """The server's answer is not HTTP/1.1; says what was expected and what was seen."""
 
@@ -174,13 +179,13 @@ class LimitError(ProtocolError):
 # beforehand: a callback. The loop sleeps, collects what is due, calls it, and
 # that is one tick:
 #
-#        +--> poll: sockets that became ready --+
-#        |    heap: deadlines that have passed -+--> ready queue
-#        |    others: call_soon, threads -------+        |
-#        +-------------------- run each once <-----------+
+#        +--> poll: sockets that became ready ------> run their callbacks
+#        |    heap: deadlines that have passed --+        |  (they mostly make tasks ready)
+#        |    call_soon, threads, futures done --+--> ready queue
+#        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`tick`), one at a time, in the order
-# in which they became ready: between two callbacks nobody else runs, hence no
+# The invariants. Callbacks run in one place (`_run`), one at a time, those of one kind
+# in the order in which they became ready: between two callbacks nobody else runs, hence no
 # locks. A tick runs what was ready when it began and leaves newcomers for the
 # next one, after the sockets were polled again, so that a callback which keeps
 # rescheduling itself starves nobody. And a loop that nothing could ever wake
@@ -257,7 +262,7 @@ class CallbackLoop:
     """An event loop that knows callbacks and nothing else.
 
     Section 5 adds coroutines to it and calls the result EventLoop. *selector*
-    does the waiting; a test may pass one that moves a clock instead.
+    does the waiting; a test may pass one that moves a clock, which time() then reads.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -308,12 +313,11 @@ class CallbackLoop:
 
         Raises ValueError for NaN, which no heap can order.
         """
-        timeout = Timeout(deadline, callback, args)
-        self._add_timeout(deadline, timeout)
+        timeout: Timeout = self._add_timeout(deadline, Timeout(deadline, callback, args))
         return timeout
 
-    def _add_timeout(self, deadline: float, timeout: Any) -> None:
-        """Have *timeout* run at *deadline*.
+    def _add_timeout(self, deadline: float, timeout: Any) -> Any:
+        """Have *timeout*, which is returned, run at *deadline*.
 
         Cancelled ones stay in the heap until they are due, or until it has doubled
         since they were last swept out: O(1) for each, amortised.
@@ -326,6 +330,7 @@ class CallbackLoop:
             self._timeouts[:] = [entry for entry in self._timeouts if not entry[2].obsolete()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
+        return timeout
 
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is readable.
@@ -353,7 +358,8 @@ class CallbackLoop:
                            *args: Any) -> None:
         """Call callback(*args) in the loop whenever signal *number* arrives.
 
-        Works in the main thread only (ValueError elsewhere), until the loop is closed. The byte that Python
+        Works in the main thread only (ValueError elsewhere), until the loop is closed.
+        A signal to come does not count as something that could end a deadlock. The byte that Python
         writes to the wake-up descriptor ends a sleep that began just before the
         signal; without it the handler would run only after that sleep.
         """
@@ -423,7 +429,7 @@ class CallbackLoop:
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
         if not self._closed:
             self._closed = True
-            for number, handler in self._signals.items(): signal.signal(number, handler)
+            for number, handler in self._signals.items(): signal.signal(number, handler or signal.SIG_DFL)
             if self._signals: signal.set_wakeup_fd(-1)
             self._ready.clear()
             self._timeouts.clear()
@@ -499,7 +505,7 @@ class CallbackLoop:
 # resolving is O(1) for the one who does it, a chain of thousands of futures needs
 # no deep stack, and a callback added too late still comes, one tick later.
 #
-# The one `yield` of this file that waits is in Future.__iter__. A generator is a
+# The one `yield` of this file that hands out a future is in Future.__iter__. A generator is a
 # function whose frame survives its suspension: `yield` hands a value to whoever
 # called send() and leaves local variables, loops and `try` blocks as they are,
 # on the heap, until the next send(). So a function that says
@@ -520,7 +526,7 @@ class _Failure:
     __slots__ = ("loop", "name", "exception", "retrieved")
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
-        self.loop, self.name, self.exception = future._loop, repr(future), exception
+        self.loop, self.name, self.exception = future._loop, future._label(), exception
         self.retrieved = False
 
     def __del__(self) -> None:
@@ -546,7 +552,10 @@ class Future(Generic[T]):
         self._callbacks: tuple[Any, ...] | list[Any] = ()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._state.lower()}>"
+        return f"<{self._label()} {self._state.lower()}>"
+
+    def _label(self) -> str:
+        return type(self).__name__
 
     def get_loop(self) -> Any:
         """Return the loop this future belongs to."""
@@ -726,8 +735,8 @@ class Task(Future[T]):
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.get_name()} {self._state.lower()}>"
+    def _label(self) -> str:
+        return f"{type(self).__name__} {self.get_name()}"
 
     def get_name(self) -> str:
         """Return the task's name: the coroutine's, unless it was given another."""
@@ -830,14 +839,14 @@ class Task(Future[T]):
 # second. Give it at most thirty. Do these ten at once. Call that blocking function
 # without blocking.
 #
-# The idea: each verb is a few lines over the parts. `sleep` is a future that a
-# Timeout resolves. `timeout` is a Timeout that cancels the current task, and turns
-# the CancelledError it caused, and only that one, into TimeoutError. `gather` is a
+# The idea: each verb is a few lines over the parts. `sleep` is a future that resolves
+# itself at a deadline. `timeout` cancels the current task at one, and turns the
+# CancelledError it caused, and only that one, into TimeoutError. `gather` is a
 # future that the last of many resolves. A thread's result is a future that the
 # thread resolves by way of the self-pipe.
 #
 # The invariant: whatever is started here is cleaned up here. A wait that is left,
-# in whichever way, leaves no Timeout behind; `run` leaves no task behind.
+# in whichever way, leaves no timeout that would still do something; `run` leaves no task behind.
 
 
 class EventLoop(CallbackLoop):
@@ -1030,9 +1039,9 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """
     if timeout is not None and timeout <= 0:
         future = _ensure_future(fut)
-        if not future.done():
-            future.cancel()
-            yield from finished(future)
+        if future.done(): return future.result()
+        future.cancel()
+        yield from finished(future)
         try:
             return future.result()
         except CancelledError as error:
@@ -1249,8 +1258,8 @@ class Queue(Generic[T]):
 # packets, a server that accepts and then says nothing.
 #
 # The idea: one method, `_call`, tries a socket operation and, when it would block,
-# waits for the socket and tries again. Connecting, the TLS handshake, sending and
-# receiving are that method with different operations. TLS needs nothing more: its
+# waits for the socket and tries again. The TLS handshake, sending and receiving are
+# that method with different operations. TLS needs nothing more: its
 # "want read" is another spelling of "would block", and because the operation comes
 # first and the wait second, bytes that were decrypted already are never waited for.
 #
@@ -1369,6 +1378,8 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
     which never answers delays neither other lookups nor the end of the program.
     Raises OSError for an unknown or impossible name, TimeoutError.
     """
+    if len(host) > 253 or max(map(len, host.split("."))) > 63:
+        raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
     loop = get_running_loop()
     answer: Future[Any] = _Wait(loop, LOOKUP_TIMEOUT)
 
@@ -1380,8 +1391,6 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(resolve, answer, found)
 
-    if len(host) > 253 or max(map(len, host.split("."))) > 63:
-        raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
     threading.Thread(target=work, daemon=True).start()
     outcome: Any = (yield from answer)
     if isinstance(outcome, BaseException): raise outcome
@@ -1498,8 +1507,10 @@ def _to_ascii(label: str) -> str:
     """
     label = _IGNORED.sub("", label)
     if label.isascii() and label[:4].lower() != "xn--": return label
+    if len(label) > 63: raise ValueError(f"{label[:63]!r}... is longer than a label of a name can be")
     if label.isascii():
-        if _to_ascii(label[4:].lower().encode().decode("punycode")) != label.lower():
+        name = label[4:].lower().encode().decode("punycode")
+        if name.isascii() or _to_ascii(name) != label.lower():
             raise ValueError(f"{label!r} is not the ASCII form of a name")
         return label
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
@@ -1562,8 +1573,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         if not head:
             path = directory
             mark, query = (mark, query) if mark else (target[len(directory):][:1], base_query)
-    return URL(origin, scheme, host, port,
-               _parse_path(path) + mark + _NO_QUERY.sub(_percent, query))
+    target = _parse_path(path) + mark + _NO_QUERY.sub(_percent, query)
+    if len(target) > MAX_URL: raise ValueError(f"a URL of more than {MAX_URL} characters")
+    return URL(origin, scheme, host, port, target)
 
 
 # 9  HTTP messages
@@ -1585,9 +1597,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# The invariants. Every byte is accounted for: bytes after the end, an end before
-# the length is reached, or two lengths that differ are errors, and the connection
-# is not used again. No part grows without a bound. Numbers are digits and nothing
+# The invariants. Every byte is accounted for: an end before the length is reached, or
+# two lengths that differ, are errors; bytes after the end are nobody's answer, and the
+# connection is not used again. No part grows without a bound. Numbers are digits and nothing
 # else (`int` takes "+5", "5_0" and Arabic digits).
 
 
@@ -1606,8 +1618,8 @@ class Response:
 
 
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
-_FIELD = re.compile(r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)$", re.MULTILINE)
-_FOLD = re.compile(r"[ \t]*\n[ \t]+")  # a field continued on the next line: obsolete, but met
+_FIELD = re.compile(r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)$", re.MULTILINE)
+_FOLD = re.compile(r"\n[ \t]+")  # a field continued on the next line: obsolete, but met
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
@@ -1658,15 +1670,16 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
     bare = coding == "deflate" and (body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31)
     decoded = bytearray()
     try:
-        while body:  # a gzip file may have several members
+        for _ in range(MAX_MEMBERS):  # a gzip file may have several
             unzip = zlib.decompressobj(-15 if bare else 47)
             decoded += unzip.decompress(body, limit + 1 - len(decoded))
             if len(decoded) > limit: raise LimitError(f"a decoded body of more than {limit} bytes")
             if not unzip.eof: raise TruncatedError("the compressed body ends too early")
             body = unzip.unused_data.lstrip(b"\0")
+            if not body: return bytes(decoded)
     except zlib.error as error:
         raise ProtocolError(f"the {coding} body is corrupt: {error}") from None
-    return bytes(decoded)
+    raise LimitError(f"a compressed body of more than {MAX_MEMBERS} members")
 
 
 class ResponseParser:
@@ -1682,7 +1695,7 @@ class ResponseParser:
         self.buffer = bytearray()           # received and not yet parsed
         self.ended = False                  # no more will be received
         self._budget = MAX_HEAD             # bytes that heads and trailers may still take
-        self._method, self._wanted = method, wanted
+        self.method, self._wanted = method, wanted
         self._max_body = max_body or MAX_BODY
         self._parsing = self._parse()
         next(self._parsing)
@@ -1703,23 +1716,25 @@ class ResponseParser:
             end = yield from self._find(_HEAD_END, "head")
             self.response = response = _parse_head(self.buffer[:end].decode("latin-1").lstrip("\r\n"))
             del self.buffer[:end]
-            framing = _framing(self._method, response)
+            framing = _framing(self.method, response)
             if response.status >= 200 or response.status == 101: break
         else:
             raise LimitError(f"more than {MAX_INTERIM} interim responses")
         keep = response.headers.get("connection", "").lower()
-        reusable = response.version >= 1 and "close" not in keep and framing != "close"
-        at_hand = isinstance(framing, int) and framing <= len(self.buffer)
-        if not at_hand and not self._wanted(response): return
+        reusable = response.version >= 1 and response.status >= 200 and "close" not in keep and framing != "close"
+        wanted = self._wanted(response)
+        if not wanted and (not isinstance(framing, int) or framing > len(self.buffer)): return
         if framing == "chunked":
             body = yield from self._chunks()
         else:
             while framing == "close" and not self.ended:
                 self._check_size(len(self.buffer))
                 yield
-            body = yield from self._take(framing if isinstance(framing, int) else len(self.buffer))
-        response.body = _decode(body, response.headers.get("content-encoding", "").lower(),
-                                self._max_body)
+            size = framing if isinstance(framing, int) else len(self.buffer)
+            if wanted: self._check_size(size)
+            body = yield from self._take(size)
+        if wanted:
+            response.body = _decode(body, response.headers.get("content-encoding", "").lower(), self._max_body)
         response.reusable = reusable and not self.buffer
 
     def _need(self, size: int) -> Iterator[None]:
@@ -1748,7 +1763,6 @@ class ResponseParser:
 
     def _take(self, size: int) -> Generator[None, None, bytes]:
         """Wait for *size* bytes and take them out of the buffer."""
-        self._check_size(size)
         yield from self._need(size)
         taken = bytes(self.buffer[:size])
         del self.buffer[:size]
@@ -1818,37 +1832,36 @@ class Client:
 
     @coroutine
     def fetch(self, url: URL, method: str = "GET",
-              wanted: Callable[[Response], bool] = bool) -> Waits[Response]:
-        """Return the response to one request; redirects are not followed.
+              wanted: Callable[[Response], bool] = bool, max_body: int = 0) -> Waits[Response]:
+        """Return the response to one request of *method*; redirects are not followed.
 
         The body is read if *wanted(response)*, asked when the head is there, says so.
         Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
         """
+        parser = functools.partial(ResponseParser, method, wanted, max_body or self.max_body)
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].stale: pool.pop().close()
             if pool:
                 with contextlib.suppress(_DeadOnArrival):
-                    return (yield from self._exchange(pool.pop(), url, method, wanted))
+                    return (yield from self._exchange(pool.pop(), url, parser()))
                 while pool: pool.pop().close()  # of the same age, and likely as dead
             stream = yield from self._connect(url)
-            return (yield from self._exchange(stream, url, method, wanted))
+            return (yield from self._exchange(stream, url, parser()))
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
         for pool in self._pool.values():
             while pool: pool.pop().close()
 
-    def _exchange(self, stream: Stream, url: URL, method: str,
-                  wanted: Callable[[Response], bool]) -> Waits[Response]:
+    def _exchange(self, stream: Stream, url: URL, parser: ResponseParser) -> Waits[Response]:
         """Send one request and return its response; the stream goes into the pool or is closed."""
         reused, stream.used = stream.used, True
-        parser = ResponseParser(method, wanted, self.max_body)
         host = url.origin.partition("//")[2]
         try:
-            stream.write(f"{method} {url.target} HTTP/1.1\r\nHost: {host}\r\n{self._fields}\r\n".encode())
+            stream.write(f"{parser.method} {url.target} HTTP/1.1\r\nHost: {host}\r\n{self._fields}\r\n".encode())
             yield from stream.drain()
             while not parser.feed((yield from stream.read())): pass
             return cast(Response, parser.response)
@@ -1863,11 +1876,12 @@ class Client:
                 stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
-        """Return a new stream; all who need a name at the same time share one lookup."""
+        """Return a new stream; a name is looked up once, for all who need it."""
         key = url.host, url.port
         task = self._lookups.get(key)
         if task is None or task.done() and (task.cancelled() or task.exception() is not None):
             task = self._lookups[key] = create_task(lookup(*key))
+            task.add_done_callback(_outcome)  # it may fail after all who waited have left
         yield from finished(task)
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
@@ -1919,8 +1933,11 @@ _BASE = "[bB](?i:ase)" + _HREF
 _FRAME = "(?i:i?frame)" + _HREF.replace("[hH][rR][eE][fF]", "[sS][rR][cC]").replace(
     "[hH][rR][eE]([fF]", "[sS][rR]([cC]")
 _META = rf"[mM](?i:eta)([\s/]++(?:{_ATTRIBUTE})*+)>"
-_REFRESH = re.compile(r"""\s*[0-9]+[.0-9]*\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(\S+))""", re.A | re.I)
-_CHARSET = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_:.+-]+)""", re.I)
+_REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(\S+))""", re.A | re.I)
+_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
+# Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides markup.
+_WEB_CHARSET = re.compile("(?!utf-?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|us-ascii|"
+                          "tis|ks|ibm|hz)", re.I)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 
 
@@ -1973,9 +1990,10 @@ def decode_page(body: bytes, content_type: str) -> str:
     if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
         match = _CHARSET.search(content_type.encode("latin-1", "replace")) or _META_CHARSET.search(body[:MAX_PRESCAN])
         charset = match[1].decode() if match else charset
+    if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
         return body.decode(charset, "replace")
-    except LookupError:  # no charset that Python knows
+    except (LookupError, UnicodeError):  # no charset, or none for bytes (idna, undefined)
         return body.decode("utf-8", "replace")
 
 
@@ -2007,7 +2025,7 @@ def read_markup(text: str, page: URL) -> Markup:
     refresh, nofollow, lowered = "", False, text.lower()
     # Looking for the rest costs another pass each, which few pages need.
     if "frame" in lowered: links.update(dict.fromkeys(_tags(_FRAME).findall(text)))
-    if "refresh" in lowered or "robots" in lowered or f'"{PRODUCT}"' in lowered:
+    if any(hint in lowered for hint in ("refresh", "robots", PRODUCT)):
         refresh, nofollow = _read_meta(_tags(_META).findall(text))
     bases = list(filter(None, _tags(_BASE).findall(text))) if "<base" in lowered else []
     with contextlib.suppress(ValueError):
@@ -2039,24 +2057,24 @@ class Robots:
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
         self.delay = 0.0  # seconds between requests that the site asks for
-        groups: dict[str, list[tuple[str, str]]] = {}
-        names: list[str] = []
+        groups: dict[str, list[tuple[str, str]]] = {}  # those for us and for "*"
+        names: set[str] = set()
         rules_began = True
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
             line = line.partition("#")[0].strip()
             key, _, value = line.partition(":") if ":" in line else line.partition(" ")
             key, value = key.strip().lower(), value.strip()
             if key == "user-agent":
-                names = [] if rules_began else names
+                if rules_began: names = set()
                 rules_began = False
-                token = re.match("[a-zA-Z_-]*", value)
-                names.append("*" if value == "*" else token[0].lower() if token else "")
-                groups.setdefault(names[-1], [])
+                token = cast("re.Match[str]", re.match("[a-zA-Z_-]*", value))[0].lower()
+                if value == "*" or token == product.lower(): names.add(token)
+                for name in names: groups.setdefault(name, [])
             elif key in ("allow", "disallow", "crawl-delay"):
                 rules_began = True
                 for name in names: groups[name].append((key, value))
         # Longest first, and of equals "allow" first: the first match decides.
-        mine = groups.get(product.lower(), groups.get("*", []))
+        mine = groups.get(product.lower(), groups.get("", []))
         self.rules = sorted(((key, _comparable(value)) for key, value in mine
                              if value and key != "crawl-delay"),
                             key=lambda rule: (-len(rule[1]), rule[0]))
@@ -2115,12 +2133,13 @@ def _matches(pattern: str, path: str) -> bool:
 # `seen_urls` needs no lock: between its "not in" and its "add" is no `yield from`,
 # and control changes hands nowhere else.
 #
-# The invariants. Each URL ends as exactly one record, whatever happens to it. What has
+# The invariants. Each URL that is asked for ends as exactly one record, whatever happens;
+# each that is not is counted with the reason. What has
 # to wait for another try goes back into the frontier by a Timeout: no worker and no
 # connection sleeps. An error in this code ends the crawl with its traceback instead of
 # leaving `join` waiting. The cost: one Node for each URL ever seen.
 
-_UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")  # RFC 3986, 2.3
+_UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 # A reference in which joining changes nothing: no dots but "../" in front, nothing to encode.
 _PLAIN = re.compile(r"(?![?]|\Z)(?:/|(?:\.\./)*+)((?:[\w~@=+-][\w.~@=+-]*+/)*+"
                     r"(?:[\w~@=+-][\w.~@=+-]*+)?+(?:\?[\w.&=+-]++)?+)", re.ASCII)
@@ -2188,6 +2207,11 @@ class Node:
         return [*before, self]
 
 
+def _identity(text: str) -> str:
+    """Return what is equal for URLs that differ in escapes without need: %7E is ~. RFC 3986, 2.3."""
+    return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
+
+
 class Site:
     """What is known of one origin: its robots.txt, and (in loop time) when it may be asked."""
 
@@ -2225,7 +2249,8 @@ class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`.
-    A root without a scheme is tried with https first; ValueError if one is no URL.
+    A root without a scheme is tried with https first. CrawlError if one is no URL, or a
+    regular expression is none.
     *include* and *exclude* are regular expressions: URLs in which the one is found and
     the other is not are in scope. *subdomains* widens the scope to hosts below the roots'.
     *depth* counts links from a root, *max_pages* URLs fetched, *timeout* is in seconds for
@@ -2240,9 +2265,14 @@ class Crawler:
                  include: str = "", exclude: str = "", subdomains: bool = False, robots: bool = True,
                  headers: dict[str, str] | None = None,
                  on_record: Callable[[Record], object] = bool) -> None:
+        self.roots = list(roots)
         self.max_tasks, self.max_redirect, self.max_tries = max_tasks, max_redirect, max_tries
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
-        self.include, self.exclude = re.compile(include), re.compile(exclude) if exclude else None
+        try:
+            self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
+            urls = [parse_url(text if "://" in text else f"https://{text}") for text in self.roots]
+        except (ValueError, re.error) as error:
+            raise CrawlError(explain(error)) from None
         self.subdomains, self.robots, self.on_record = subdomains, robots, on_record
         self.client, self.loop = Client(headers, timeout, max_body), get_running_loop()
         self.frontier: Queue[Node] = Queue()
@@ -2256,8 +2286,7 @@ class Crawler:
         self._waiting: dict[Node, Timeout] = {}      # nodes that will come back into the frontier
         self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
         self._meanings: dict[tuple[str, str], Node | None] = {}  # of links, by directory and spelling
-        for text in roots:
-            url = parse_url(text if "://" in text else f"https://{text}")
+        for text, url in zip(self.roots, urls):
             self.scope.add(_scope_key(url))
             self.add(url, None, guessed="://" not in text)
 
@@ -2268,14 +2297,14 @@ class Crawler:
                 host.endswith(f".{root}") and port == root_port for root, root_port in self.scope)):
             return "other host"
         text, segments = str(url), filter(None, url.target.partition("?")[0].split("/"))
-        if not self.include.search(text) or self.exclude and self.exclude.search(text): return "excluded"
+        if not self.include.search(text) or self.exclude.search(text): return "excluded"
         repeats = max(collections.Counter(segments).values(), default=0)
         return "a path that repeats itself" if repeats > MAX_REPEATS else ""
 
     def add(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope."""
         text = str(url)
-        key = _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
+        key = _identity(text)
         if key not in self.seen_urls:
             reason = self.refuse(url) if parent else ""
             node = None if reason else Node(url, parent, hops, guessed)
@@ -2351,7 +2380,7 @@ class Crawler:
         except (OSError, ProtocolError) as error:
             return self._failed(node, error, self.loop.time() - began)
         except CancelledError:
-            self._finish(node, error="the crawl was interrupted", kind="not finished")
+            self.on_record(self._record(node, error="the crawl was interrupted", kind="not finished"))
             raise
         return None
 
@@ -2382,16 +2411,13 @@ class Crawler:
         """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing."""
         url = parse_url("/robots.txt", url)
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
-            response = yield from self.client.fetch(url)
-            if response.status not in _REDIRECTS or _scope_key(url) not in self.scope: break
+            response = yield from self.client.fetch(url, max_body=MAX_BODY)
+            if response.status not in _REDIRECTS: break
             with contextlib.suppress(ValueError):
-                url = parse_url(response.headers.get("location", ""), url)
+                target = parse_url(response.headers.get("location", ""), url)
+                if _scope_key(target) in self.scope: url = target
         if response.status >= 500: return Robots("User-agent: *\nDisallow: /")
         return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
-
-    def _finish(self, node: Node, **fields: Any) -> None:
-        """Make the record of a URL and hand it over."""
-        self.on_record(self._record(node, **fields))
 
     def _record(self, node: Node, **fields: Any) -> Record:
         return Record(str(node.url), tries=node.tries, depth=node.depth,
@@ -2414,7 +2440,7 @@ class Crawler:
         passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if passing and node.tries < self.max_tries: return self._back_off(node)
-        self._finish(node, error=explain(error), kind=kind, seconds=round(seconds, 3))
+        self.on_record(self._record(node, error=explain(error), kind=kind, seconds=round(seconds, 3)))
         return None
 
     def _answered(self, node: Node, response: Response, seconds: float) -> None:
@@ -2433,7 +2459,7 @@ class Crawler:
                 return
         elif _is_page(response):
             fields["links"] = self._follow(node, response)
-        self._finish(node, **fields)
+        self.on_record(self._record(node, **fields))
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
         """Put a redirect's target into the frontier."""
@@ -2448,7 +2474,7 @@ class Crawler:
         if chain[0].parent is None and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
             self.notes.append(f"{node.url} redirects to {target}, which is crawled instead")
-        step = self.seen_urls.get(str(target))
+        step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
             step = step if step is node or step is None else step.next_node
         if step is node or node.hops >= self.max_redirect:
@@ -2475,7 +2501,9 @@ class Crawler:
             else:
                 meaning = spelled(reference)
                 node = self._resolve(meaning, base, page)
-                if meaning.lstrip()[:1] not in ("", "?", "#"): self._meanings[key] = node  # not the page's own
+                # What depends on the page and not on its directory, or on its depth, is not kept.
+                if meaning.lstrip()[:1] not in ("", "?", "#") and page.depth < self.depth:
+                    self._meanings[key] = node
             if node: nodes[node] = None
         target = self._resolve(refresh, base, page) if refresh else None
         if target: nodes[target] = None
@@ -2530,10 +2558,13 @@ class Report:
         self.size = self.redirects = 0
 
     def add(self, record: Record) -> None:
-        """Take in one record; OSError if the journal cannot take it."""
+        """Take in one record; CrawlError if the journal cannot take it."""
         if self.journal:
-            fields = {name: value for name, value in record._asdict().items() if value}
-            self.journal.write(json.dumps(fields).encode() + b"\n")
+            line = json.dumps({name: value for name, value in record._asdict().items() if value}).encode()
+            try:
+                if self.journal.write(line + b"\n") != len(line) + 1: raise OSError("the disk is full")
+            except OSError as error:
+                raise CrawlError(f"the journal cannot be written: {explain(error)}") from None
         self.statuses[record.status] += 1
         self.size += record.size
         self.redirects += bool(record.next_url)
@@ -2570,6 +2601,10 @@ def _number(text: str) -> float:
     return float(text)
 
 
+def _pause(text: str) -> float:
+    return 0.0 if re.fullmatch(r"0+(\.0+)?", text) else _number(text)
+
+
 def _count(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"a whole number was expected, not {text!r}")
@@ -2587,7 +2622,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--max-redirect", type=_count, default=10, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=_count, default=3, metavar="N", help="tries for a URL that fails (%(default)s)")
     add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S", help="seconds for a whole fetch (%(default)g)")
-    add("--delay", type=_number, default=0.0, metavar="S",
+    add("--delay", type=_pause, default=0.0, metavar="S",
         help="seconds between two requests to a site (0)")
     add("--depth", type=_count, default=MAX_DEPTH, metavar="N", help="links from a root (%(default)s)")
     add("--max-pages", type=_count, default=MAX_PAGES, metavar="N", help="URLs fetched (%(default)s)")
@@ -2628,8 +2663,8 @@ def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
         report.print(crawler, loop.time() - began, options.quiet)
         raise
     if set(report.statuses) <= {0}:  # no answer at all
-        why = report.problems[0].error if report.problems else "robots.txt forbids it"
-        raise ValueError(f"{' '.join(options.roots)} cannot be crawled: {why}")
+        why = [record.error for record in report.problems] or list(+crawler.skipped)
+        raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {why[0]}")
     report.print(crawler, loop.time() - began, options.quiet)
     return 1 if report.problems else 0
 
@@ -2638,9 +2673,13 @@ def main(arguments: list[str]) -> int:
     """Crawl as the command line says; return the exit status."""
     options = _options(arguments)
     try:
-        with open(options.journal or os.devnull, "ab", buffering=0) as journal:
-            return run(_crawl(options, Report(journal if options.journal else None)))
-    except (ValueError, OSError, re.error) as error:
+        journal = open(options.journal or os.devnull, "ab", buffering=0)
+    except OSError as error:
+        print(f"crawl.py: {printable(options.journal)}: {explain(error)}", file=sys.stderr)
+        return 2
+    try:
+        with journal: return run(_crawl(options, Report(journal if options.journal else None)))
+    except CrawlError as error:
         print(f"crawl.py: {explain(error)}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, CancelledError):

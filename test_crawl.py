@@ -15,6 +15,7 @@ import contextvars
 import errno
 import gc
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -470,6 +471,18 @@ def test_a_task_has_its_coroutines_name_unless_given_another() -> None:
     play(main())
 
 
+def test_a_task_whose_error_nobody_looks_at_is_reported_by_name() -> None:
+    async def main() -> list[str]:
+        async def fail() -> None:
+            raise KeyError
+        create_task(fail(), name="the culprit")
+        await sleep(1)
+        gc.collect()
+        loop: Any = get_running_loop()
+        return [context["message"] for context in loop.reported]
+    assert play(main()) == ["the exception of Task the culprit was never retrieved"]
+
+
 def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
     with pytest.raises(TypeError, match="a coroutine was expected, got 5"):
         loop.create_task(5)  # type: ignore[arg-type]
@@ -827,6 +840,10 @@ def test_wait_for_without_time_takes_only_what_is_there() -> None:
         assert await crawl.wait_for(future, 0) == "there"
         with pytest.raises(TimeoutError):
             await crawl.wait_for(sleep(1), 0)
+        cancelled = get_running_loop().create_future()
+        cancelled.cancel()
+        with pytest.raises(CancelledError):
+            await crawl.wait_for(cancelled, 0)
     play(main())
 
 
@@ -1275,6 +1292,7 @@ def test_an_impossible_name_is_no_name() -> None:
         for host in ("a" * 64 + ".test", "a." * 130, "two..dots.", "nul\0", "no.such.host.invalid"):
             with pytest.raises(OSError):
                 await crawl.lookup(host, 80)
+            assert all(timeout.obsolete() for _, _, timeout in get_running_loop()._timeouts)
         assert (await crawl.lookup("[::1]", 80))[0][4][0] == "::1"
     crawl.run(main())
 
@@ -1354,10 +1372,16 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
     "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://256.0.0.1/",
     "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
     "http://fa\u00df.example/", "http://a\u200db/", "http://xn--a/", "http://xn--bcher-KVB.example/",
-    "http://www\u2025x/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
+    "http://www\u2025x/", "http://xn--xn--a-/", "http://" + "xn--" * 1300 + "a" + "-" * 1300 + "/", "http://" + "\u6f22" * 64 + "/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
 def test_what_is_no_certain_address_is_refused(reference: str) -> None:
     with pytest.raises(ValueError):
         print(crawl.parse_url(reference, BASE))
+
+
+def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
+    base = crawl.parse_url("/" + "\u00e9" * 1200 + "/", BASE)
+    with pytest.raises(ValueError, match="more than 8000"):
+        crawl.parse_url("\u00e9" * 200, base)
 
 
 def test_a_url_alone_needs_a_scheme() -> None:
@@ -1502,6 +1526,29 @@ def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: s
 def test_nothing_in_a_response_grows_without_a_bound(raw: bytes, complaint: str) -> None:
     with pytest.raises(crawl.LimitError, match=complaint):
         parsed(raw)
+
+
+@pytest.mark.parametrize("line", [b"A:" + b" " * 60000 + b"\0", b"A: x" + b" " * 60000 + b"y\r\n z", b"A:" + b"\t " * 30000 + b"\r"])
+def test_a_hostile_head_takes_no_longer_than_its_size(line: bytes) -> None:
+    # Not timed: what is not linear here would take minutes, and the run's time limit ends it.
+    with contextlib.suppress(crawl.ProtocolError):
+        parsed(OK + b"Content-Length: 0\r\n" + line + b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("coding, body", [(b"deflate", b"\3\0" * 100_000), (b"gzip", gzip.compress(b"") * 20_000)])
+def test_a_body_of_endless_members_is_refused(coding: bytes, body: bytes) -> None:
+    with pytest.raises(crawl.LimitError, match="100 members"):
+        parsed(with_body(body, b"Content-Encoding: " + coding))
+
+
+def test_an_upgrade_that_nobody_asked_for_ends_the_connection() -> None:
+    assert not parsed(b"HTTP/1.1 101 Switching\r\n\r\n").reusable
+
+
+def test_a_body_that_is_not_wanted_is_not_judged_either() -> None:
+    parser = crawl.ResponseParser(wanted=lambda response: False, max_body=3)
+    assert parser.feed(with_body(b"brotli", b"Content-Encoding: br")) and parser.response
+    assert parser.response.body == b"" and parser.response.reusable
 
 
 def test_ten_thousand_small_chunks_are_within_the_bounds() -> None:
@@ -1656,6 +1703,28 @@ def test_a_lookup_that_failed_is_tried_again() -> None:
     crawl.run(main())
 
 
+def test_a_lookup_that_fails_when_nobody_waits_any_more_is_not_reported(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    go = threading.Event()
+
+    def slow(*_: Any, **__: Any) -> list[Any]:
+        go.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "later")
+
+    async def main() -> None:
+        client = crawl.Client(timeout=0.001)
+        with pytest.raises(TimeoutError):
+            await client.fetch(crawl.parse_url("http://h/"))
+        go.set()
+        while len(get_running_loop().tasks) > 1:
+            await sleep(0.001)
+        client.close()
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    crawl.run(main())
+    gc.collect()
+    assert capsys.readouterr().err == ""
+
+
 def test_fetch_gives_one_response(site: Site) -> None:
     site.add_redirect("/old", "/new")
     assert crawl.run(crawl.fetch(site.url + "/old")).headers["location"] == "/new"
@@ -1732,6 +1801,7 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False), ("<meta http-equiv=refresh content=5>", "", False),
     ("<meta name=refresh content='0;url=/x'>", "", False), ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
     ("<meta name=robots content='noindex, NOFOLLOW'>", "", True), ('<meta name="crawl" content="none">', "", True),
+    ("<meta name='crawl' content=nofollow>", "", True),
     ("<meta name=robots content=noindex>", "", False), ("<meta name=keywords content='robots nofollow'>", "", False),
     ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "", True)])
 def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: str, nofollow: bool) -> None:
@@ -1743,16 +1813,20 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     ("\u00e9".encode(), "text/html", "\u00e9"), ("\u00e9".encode("latin-1"), "text/html; charset=ISO-8859-1", "\u00e9"),
     (b"\xef\xbb\xbf\xc3\xa9", "text/html; charset=latin-1", "\ufeff\u00e9"), ("\u00e9".encode("utf-16"), "", "\u00e9"),
     (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">\u00e9'), (b"\xff", "", "\ufffd"),
-    (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9")])
+    (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9"), (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9"),
+    *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-")
+      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str) -> None:
     assert crawl.decode_page(body, content_type) == text
 
 
-@pytest.mark.parametrize("piece", ["<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
+@pytest.mark.parametrize("piece", ["0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
                                    "<a b=c ", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='"])
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     # Not timed: what is not linear here would take minutes, and the run's time limit ends it.
     crawl.read_markup("<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece)), BASE)
+    crawl.read_markup(f"<meta http-equiv=refresh content='0{piece.replace(chr(39), '') * 50_000}'>", BASE)
+    crawl.decode_page(b"", "charset=" + piece * 20_000)
 
 
 def test_mutated_pages_never_fail() -> None:
@@ -1792,6 +1866,11 @@ def test_mutated_pages_never_fail() -> None:
 ])
 def test_the_longest_matching_rule_of_our_groups_decides(text: str, target: str, rule: str | None) -> None:
     assert crawl.Robots(text).rule(target) == rule
+
+
+def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
+    crawl.Robots("user-agent: *\n" * 15_000 + "allow: /\n" * 15_000)
+    crawl.Robots("".join(f"user-agent: a{number}\n" for number in range(15_000)) + "allow: /\n" * 15_000)
 
 
 def test_the_crawl_delay_is_read() -> None:
@@ -1888,6 +1967,19 @@ def test_redirects_of_robots_txt_are_followed_five_times(site: Site) -> None:
     site.add_redirect("/r4", "http://[")
     site.add("/")
     assert len(crawled(site.url)[0]) == 1
+
+
+def test_a_redirect_of_robots_txt_does_not_leave_the_scope(site: Site) -> None:
+    site.add_redirect("/robots.txt", f"http://127.0.0.1:{site.port}/secret")
+    site.add("/")
+    assert len(crawled(site.url)[0]) == 1 and "/secret" not in site.requests
+
+
+def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Site) -> None:
+    site.add_redirect("/%7Ex", "/%7ex")
+    site.add("/", "<a href=/~x>")
+    site.add_redirect("/~x", "/%7Ex")
+    assert "in a circle" in crawled(site.url)[0][site.url + "/~x"].error
 
 
 def test_redirects_join_and_are_not_followed_twice(site: Site) -> None:
@@ -2051,7 +2143,7 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) ->
 def test_a_root_that_is_no_url_is_refused() -> None:
     async def main() -> None:
         crawl.Crawler(["http://[x"])
-    with pytest.raises(ValueError):
+    with pytest.raises(crawl.CrawlError):
         crawl.run(main())
 
 
@@ -2110,14 +2202,15 @@ class SimulatedClient:
         self.asked: list[tuple[float, str]] = []
 
     @crawl.coroutine
-    def fetch(self, url: crawl.URL, wanted: Any = None) -> Any:
+    def fetch(self, url: crawl.URL, wanted: Any = None, max_body: int = 0) -> Any:
         self.asked.append((get_running_loop().time(), str(url)))
-        yield from sleep(0.125)
         answers = self.answers.get(str(url), [(404, {}, "")])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
+            yield from sleep(0.125)
             raise answer
         status, headers, body = answer
+        yield from sleep(headers.get("seconds", 0.125))
         response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
         response.body = body.encode()
         return response
@@ -2143,6 +2236,13 @@ def pages(count: int) -> dict[str, Any]:
     """A site of *count* pages, all linked from the root of http://h/."""
     site: dict[str, Any] = {f"http://h/{number}": [(200, {}, "")] for number in range(1, count)}
     return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
+
+
+def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
+    records, _ = simulated("http://h/", {
+        "http://h/": [(200, {}, "<a href=/slow><a href=/a>")], "http://h/a": [(200, {}, "<a href=/b>")],
+        "http://h/b": [(200, {}, "<a href=/x>")], "http://h/slow": [(200, {"seconds": 9}, "<a href=/x>")]}, depth=2)
+    assert records["http://h/x"].parent == "http://h/slow" and records["http://h/x"].depth == 2
 
 
 def test_a_delay_separates_requests_to_one_site() -> None:
@@ -2383,7 +2483,20 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
 def test_a_root_that_robots_forbid_is_status_2(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /", 200)
     assert crawl.main([site.url]) == 2
-    assert "robots.txt forbids it" in capsys.readouterr().err
+    assert "cannot be crawled: robots.txt: Disallow: /" in capsys.readouterr().err
+
+
+def test_a_crawl_of_no_pages_is_status_2(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crawl.main([site.url, "--max-pages", "0", "--delay", "0"]) == 2
+    assert "cannot be crawled: page limit" in capsys.readouterr().err
+
+
+def test_a_journal_that_takes_half_a_line_ends_the_crawl() -> None:
+    class HalfFull(io.BytesIO):
+        def write(self, data: Any) -> int:
+            return super().write(data[:3])
+    with pytest.raises(crawl.CrawlError, match="the disk is full"):
+        crawl.Report(HalfFull()).add(crawl.Record("http://h/"))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
