@@ -6,8 +6,8 @@
 
 crawls a site, follows every link that stays on it, and reports what is broken.
 The same file is a small typed asyncio (`import crawl`) and an explanation of
-both. It is meant to be read from here to the end: every name is defined above
-its first use, and each section needs only the sections above it.
+both. It is meant to be read from here to the end: each section needs only the
+sections above it.
 
      1  Vocabulary       limits, errors, a few types
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -88,20 +88,29 @@ __all__ = [
     "run", "sleep", "timeout", "to_thread", "wait_for",
 ]
 
+# 1  Vocabulary
+# =============
+#
+# A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
+# calls another with `yield from`: so every place where control may be lost is visible,
+# and the machinery is the generator's own. `async def` and `await` are the same thing
+# with its own keywords: either kind may wait for the other, and who uses this file may
+# write either. What a generator coroutine returns is annotated Waits[T]: it yields
+# whatever it waits for, and in the end returns a T.
+#
+# Nothing that a server decides is unbounded: its limit stands below, with its reason.
+
 T = TypeVar("T")
 Callback = Callable[..., object]
 Context = contextvars.Context
-Waits = Generator[Any, Any, T]  # what a coroutine written as a generator returns: waits, then a T
-
-# 1  Vocabulary
-# =============
+Waits = Generator[Any, Any, T]
 
 VERSION = "1.0"
 USER_AGENT = f"crawl.py/{VERSION}"
 PRODUCT = "crawl"            # the name that robots.txt knows us by
 TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts these
-MAX_URL = 8_000             # characters: what RFC 9110 section 4.1 asks everyone to support
+MAX_URL = 8_000              # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HEAD = 65_536            # bytes: head, interim heads and trailers of one response together
 MAX_FIELDS = 200             # header fields: ten times what large sites send
 MAX_INTERIM = 10             # 1xx responses before the answer: 100 and 103 are the usual ones
@@ -849,6 +858,176 @@ class Task(Future[T]):
 # in whichever way, leaves no timeout that would still do something; `run` leaves no task behind.
 
 
+def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
+    """Return a Future as it is and a coroutine as a new Task (TypeError for anything else)."""
+    if not isinstance(awaitable, Future):
+        return (loop or get_running_loop()).create_task(awaitable)
+    if loop is not None and awaitable._loop is not loop:
+        raise ValueError(f"{awaitable!r} belongs to a different loop")
+    return awaitable
+
+
+class _Alarm(Future[Any]):
+    """A future that is its own Timeout: it resolves itself after *delay* seconds.
+
+    Waiting with a deadline is what a crawler does most, so it is one object and not
+    a future, a Timeout, its arguments and a context: 240 bytes less each time.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, loop: EventLoop, delay: float) -> None:
+        super().__init__(loop=loop)
+        loop._add_timeout(loop.time() + delay, self)
+
+    obsolete = Future.done
+
+    def run(self) -> None:
+        resolve(self)
+
+
+@coroutine
+def sleep(delay: float, result: Any = None) -> Waits[Any]:
+    """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
+
+    Raises ValueError when *delay* is not a number.
+    """
+    if delay <= 0:
+        yield
+    else:
+        yield from _Alarm(get_running_loop(), delay)
+    return result
+
+
+class TimeLimit:
+    """A context manager that allows its block *delay* seconds (None: any time).
+
+    `with` in generator coroutines, `async with` in native ones. When the time is up
+    the current task is cancelled, and the CancelledError that leaves the block is
+    turned into TimeoutError. A cancellation from elsewhere passes as it is.
+    """
+
+    __slots__ = ("_delay", "_task", "_timeout", "_cancelling", "_expired")
+
+    def __init__(self, delay: float | None) -> None:
+        self._delay = delay
+        self._timeout: Timeout | None = None
+        self._expired = False
+
+    def __enter__(self) -> TimeLimit:
+        loop = get_running_loop()
+        task = loop.current_task
+        if task is None: raise RuntimeError("a time limit should be used inside a task")
+        self._task, self._cancelling = task, task._cancel_requests
+        if self._delay is not None:
+            self._timeout = loop.call_later(max(0.0, self._delay), self._expire)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        if self._timeout is not None: self._timeout.cancel()
+        if self._expired and self._task.uncancel() <= self._cancelling \
+                and kind is not None and issubclass(kind, CancelledError):
+            raise TimeoutError(f"timed out after {self._delay:g} s") from error
+
+    async def __aenter__(self) -> TimeLimit:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: types.TracebackType | None) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+
+timeout = TimeLimit  # asyncio's name for making one
+
+
+@coroutine
+def finished(future: Future[Any]) -> Waits[None]:
+    """Wait until *future* is done, without raising its error and without passing on a cancel."""
+    waiter = get_running_loop().create_future()
+    future.add_done_callback(lambda _: resolve(waiter))
+    yield from waiter
+
+
+@coroutine
+def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
+    """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
+
+    It is cancelled then, and has ended when wait_for returns. With *timeout* <= 0
+    only what is done already gives its result; None waits for any time.
+    """
+    if timeout is not None and timeout <= 0:
+        future = _ensure_future(fut)
+        if future.done(): return future.result()
+        future.cancel()
+        yield from finished(future)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise TimeoutError from error
+    with TimeLimit(timeout):
+        result: T = (yield from cast(Any, fut))
+        return result
+
+
+def _outcome(future: Future[Any]) -> Any:
+    """Return the result of a finished future, or its error as a value."""
+    try:
+        return future.result()
+    except BaseException as error:
+        return error
+
+
+class _Gathering(Future[list[Any]]):
+    """The future that gather() returns; cancelling it cancels its children."""
+
+    def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
+        super().__init__(loop=loop)
+        self.children = list(children)
+        self.left = len(self.children)
+        self.cancel_error: CancelledError | None = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        if self.done() or not any([child.cancel(msg) for child in self.children]): return False
+        self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
+        return True
+
+
+def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
+    """Return the Future of all results, in the order of the arguments.
+
+    Coroutines become tasks. The first error makes it fail at once, and the others
+    go on; with *return_exceptions* errors are results like any other. Cancelling it
+    cancels all of them.
+    """
+    loop: EventLoop | None = None
+    futures: dict[Any, Future[Any]] = {}  # an awaitable given twice is run once
+    for awaitable in awaitables:
+        if awaitable not in futures:
+            futures[awaitable] = _ensure_future(awaitable, loop)
+            loop = futures[awaitable].get_loop()
+    outer = _Gathering(futures.values(), loop)
+
+    def child_done(child: Future[Any]) -> None:
+        outer.left -= 1
+        outcome = _outcome(child)  # which also marks an error as retrieved
+        if outer.done(): return
+        if child._state != "FINISHED" and not return_exceptions:
+            outer.set_exception(outcome)
+        elif outer.left == 0 and outer.cancel_error is not None:
+            outer.set_exception(outer.cancel_error)
+        elif outer.left == 0:
+            outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
+
+    for child in outer.children: child.add_done_callback(child_done)
+    if not futures: outer.set_result([])
+    return outer
+
+
 class EventLoop(CallbackLoop):
     """A CallbackLoop that also runs coroutines: asyncio's event loop, in small."""
 
@@ -941,176 +1120,6 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
     """Run *coro* as a Task of the running loop, beginning in the next tick."""
     return get_running_loop().create_task(coro, **options)
-
-
-def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
-    """Return a Future as it is and a coroutine as a new Task (TypeError for anything else)."""
-    if not isinstance(awaitable, Future):
-        return (loop or get_running_loop()).create_task(awaitable)
-    if loop is not None and awaitable._loop is not loop:
-        raise ValueError(f"{awaitable!r} belongs to a different loop")
-    return awaitable
-
-
-class _Alarm(Future[Any]):
-    """A future that is its own Timeout: it resolves itself after *delay* seconds.
-
-    Waiting with a deadline is what a crawler does most, so it is one object and not
-    a future, a Timeout, its arguments and a context: 240 bytes less each time.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, loop: EventLoop, delay: float) -> None:
-        super().__init__(loop=loop)
-        loop._add_timeout(loop.time() + delay, self)
-
-    obsolete = Future.done
-
-    def run(self) -> None:
-        resolve(self)
-
-
-@coroutine
-def sleep(delay: float, result: Any = None) -> Waits[Any]:
-    """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
-
-    Raises ValueError when *delay* is not a number.
-    """
-    if delay <= 0:
-        yield
-    else:
-        yield from _Alarm(get_running_loop(), delay)
-    return result
-
-
-class TimeLimit:
-    """A context manager that allows its block *delay* seconds (None: any time).
-
-    `with` in generator coroutines, `async with` in native ones. When the time is up
-    the current task is cancelled, and the CancelledError that leaves the block is
-    turned into TimeoutError. A cancellation from elsewhere passes as it is.
-    """
-
-    __slots__ = ("_delay", "_task", "_timeout", "_cancelling", "_expired")
-
-    def __init__(self, delay: float | None) -> None:
-        self._delay = delay
-        self._timeout: Timeout | None = None
-        self._expired = False
-
-    def __enter__(self) -> TimeLimit:
-        loop = get_running_loop()
-        task = loop.current_task
-        if task is None: raise RuntimeError("a time limit should be used inside a task")
-        self._task, self._cancelling = task, task._cancel_requests
-        if self._delay is not None:
-            self._timeout = loop.call_later(max(0.0, self._delay), self._expire)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: types.TracebackType | None) -> None:
-        if self._timeout is not None: self._timeout.cancel()
-        if self._expired and self._task.uncancel() <= self._cancelling \
-                and kind is not None and issubclass(kind, CancelledError):
-            raise TimeoutError(f"timed out after {self._delay:g} s") from error
-
-    async def __aenter__(self) -> TimeLimit:
-        return self.__enter__()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: types.TracebackType | None) -> None:
-        self.__exit__(kind, error, trace)
-
-    def _expire(self) -> None:
-        self._expired = True
-        self._task.cancel()
-
-
-timeout = TimeLimit  # asyncio's name for making one
-
-
-@coroutine
-def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
-    """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
-
-    It is cancelled then, and has ended when wait_for returns. With *timeout* <= 0
-    only what is done already gives its result; None waits for any time.
-    """
-    if timeout is not None and timeout <= 0:
-        future = _ensure_future(fut)
-        if future.done(): return future.result()
-        future.cancel()
-        yield from finished(future)
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise TimeoutError from error
-    with TimeLimit(timeout):
-        result: T = (yield from cast(Any, fut))
-        return result
-
-
-@coroutine
-def finished(future: Future[Any]) -> Waits[None]:
-    """Wait until *future* is done, without raising its error and without passing on a cancel."""
-    waiter = get_running_loop().create_future()
-    future.add_done_callback(lambda _: resolve(waiter))
-    yield from waiter
-
-
-def _outcome(future: Future[Any]) -> Any:
-    """Return the result of a finished future, or its error as a value."""
-    try:
-        return future.result()
-    except BaseException as error:
-        return error
-
-
-class _Gathering(Future[list[Any]]):
-    """The future that gather() returns; cancelling it cancels its children."""
-
-    def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
-        super().__init__(loop=loop)
-        self.children = list(children)
-        self.left = len(self.children)
-        self.cancel_error: CancelledError | None = None
-
-    def cancel(self, msg: Any = None) -> bool:
-        if self.done() or not any([child.cancel(msg) for child in self.children]): return False
-        self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
-        return True
-
-
-def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
-    """Return the Future of all results, in the order of the arguments.
-
-    Coroutines become tasks. The first error makes it fail at once, and the others
-    go on; with *return_exceptions* errors are results like any other. Cancelling it
-    cancels all of them.
-    """
-    loop: EventLoop | None = None
-    futures: dict[Any, Future[Any]] = {}  # an awaitable given twice is run once
-    for awaitable in awaitables:
-        if awaitable not in futures:
-            futures[awaitable] = _ensure_future(awaitable, loop)
-            loop = futures[awaitable].get_loop()
-    outer = _Gathering(futures.values(), loop)
-
-    def child_done(child: Future[Any]) -> None:
-        outer.left -= 1
-        outcome = _outcome(child)  # which also marks an error as retrieved
-        if outer.done(): return
-        if child._state != "FINISHED" and not return_exceptions:
-            outer.set_exception(outcome)
-        elif outer.left == 0 and outer.cancel_error is not None:
-            outer.set_exception(outer.cancel_error)
-        elif outer.left == 0:
-            outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
-
-    for child in outer.children: child.add_done_callback(child_done)
-    if not futures: outer.set_result([])
-    return outer
 
 
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
@@ -1938,6 +1947,7 @@ _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re
 # Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides markup.
 _WEB_CHARSET = re.compile("(?!utf-?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|us-ascii|"
                           "tis|ks|ibm|hz)", re.I)
+_OUR_META = re.compile(rf"""name\s*=\s*["']?{PRODUCT}\b""")
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 
 
@@ -1974,14 +1984,15 @@ _REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-
 def _unescape(value: str) -> str:
     """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
     return _REFERENCE.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
-                          html.entities.html5.get(match[1], match[0]), value) if "&" in value else value
+                          html.entities.html5.get(match[1], match[0]), value)
 
 
 def spelled(captured: str) -> str:
     """Return the reference that a value captured in the page stands for."""
     if not captured.startswith('f="'):
         captured = re.sub(r"""^[fFcC]\s*=?\s*["']?""", 'f="', captured, flags=re.ASCII)
-    return _unescape(captured[3:]).replace("\0", "\ufffd")
+    reference = _unescape(captured[3:]) if "&" in captured else captured[3:]
+    return reference.replace("\0", "\ufffd") if "\0" in reference else reference
 
 
 def decode_page(body: bytes, content_type: str) -> str:
@@ -2025,8 +2036,8 @@ def read_markup(text: str, page: URL) -> Markup:
     refresh, nofollow, lowered = "", False, text.lower()
     # Looking for the rest costs another pass each, which few pages need.
     if "frame" in lowered: links.update(dict.fromkeys(_tags(_FRAME).findall(text)))
-    if any(hint in lowered for hint in ("refresh", "robots", PRODUCT)):
-        refresh, nofollow = _read_meta(_tags(_META).findall(text))
+    if "refresh" in lowered or "robots" in lowered or _OUR_META.search(lowered):
+        refresh, nofollow = _read_meta(filter(None, _tags(_META).findall(text)))
     bases = list(filter(None, _tags(_BASE).findall(text))) if "<base" in lowered else []
     with contextlib.suppress(ValueError):
         if bases: page = parse_url(spelled(bases[0]), page)
@@ -2050,6 +2061,19 @@ def _comparable(path: str) -> str:
     """Return *path* with everything escaped that has to be, in one spelling."""
     path = _SURROGATES.sub("\ufffd", path)
     return _ESCAPED.sub(lambda match: match[0].upper(), re.sub("[^!-~]", _percent, path))
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """Return whether a robots pattern matches the beginning of *path*, in linear time."""
+    anchored = pattern.endswith("$")
+    first, *others = pattern.removesuffix("$").split("*")
+    if not path.startswith(first): return False
+    at = len(first)
+    for part in others:
+        found = path.find(part, at)
+        if found < 0: return False
+        at = found + len(part)
+    return not anchored or at == len(path) or bool(others) and path.endswith(others[-1])
 
 
 class Robots:
@@ -2089,19 +2113,6 @@ class Robots:
             if path != "/robots.txt" and _matches(pattern, path):
                 return None if key == "allow" else f"Disallow: {pattern}"
         return None
-
-
-def _matches(pattern: str, path: str) -> bool:
-    """Return whether a robots pattern matches the beginning of *path*, in linear time."""
-    anchored = pattern.endswith("$")
-    first, *others = pattern.removesuffix("$").split("*")
-    if not path.startswith(first): return False
-    at = len(first)
-    for part in others:
-        found = path.find(part, at)
-        if found < 0: return False
-        at = found + len(part)
-    return not anchored or at == len(path) or bool(others) and path.endswith(others[-1])
 
 
 # 13  Crawler
@@ -2188,15 +2199,16 @@ class Record(NamedTuple):
 class Node:
     """One URL that links point to; the way back to a root leads through the parents.
 
-    parent is the page that linked here first (None for a root), hops counts the
+    text spells the url, parent is the page that linked here first (None for a root), hops counts the
     redirects that led here from a link, guessed says that a root's https is a guess,
     next_node is where it redirects to, has_turn that it may be fetched despite a delay.
     """
 
-    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed", "next_node", "has_turn")
+    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed", "next_node", "has_turn", "text")
 
     def __init__(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> None:
         self.url, self.parent, self.hops, self.guessed = url, parent, hops, guessed
+        self.text = str(url)
         self.depth: int = 0 if parent is None else parent.depth + (hops == 0)
         self.tries, self.has_turn = 0, False
         self.next_node: Node | None = None
@@ -2420,8 +2432,8 @@ class Crawler:
         return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
 
     def _record(self, node: Node, **fields: Any) -> Record:
-        return Record(str(node.url), tries=node.tries, depth=node.depth,
-                      parent=str(node.parent.url) if node.parent else "", **fields)
+        return Record(node.text, tries=node.tries, depth=node.depth,
+                      parent=node.parent.text if node.parent else "", **fields)
 
     def _failed(self, node: Node, error: Exception, seconds: float) -> float | None:
         """Deal with a fetch that got no answer, or half of one; return when to try again."""
@@ -2491,7 +2503,8 @@ class Crawler:
         if nofollow or _NOFOLLOW.search(response.headers.get("x-robots-tag", "")):
             self.skipped["nofollow"] += len(references)
             return ()
-        directory = base.origin + base.target.partition("?")[0].rpartition("/")[0]
+        folder = base.target.partition("?")[0].rpartition("/")[0]
+        directory = base.origin + folder
         if len(self._meanings) > MAX_SPELLINGS: self._meanings.clear()
         nodes: dict[Node, None] = {}
         for reference in references:
@@ -2500,29 +2513,30 @@ class Crawler:
                 node = self._meanings[key]
             else:
                 meaning = spelled(reference)
-                node = self._resolve(meaning, base, page)
+                node = self._resolve(meaning, base, folder, page)
                 # What depends on the page and not on its directory, or on its depth, is not kept.
                 if meaning.lstrip()[:1] not in ("", "?", "#") and page.depth < self.depth:
                     self._meanings[key] = node
             if node: nodes[node] = None
-        target = self._resolve(refresh, base, page) if refresh else None
+        target = self._resolve(refresh, base, folder, page) if refresh else None
         if target: nodes[target] = None
         for node in nodes:
             if node.hops: self._renew(node)
-        return tuple([str(node.url) for node in nodes])
+        return tuple([node.text for node in nodes])
 
-    def _resolve(self, reference: str, base: URL, page: Node) -> Node | None:
+    def _resolve(self, reference: str, base: URL, folder: str, page: Node) -> Node | None:
         """Return the Node that a reference means; None if it will not be fetched.
 
         Parsing one takes 10 microseconds. Most are plain, and a plain one only has to be
-        joined, in 1, to see that it is known: the crawl of a large site takes half the time.
+        joined to the *folder* of *base*, in 1, to see that it is known.
         """
-        path = reference.partition("#")[0]
+        path = reference.partition("#")[0] if "#" in reference else reference
         if path.startswith(base.origin + "/"): path = path[len(base.origin):]
         plain = _PLAIN.fullmatch(path)
         if plain:
-            directory = base.target.partition("?")[0].rsplit("/", 1 + plain.start(1) // 3)[0]
-            text = base.origin + (path if path[0] == "/" else f"{directory}/{plain[1]}")
+            ups = plain.start(1) // 3  # how many "../"
+            text = base.origin + (path if path[0] == "/" else
+                                  f"{folder.rsplit('/', ups)[0] if ups else folder}/{plain[1]}")
             if text in self.seen_urls: return self.seen_urls[text]
         try:
             return self.add(parse_url(reference, base), page)
