@@ -214,7 +214,8 @@ class Handle:
 
     __slots__ = ("callback", "args", "context")
 
-    def __init__(self, callback: Callback, args: tuple[Any, ...], context: Context | None = None) -> None:
+    def __init__(self, callback: Callback, args: tuple[Any, ...],
+                 context: Context | None = None) -> None:
         self.callback: Callback | None = callback
         self.args = args
         self.context = contextvars.copy_context() if context is None else context
@@ -556,7 +557,8 @@ class Future(Generic[T]):
     def __init__(self, *, loop: CallbackLoop | None = None) -> None:
         self._loop: Any = loop or get_running_loop()
         self._state = "PENDING"     # "PENDING", "FINISHED", "FAILED" or "CANCELLED"
-        self._result: Any = None    # by state: None, the result, a _Failure, the CancelledError or its args
+        # By state: None, the result, a _Failure, the CancelledError or its args.
+        self._result: Any = None
         # What to put into the ready queue when done: Handles and waiting tasks.
         self._callbacks: tuple[Any, ...] | list[Any] = ()
 
@@ -1475,8 +1477,8 @@ _NO_HOST = re.compile(r"[\0-\x20\x7f-\uffff#%/:<>?@[\\\]^|]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
-_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # in names, by both standards
-_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # in names: they differ
+_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # in names, by both
+_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # standards; and not
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -1730,7 +1732,8 @@ class ResponseParser:
         else:
             raise LimitError(f"more than {MAX_INTERIM} interim responses")
         keep = response.headers.get("connection", "").lower()
-        reusable = response.version >= 1 and response.status >= 200 and "close" not in keep and framing != "close"
+        reusable = (response.version >= 1 and response.status >= 200
+                    and "close" not in keep and framing != "close")
         wanted = self._wanted(response)
         if not wanted and (not isinstance(framing, int) or framing > len(self.buffer)): return
         if framing == "chunked":
@@ -1743,7 +1746,8 @@ class ResponseParser:
             if wanted: self._check_size(size)
             body = yield from self._take(size)
         if wanted:
-            response.body = _decode(body, response.headers.get("content-encoding", "").lower(), self._max_body)
+            coding = response.headers.get("content-encoding", "").lower()
+            response.body = _decode(body, coding, self._max_body)
         response.reusable = reusable and not self.buffer
 
     def _need(self, size: int) -> Iterator[None]:
@@ -1870,7 +1874,8 @@ class Client:
         reused, stream.used = stream.used, True
         host = url.origin.partition("//")[2]
         try:
-            stream.write(f"{parser.method} {url.target} HTTP/1.1\r\nHost: {host}\r\n{self._fields}\r\n".encode())
+            stream.write(f"{parser.method} {url.target} HTTP/1.1\r\n"
+                         f"Host: {host}\r\n{self._fields}\r\n".encode())
             yield from stream.drain()
             while not parser.feed((yield from stream.read())): pass
             return cast(Response, parser.response)
@@ -1942,11 +1947,12 @@ _BASE = "[bB](?i:ase)" + _HREF
 _FRAME = "(?i:i?frame)" + _HREF.replace("[hH][rR][eE][fF]", "[sS][rR][cC]").replace(
     "[hH][rR][eE]([fF]", "[sS][rR]([cC]")
 _META = rf"[mM](?i:eta)([\s/]++(?:{_ATTRIBUTE})*+)>"
-_REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(\S+))""", re.A | re.I)
+_REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
+                      r"""(?:"([^"]*)|'([^']*)|(\S+))""", re.ASCII | re.IGNORECASE)
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 # Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides markup.
-_WEB_CHARSET = re.compile("(?!utf-?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|us-ascii|"
-                          "tis|ks|ibm|hz)", re.I)
+_WEB_CHARSET = re.compile("(?!utf-?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
+                          "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _OUR_META = re.compile(rf"""name\s*=\s*["']?{PRODUCT}\b""")
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 
@@ -1978,7 +1984,8 @@ def _tags(wanted: str) -> re.Pattern[str]:
 
 _PAIR = re.compile(r"""([^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.A)
 _NOFOLLOW = re.compile(r"\b(?:nofollow|none)\b", re.I)
-_REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?|[0-9a-zA-Z]++(?:;|(?!=)))")
+_REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
+                        r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
 
 def _unescape(value: str) -> str:
@@ -1999,7 +2006,8 @@ def decode_page(body: bytes, content_type: str) -> str:
     """Return the text of a page: by its BOM, the charset of *content_type*, its meta, or UTF-8."""
     charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
-        match = _CHARSET.search(content_type.encode("latin-1", "replace")) or _META_CHARSET.search(body[:MAX_PRESCAN])
+        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
+                 or _META_CHARSET.search(body[:MAX_PRESCAN]))
         charset = match[1].decode() if match else charset
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
@@ -2386,7 +2394,8 @@ class Crawler:
             began = self.loop.time()
             response = yield from self.client.fetch(node.url, wanted=_is_page)
             if response.status in _RETRIED and node.tries < self.max_tries:
-                site.paused_until = max(site.paused_until, self.loop.time() + _retry_after(response.headers))
+                pause = self.loop.time() + _retry_after(response.headers)
+                site.paused_until = max(site.paused_until, pause)
                 return max(site.paused_until, self._back_off(node))
             self._answered(node, response, self.loop.time() - began)
         except (OSError, ProtocolError) as error:
@@ -2574,7 +2583,8 @@ class Report:
     def add(self, record: Record) -> None:
         """Take in one record; CrawlError if the journal cannot take it."""
         if self.journal:
-            line = json.dumps({name: value for name, value in record._asdict().items() if value}).encode()
+            fields = {name: value for name, value in record._asdict().items() if value}
+            line = json.dumps(fields).encode()
             try:
                 if self.journal.write(line + b"\n") != len(line) + 1: raise OSError("the disk is full")
             except OSError as error:
@@ -2631,11 +2641,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         prog="crawl.py", description="Crawl a web site and report what is broken.",
         epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl.")
     add = parser.add_argument
-    add("roots", nargs="+", metavar="URL", help="where to start; without http:// or https://, https is tried first")
+    add("roots", nargs="+", metavar="URL",
+        help="where to start; without http:// or https://, https is tried first")
     add("--max-tasks", type=_count, default=10, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=_count, default=10, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=_count, default=3, metavar="N", help="tries for a URL that fails (%(default)s)")
-    add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S",
+        help="seconds for a whole fetch (%(default)g)")
     add("--delay", type=_pause, default=0.0, metavar="S",
         help="seconds between two requests to a site (0)")
     add("--depth", type=_count, default=MAX_DEPTH, metavar="N", help="links from a root (%(default)s)")
@@ -2645,13 +2657,15 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--subdomains", action="store_true", help="crawl hosts below the roots' hosts, too")
     add("--include", default="", metavar="RE", help="only URLs in which this regular expression is found")
     add("--user-agent", default=USER_AGENT, metavar="TEXT", help="what to call itself (%(default)s)")
-    add("--exclude", default="", metavar="RE", help="leave out URLs in which this regular expression is found")
+    add("--exclude", default="", metavar="RE",
+        help="leave out URLs in which this regular expression is found")
     add("--no-robots", action="store_true", help="do not ask for robots.txt (it is obeyed)")
     add("-o", dest="journal", metavar="FILE.jsonl", help="append a JSON object for each URL as it ends")
     add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends")
     add("-q", dest="quiet", action="store_true", help="print nothing but problems")
     add("--version", action="version", version=f"crawl.py {VERSION}")
-    return parser.parse_args([re.sub("^--[a-z_]+", lambda m: m[0].replace("_", "-"), a) for a in arguments])
+    return parser.parse_args([re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
+                              for argument in arguments])
 
 
 @coroutine
@@ -2692,7 +2706,12 @@ def main(arguments: list[str]) -> int:
         print(f"crawl.py: {printable(options.journal)}: {explain(error)}", file=sys.stderr)
         return 2
     try:
-        with journal: return run(_crawl(options, Report(journal if options.journal else None)))
+        with journal: status = run(_crawl(options, Report(journal if options.journal else None)))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the report has seen enough; nor can Python flush the rest
+        with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 1
     except CrawlError as error:
         print(f"crawl.py: {explain(error)}", file=sys.stderr)
         return 2

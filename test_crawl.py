@@ -2522,6 +2522,16 @@ def test_the_program_runs_as_a_program(site: Site) -> None:
     assert command("--version").stdout == f"crawl.py {crawl.VERSION}\n"
 
 
+def test_a_report_that_nobody_reads_to_the_end_is_no_error(
+        site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert crawl.main([site.url]) == 1
+
+
 def test_ctrl_c_ends_with_a_report_and_status_130(site: Site) -> None:
     asked = threading.Event()
     def ask(connection: socket.socket) -> None:
