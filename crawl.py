@@ -256,6 +256,7 @@ _thread_state = _ThreadState()
 
 
 def _get_running_loop() -> EventLoop | None:
+    """Return the event loop that runs in this thread, or None, as asyncio's function does."""
     return _thread_state.loop
 
 
@@ -292,7 +293,7 @@ class CallbackLoop:
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
         self.add_reader(self._wake_receiver, self._drain)
-        self._watched = 0
+        self._watched = 0  # it is no socket that anybody waits for
 
     # Asking for a call
 
@@ -1134,7 +1135,7 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
     When it ends, in whichever way, tasks still running are cancelled and waited for,
-    and the loop is closed. Raises DeadlockError when nothing could happen any more,
+    and the loop, made by *loop_factory*, is closed. Raises DeadlockError when nothing could happen any more,
     RuntimeError where a loop is running already.
     """
     if _thread_state.loop is not None:
@@ -1414,8 +1415,9 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
                     addresses: Iterable[Any] = ()) -> Waits[tuple[Stream, Stream]]:
     """Connect to the first address of *host* that accepts, and return (stream, stream).
 
-    The pair is asyncio's reader and writer; both are the one Stream. Every address is
-    tried, each for CONNECT_TIMEOUT seconds; the error of the last is raised (OSError).
+    The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a context,
+    it speaks TLS. Every one of *addresses* (by default those that lookup() finds) is tried,
+    each for CONNECT_TIMEOUT seconds; the error of the last is raised (OSError).
     """
     failure: OSError = OSError(f"{host} has no address")
     found: Iterable[Any] = addresses or (yield from lookup(host, port))
@@ -1696,8 +1698,9 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
-    *wanted(response)* is asked when the head is complete: a body that is not wanted
-    is not read, unless it is there already.
+    *method* is the request's. *wanted(response)* is asked when the head is complete: a
+    body that is not wanted is not read, unless it came with the head, and then dropped.
+    *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
     """
 
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = bool,
@@ -1826,7 +1829,12 @@ class _DeadOnArrival(Exception):
 
 
 class Client:
-    """HTTP/1.1 requests over a pool of connections. close() it in the end."""
+    """HTTP/1.1 requests over a pool of connections. close() it in the end.
+
+    *headers* are sent with every request, in place of or beside the usual ones
+    (ValueError for what is no header field); *timeout* is in seconds for one fetch, from
+    lookup to last byte; *max_body* in bytes, on the wire and decoded.
+    """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
@@ -1835,8 +1843,7 @@ class Client:
         for name, value in fields.items():
             if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable():
                 raise ValueError(f"a header 'Name: value' was expected, not {name + ': ' + value!r}")
-        self.timeout = timeout          # seconds for one fetch, from lookup to last byte
-        self.max_body = max_body
+        self.timeout, self.max_body = timeout, max_body
         self.opened = 0                 # connections made
         self._fields = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self._pool: dict[str, list[Stream]] = {}
@@ -1848,7 +1855,8 @@ class Client:
               wanted: Callable[[Response], bool] = bool, max_body: int = 0) -> Waits[Response]:
         """Return the response to one request of *method*; redirects are not followed.
 
-        The body is read if *wanted(response)*, asked when the head is there, says so.
+        The body is read if *wanted(response)*, asked when the head is there, says so (bool
+        says so always), and if it has no more than *max_body* bytes (0: the client's limit).
         Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
@@ -2180,6 +2188,10 @@ def explain(error: BaseException) -> str:
     return printable(words or type(error).__name__)
 
 
+PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
+            "too many redirects", "blocked", "not finished")
+
+
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
@@ -2276,7 +2288,9 @@ class Crawler:
     *depth* counts links from a root, *max_pages* URLs fetched, *timeout* is in seconds for
     a whole fetch, *delay* between two fetches from one origin (its Crawl-delay may be
     longer, if *robots* says that robots.txt is obeyed), *max_body* in bytes. *on_record* is
-    called with each Record as soon as there is one.
+    called with each Record as soon as there is one (bool stands for doing nothing).
+    *max_tasks* URLs are fetched at a time, a URL that fails for a time *max_tries* times,
+    and *max_redirect* redirects in a row are followed; *headers* go with every request.
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
@@ -2490,7 +2504,7 @@ class Crawler:
         except ValueError as error:
             fields.update(error=f"a redirect that leads nowhere: {explain(error)}", kind="broken")
             return
-        fields.update(next_url=str(target), insecure=node.url.scheme > target.scheme)
+        fields.update(next_url=str(target), insecure=(node.url.scheme, target.scheme) == ("https", "http"))
         chain = node.chain()
         if chain[0].parent is None and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
@@ -2566,10 +2580,6 @@ class Crawler:
 # link to it stands; then the numbers. It is collected record by record while the crawl
 # goes on, and only problems are kept. The journal is the same records as lines of JSON,
 # each written when its URL ends, so that a crawl that is killed leaves what it found.
-
-PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
-            "too many redirects", "blocked", "not finished")
-
 
 class Report:
     """What the records of a crawl amount to; each goes to *journal*, an open file, as well."""
