@@ -76,7 +76,7 @@ import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from types import coroutine as coroutine
-from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 __all__ = [
@@ -2010,8 +2010,8 @@ def spelled(captured: str) -> str:
     return reference.replace("\0", "\ufffd") if "\0" in reference else reference
 
 
-def decode_page(body: bytes, content_type: str) -> str:
-    """Return the text of a page: by its BOM, the charset of *content_type*, its meta, or UTF-8."""
+def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
+    """Return a page's text and charset: by its BOM, *content_type*, its meta, or UTF-8."""
     charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
@@ -2019,9 +2019,9 @@ def decode_page(body: bytes, content_type: str) -> str:
         charset = match[1].decode() if match else charset
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
-        return body.decode(charset, "replace")
+        return body.decode(charset, "replace"), charset.lower()
     except (LookupError, UnicodeError):  # no charset, or none for bytes (idna, undefined)
-        return body.decode("utf-8", "replace")
+        return body.decode("utf-8", "replace"), "utf-8"
 
 
 class Markup(NamedTuple):
@@ -2195,9 +2195,12 @@ PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
+    They include those of the chapter's FetchStatistic, its exception being error.
+
     error is in words, and kind says which of PROBLEMS it is; seconds is the time from
     the request to the end of the answer, size the bytes of the decoded body, parent
-    the page that linked here first and links what this page links to, in scope;
+    the page that linked here first and links what this page links to, in scope:
+    num_urls of them, of which num_new_urls were not known; encoding is the charset;
     insecure marks a redirect from https down to http.
     """
 
@@ -2207,11 +2210,14 @@ class Record(NamedTuple):
     kind: str = ""
     next_url: str = ""  # where it redirects to
     content_type: str = ""
+    encoding: str = ""
     size: int = 0
     seconds: float = 0.0
     tries: int = 0
     depth: int = 0  # links from a root
     parent: str = ""
+    num_urls: int = 0
+    num_new_urls: int = 0
     links: tuple[str, ...] = ()
     insecure: bool = False
 
@@ -2493,7 +2499,11 @@ class Crawler:
                 self._exhausted[node] = self._record(node, **fields)  # a link may renew its budget
                 return
         elif _is_page(response):
-            fields["links"] = self._follow(node, response)
+            text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
+            known = self.frontier.qsize()
+            fields["links"] = self._follow(node, text, headers)
+            fields["num_urls"] = len(fields["links"])
+            fields["num_new_urls"] = self.frontier.qsize() - known
         self.on_record(self._record(node, **fields))
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
@@ -2519,11 +2529,10 @@ class Crawler:
         else:
             node.next_node = self.add(target, node, node.hops + 1)
 
-    def _follow(self, page: Node, response: Response) -> tuple[str, ...]:
+    def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
         """Put what a page links to into the frontier; return those of its links that are in scope."""
-        text = decode_page(response.body, response.headers.get("content-type", ""))
         references, base, refresh, nofollow = read_markup(text, page.url)
-        if nofollow or _NOFOLLOW.search(response.headers.get("x-robots-tag", "")):
+        if nofollow or _NOFOLLOW.search(headers.get("x-robots-tag", "")):
             self.skipped["nofollow"] += len(references)
             return ()
         folder = base.target.partition("?")[0].rpartition("/")[0]
@@ -2645,9 +2654,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"crawl.py: {message} (crawl.py --help shows what can be said)\n")
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     """Return the options; underscores do for dashes. Exits with 2, and one line, for wrong use."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="crawl.py", description="Crawl a web site and report what is broken.",
         epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl.")
     add = parser.add_argument

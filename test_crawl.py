@@ -1736,6 +1736,20 @@ def test_https_is_http_over_tls(tls_site: Site) -> None:
     assert [len(response.body) for response in responses] == [120_000] * 2 and opened == 1
 
 
+def test_tls_names_the_host_and_the_protocol(tls_site: Site) -> None:
+    said: list[Any] = []
+
+    def answer(connection: Any) -> None:
+        said.append(connection.selected_alpn_protocol())
+        connection.sendall(with_body(b"hello"))
+    context: Any = tls_site.tls
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.sni_callback = lambda connection, name, context: said.append(name)
+    tls_site.answers["/"] = answer
+    fetched(tls_site.url)
+    assert said == ["localhost", "http/1.1"]
+
+
 def test_a_certificate_that_nobody_vouches_for_is_refused(
         tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -1817,7 +1831,7 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-")
       for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str) -> None:
-    assert crawl.decode_page(body, content_type) == text
+    assert crawl.decode_page(body, content_type)[0] == text
 
 
 @pytest.mark.parametrize("piece", ["0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
@@ -1922,6 +1936,7 @@ def test_a_record_says_how_a_url_ended(site: Site) -> None:
     root, gone = records[site.url + "/"], records[site.url + "/gone"]
     assert root.links == (gone.url,) and root.size == 14 and root.content_type == "text/html"
     assert (root.depth, root.parent, root.tries) == (0, "", 1) and root.seconds >= 0
+    assert (root.num_urls, root.num_new_urls, root.encoding) == (1, 1, "utf-8")
     assert (gone.status, gone.error, gone.kind) == (404, "404 Not Found", "broken")
     assert (gone.depth, gone.parent) == (1, root.url)
 
@@ -2505,7 +2520,9 @@ def test_a_journal_that_takes_half_a_line_ends_the_crawl() -> None:
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         crawl.main(arguments)
-    assert caught.value.code == 2 and "error:" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert caught.value.code == 2 and printed.out == ""
+    assert re.fullmatch("crawl.py: .*--help shows what can be said.\n", printed.err)
 
 
 def test_underscores_do_for_dashes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
