@@ -1351,6 +1351,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://017700000001/", "http://127.0.0.1/"),
     ("http://0x/", "http://0.0.0.0/"),
     ("http://[::1]:81/", "http://[::1]:81/"),
+    ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
     ("http://[1:2:3:4:5:6:7:8]/", "http://[1:2:3:4:5:6:7:8]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
@@ -1951,11 +1952,12 @@ def test_a_crawl_over_tls_closes_what_it_opened(tls_site: Site) -> None:
 
 def test_what_leaves_the_scope_is_not_fetched(site: Site) -> None:
     site.add("/", "<a href=http://127.0.0.1:%d/other><a href=mailto:x><a href=/no.pdf><a href=/leave>" % site.port)
-    site.add_redirect("/leave", "http://127.0.0.1:%d/other" % site.port)
+    site.add_redirect("/leave", "http://127.0.0.1:%d/elsewhere" % site.port)
     records, crawler = crawled(site.url, exclude=r"\.pdf$")
     assert site.requests == ["/robots.txt", "/", "/leave"]
-    assert +crawler.skipped == {"other host": 1, "no http or https URL": 1, "excluded": 1}
-    assert records[site.url + "/leave"].next_url == f"http://127.0.0.1:{site.port}/other"
+    assert +crawler.skipped == {"other host": 2, "no http or https URL": 1, "excluded": 1}
+    assert records[site.url + "/leave"].next_url == f"http://127.0.0.1:{site.port}/elsewhere"
+    assert crawler.notes == []
 
 
 def test_a_robots_file_is_obeyed_and_asked_for_once(site: Site) -> None:
@@ -2059,7 +2061,7 @@ def test_the_host_that_a_root_redirects_to_is_adopted(site: Site) -> None:
         other.close()
 
 
-@pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (404, 1), (501, 1)])
+@pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1), (501, 1)])
 def test_passing_errors_are_tried_again(site: Site, impatient: None, status: int, tries: int) -> None:
     site.add("/", "", status)
     record = crawled(site.url)[0][site.url + "/"]
