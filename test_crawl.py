@@ -1442,7 +1442,7 @@ ANSWERS = [
     (with_body(b"hello"), b"hello", True),
     (with_body(b""), b"", True),
     (with_body(b"hello", b"Connection: Close"), b"hello", False),
-    (with_body(b"hello", b"X: folded\r\n  line", b"Y:\t value \t"), b"hello", True),
+    (with_body(b"hello", b"X: folded\r\n  line", b"Y:\t value \t", b"Z: a: b"), b"hello", True),
     (OK + b"Content-Length: 5, 5\r\nContent-Length: 05\r\n\r\nhello", b"hello", True),
     (OK + b"\r\nuntil the end", b"until the end", False),
     (b"HTTP/1.0 200 OK\nContent-Length: 2\n\nok", b"ok", False),
@@ -1667,6 +1667,41 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Site) 
     site.answers["/page"] = answer_and_close
     crawl.run(main())
     assert site.requests == ["/page"] * 2 and site.connections == 2
+
+
+def test_an_answer_that_nobody_asked_for_is_nobodys_answer(site: Site) -> None:
+    idle = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(with_body(b"hello"))
+        idle.wait()
+        connection.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+
+    async def main() -> None:
+        client = crawl.Client()
+        url = crawl.parse_url(site.url + "/page")
+        await client.fetch(url)
+        idle.set()
+        while not client._pool[url.origin][0].stale:
+            await sleep(0.001)
+        assert (await client.fetch(url)).status == 200 and client.opened == 2
+        client.close()
+    site.answers["/page"] = answer
+    crawl.run(main())
+
+
+def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Site) -> None:
+    def drip(connection: socket.socket) -> None:
+        connection.settimeout(0.002)
+        connection.sendall(OK + b"\r\n")
+        while True:
+            connection.sendall(b"x")
+            with contextlib.suppress(TimeoutError):
+                if not connection.recv(1):
+                    break
+    site.answers["/slow"] = drip
+    with pytest.raises(TimeoutError):
+        fetched(site.url + "/slow", timeout=0.05)
 
 
 def test_a_fetch_has_a_deadline(site: Site) -> None:
