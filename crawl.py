@@ -2241,8 +2241,9 @@ class Node:
 
     def chain(self) -> list[Node]:
         """Return the nodes of the redirects that led here from a link, and this one."""
-        before = self.parent.chain() if self.hops and self.parent else []
-        return [*before, self]
+        nodes = [self]
+        while nodes[-1].hops and nodes[-1].parent: nodes.append(nodes[-1].parent)
+        return nodes[::-1]
 
 
 def _identity(text: str) -> str:
@@ -2374,7 +2375,9 @@ class Crawler:
             for timeout in self._waiting.values(): timeout.cancel()
             joined.cancel()
             everyone.cancel()
-            yield from gather(joined, everyone, return_exceptions=True)
+            robots = [site.robots for site in self.sites.values() if site.robots]
+            for task in robots: task.cancel()
+            yield from gather(joined, everyone, *robots, return_exceptions=True)
             self.client.close()
             for record in self._exhausted.values(): self.on_record(record)
 

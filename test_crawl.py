@@ -2170,6 +2170,19 @@ def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Site) -> None:
         crawl.run(main())
 
 
+def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Site) -> None:
+    async def main() -> None:
+        task = create_task(crawl.Crawler([site.url]).crawl())
+        while "/robots.txt" not in site.requests:
+            await sleep(0.001)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        assert get_running_loop().tasks == {crawl.current_task()}
+    site.answers["/robots.txt"] = silence
+    crawl.run(main())
+
+
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
 def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) -> None:
     records: list[crawl.Record] = []
