@@ -936,9 +936,8 @@ class TimeLimit:
     async def __aenter__(self) -> TimeLimit:
         return self.__enter__()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: types.TracebackType | None) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, *failure: Any) -> None:
+        self.__exit__(*failure)
 
     def _expire(self) -> None:
         self._expired = True
@@ -1173,6 +1172,9 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 # does a putter. The cost: O(1) for everything.
 
 
+_Line = collections.OrderedDict[Future[None], None]  # of waiting tasks, oldest first
+
+
 class Queue(Generic[T]):
     """A first-in first-out queue between tasks, with asyncio's names.
 
@@ -1183,10 +1185,8 @@ class Queue(Generic[T]):
         self.maxsize = maxsize
         self._items: collections.deque[T] = collections.deque()
         self._unfinished = 0            # items put for which task_done() was not called
-        # Three lines of tasks, oldest first: waiting for an item, for a place, for zero.
-        self._getters: collections.OrderedDict[Future[None], None] = collections.OrderedDict()
-        self._putters: collections.OrderedDict[Future[None], None] = collections.OrderedDict()
-        self._joiners: collections.OrderedDict[Future[None], None] = collections.OrderedDict()
+        # Who waits for an item, for a place, for the last task_done().
+        self._getters, self._putters, self._joiners = _Line(), _Line(), _Line()
 
     def qsize(self) -> int:
         """Return how many items wait in the queue."""
@@ -1239,7 +1239,7 @@ class Queue(Generic[T]):
         """Wait until task_done() was called for every item ever put."""
         yield from self._line_up(self._joiners, lambda: self._unfinished > 0)
 
-    def _wake(self, line: collections.OrderedDict[Future[None], None]) -> None:
+    def _wake(self, line: _Line) -> None:
         """Wake the first in line who still waits."""
         while line:
             waiter, _ = line.popitem(last=False)
@@ -1247,8 +1247,7 @@ class Queue(Generic[T]):
                 waiter.set_result(None)
                 break
 
-    def _line_up(self, line: collections.OrderedDict[Future[None], None],
-                 blocked: Callable[[], bool]) -> Waits[None]:
+    def _line_up(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
         """Wait in *line* while *blocked()*."""
         while blocked():
             waiter = get_running_loop().create_future()
@@ -2307,7 +2306,7 @@ class Crawler:
                  headers: dict[str, str] | None = None,
                  on_record: Callable[[Record], object] = bool) -> None:
         self.roots = list(roots)
-        self.max_tasks, self.max_redirect, self.max_tries = max_tasks, max_redirect, max_tries
+        self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max_tries
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
         try:
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
@@ -2686,7 +2685,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--user-agent", default=USER_AGENT, metavar="TEXT", help="what to call itself (%(default)s)")
     add("--exclude", default="", metavar="RE",
         help="leave out URLs in which this regular expression is found")
-    add("--no-robots", action="store_true", help="do not ask for robots.txt (it is obeyed)")
+    add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
     add("-o", dest="journal", metavar="FILE.jsonl", help="append a JSON object for each URL as it ends")
     add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends")
     add("-q", dest="quiet", action="store_true", help="print nothing but problems")
@@ -2706,12 +2705,10 @@ def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
     loop = get_running_loop()
     began = loop.time()
     loop.add_signal_handler(signal.SIGINT, cast("Task[Any]", loop.current_task).cancel)
-    crawler = Crawler(
-        options.roots, max_tasks=max(1, options.max_tasks), max_redirect=options.max_redirect,
-        max_tries=options.max_tries, timeout=options.timeout, delay=options.delay, depth=options.depth,
-        max_pages=options.max_pages, max_body=options.max_body, include=options.include,
-        exclude=options.exclude, subdomains=options.subdomains, robots=not options.no_robots,
-        headers={"User-Agent": options.user_agent}, on_record=on_record)
+    named = ("max_tasks max_redirect max_tries timeout delay depth max_pages max_body "
+             "include exclude subdomains robots").split()
+    crawler = Crawler(options.roots, headers={"User-Agent": options.user_agent}, on_record=on_record,
+                      **{name: getattr(options, name) for name in named})
     try:
         yield from crawler.crawl()
     except CancelledError:
