@@ -2226,16 +2226,17 @@ class Node:
 
     text spells the url, parent is the page that linked here first (None for a root), hops counts the
     redirects that led here from a link, guessed says that a root's https is a guess,
-    next_node is where it redirects to, has_turn that it may be fetched despite a delay.
+    next_node is where it redirects to, turn when it was
+    given one under a delay (see Site), counted that it is one of the crawl's pages.
     """
 
-    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed", "next_node", "has_turn", "text")
+    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed", "next_node", "turn", "counted", "text")
 
     def __init__(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> None:
         self.url, self.parent, self.hops, self.guessed = url, parent, hops, guessed
         self.text = str(url)
         self.depth: int = 0 if parent is None else parent.depth + (hops == 0)
-        self.tries, self.has_turn = 0, False
+        self.tries, self.turn, self.counted = 0, -1, False
         self.next_node: Node | None = None
 
     def chain(self) -> list[Node]:
@@ -2256,7 +2257,8 @@ class Site:
     def __init__(self) -> None:
         self.robots: Task[Robots] | None = None
         self.next_turn = 0.0        # under a delay: the first moment that nobody has reserved
-        self.paused_until = 0.0     # it asked to be left alone until then
+        self.paused_until = 0.0     # it asked to be left alone until then,
+        self.pauses = 0             # so often; a pause makes all turns given before it void
 
 
 def _retry_after(headers: dict[str, str]) -> float:
@@ -2379,6 +2381,9 @@ class Crawler:
             yield from gather(joined, everyone, *robots, return_exceptions=True)
             self.client.close()
             for record in self._exhausted.values(): self.on_record(record)
+            left = [*self._waiting, *[self.frontier.get_nowait() for _ in range(self.frontier.qsize())]]
+            for node in left:  # those never asked for are found again by who crawls again
+                if node.tries: self._interrupted(node)
 
     @coroutine
     def _work(self) -> Waits[None]:
@@ -2405,25 +2410,28 @@ class Crawler:
         try:
             robots = (yield from self._robots(site, node.url)) if self.robots else _NO_RULES
             rule = robots.rule(node.url.target)
-            if rule or node.tries == 1 and self.pages >= self.max_pages:
+            if rule or not node.counted and self.pages >= self.max_pages:
                 self.skipped[f"robots.txt: {rule}" if rule else "page limit"] += 1
                 return None
             turn = self._turn(site, node, max(self.delay, min(robots.delay, MAX_PAUSE)))
             if turn > self.loop.time():
                 node.tries -= 1
                 return turn
-            self.pages += node.tries == 1
+            self.pages += not node.counted
+            node.counted = True
             began = self.loop.time()
             response = yield from self.client.fetch(node.url, wanted=_is_page)
             if response.status in _RETRIED and node.tries < self.max_tries:
                 pause = self.loop.time() + _retry_after(response.headers)
-                site.paused_until = max(site.paused_until, pause)
+                if pause > max(site.paused_until, self.loop.time()):
+                    site.paused_until = site.next_turn = pause
+                    site.pauses += 1
                 return max(site.paused_until, self._back_off(node))
             self._answered(node, response, self.loop.time() - began)
         except (OSError, ProtocolError) as error:
             return self._failed(node, error, self.loop.time() - began)
         except CancelledError:
-            self.on_record(self._record(node, error="the crawl was interrupted", kind="not finished"))
+            self._interrupted(node)
             raise
         return None
 
@@ -2431,14 +2439,14 @@ class Crawler:
         """Return the loop time at which *site* may be asked for *node*; with a delay it is reserved."""
         now = self.loop.time()
         if site.paused_until > now: return site.paused_until
-        if node.has_turn or not delay: return now
-        node.has_turn, turn = True, max(now, site.next_turn)
+        if node.turn == site.pauses or not delay: return now
+        node.turn, turn = site.pauses, max(now, site.next_turn)
         site.next_turn = turn + delay
         return turn
 
     def _back_off(self, node: Node) -> float:
         """Return the loop time of the next try: after 1, 2, 4, ... seconds, give or take a half."""
-        node.has_turn = False
+        node.turn = -1
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
     def _robots(self, site: Site, url: URL) -> Waits[Robots]:
@@ -2465,6 +2473,9 @@ class Crawler:
     def _record(self, node: Node, **fields: Any) -> Record:
         return Record(node.text, tries=node.tries, depth=node.depth,
                       parent=node.parent.text if node.parent else "", **fields)
+
+    def _interrupted(self, node: Node) -> None:
+        self.on_record(self._record(node, error="the crawl was interrupted", kind="not finished"))
 
     def _failed(self, node: Node, error: Exception, seconds: float) -> float | None:
         """Deal with a fetch that got no answer, or half of one; return when to try again."""
@@ -2520,6 +2531,11 @@ class Crawler:
         chain = node.chain()
         if chain[0].parent is None and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
+            refused = [key for key, seen in self.seen_urls.items()
+                       if seen is None and not self.refuse(parse_url(key))]
+            for key in refused: del self.seen_urls[key]  # met before this root's answer
+            self.skipped["other host"] -= len(refused)
+            self._meanings.clear()
             self.notes.append(f"{node.url} redirects to {target}, which is crawled instead")
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
@@ -2736,6 +2752,10 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:  # whoever read the report has seen enough; nor can Python flush the rest
         with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        print(f"crawl.py: the report cannot be written: {explain(error)}", file=sys.stderr)
+        return 2
     except CrawlError as error:
         print(f"crawl.py: {explain(error)}", file=sys.stderr)
         return 2

@@ -2202,7 +2202,7 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) ->
     else:
         site.add("/", "", 503)
     crawl.run(main())
-    assert [record.kind for record in records] == (["not finished"] if state == "in flight" else [])
+    assert [record.kind for record in records] == ["not finished"]
 
 
 def test_a_root_that_is_no_url_is_refused() -> None:
@@ -2335,6 +2335,36 @@ def test_retry_after_pauses_the_whole_site() -> None:
     records, asked = simulated("http://h/", site, robots=False, max_tasks=2)
     after = [moment for moment, _ in asked if moment > 1]
     assert min(after) >= 60 and len(records) == 12 and records["http://h/1"].status == 200
+
+
+def test_after_a_pause_the_delay_is_kept() -> None:
+    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "5"}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site, robots=False, delay=1)
+    moments = [moment for moment, _ in asked]
+    assert len(moments) == 7 and all(b - a >= 1 for a, b in zip(moments, moments[1:]))
+
+
+def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
+    site = pages(6)
+    for number in (1, 2, 3):
+        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
+    assert len(simulated("http://h/", site, robots=False, max_pages=6)[0]) == 6
+
+
+def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
+    records: dict[str, crawl.Record] = {}
+    client = SimulatedClient({
+        "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]})
+
+    async def main() -> crawl.Crawler:
+        crawler = crawl.Crawler(["http://s/", "http://r/"], robots=False,
+                                on_record=lambda record: records.setdefault(record.url, record))
+        crawler.client = client  # type: ignore[assignment]
+        await crawler.crawl()
+        return crawler
+    crawler = play(main())
+    assert records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
 
 
 @pytest.mark.parametrize("value, date, seconds", [
@@ -2597,6 +2627,15 @@ def test_a_report_that_nobody_reads_to_the_end_is_no_error(
     with open(writer, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         assert crawl.main([site.url]) == 1
+
+
+def test_a_report_that_cannot_be_written_is_status_2(
+        site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/")
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert crawl.main([site.url]) == 2
+    assert "the report cannot be written: No space left" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_with_a_report_and_status_130(site: Site) -> None:
