@@ -324,11 +324,12 @@ class CallbackLoop:
 
         Raises ValueError for NaN, which no heap can order.
         """
-        timeout: Timeout = self._add_timeout(deadline, Timeout(deadline, callback, args))
+        timeout = Timeout(deadline, callback, args)
+        self._add_timeout(deadline, timeout)
         return timeout
 
-    def _add_timeout(self, deadline: float, timeout: Any) -> Any:
-        """Have *timeout*, which is returned, run at *deadline*.
+    def _add_timeout(self, deadline: float, timeout: Any) -> None:
+        """Have *timeout* run at *deadline*.
 
         Cancelled ones stay in the heap until they are due, or until it has doubled
         since they were last swept out: O(1) for each, amortised.
@@ -341,7 +342,6 @@ class CallbackLoop:
             self._timeouts[:] = [entry for entry in self._timeouts if not entry[2].obsolete()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
-        return timeout
 
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is readable.
@@ -1478,8 +1478,8 @@ _NO_HOST = re.compile(r"[\0-\x20\x7f-\uffff#%/:<>?@[\\\]^|]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
-_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # in names, by both
-_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # standards; and not
+_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # in names: nothing, to both
+_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # standards; not the same
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -1946,13 +1946,22 @@ _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
 _ASSIGNED = rf"(?:=\s*+{_VALUE}[^>=]*+)"
 _REST = rf"[^>=]*+{_ASSIGNED}*+"        # of a tag, up to its >
-# What is captured begins with the last letter of "href": an empty link is not nothing.
-_HREF = rf"""[\s/]++(?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE]([fF](?:\s*+=\s*+
-    (?:"[^"]*+(?=")|'[^']*+(?=')|[^\s>"'][^\s>]*+|(?=>)))?+)["']?+{_REST}>"""
-_LINK = r"[aA](?:[rR][eE][aA])?+" + _HREF
-_BASE = "[bB](?i:ase)" + _HREF
-_FRAME = "(?i:i?frame)" + _HREF.replace("[hH][rR][eE][fF]", "[sS][rR][cC]").replace(
-    "[hH][rR][eE]([fF]", "[sS][rR]([cC]")
+
+
+def _reference(tag: str, attribute: str) -> str:
+    """Return the pattern of a start tag from which the value of an attribute is captured.
+
+    It is captured with the last letter of the name, so that an empty one is not nothing.
+    """
+    *letters, last = [f"[{letter}{letter.upper()}]" for letter in attribute]
+    name = "".join(letters)
+    return rf"""{tag}[\s/]++(?:(?!{name}{last}[\s/>=]){_ATTRIBUTE})*+{name}({last}(?:\s*+=\s*+
+        (?:"[^"]*+(?=")|'[^']*+(?=')|[^\s>"'][^\s>]*+|(?=>)))?+)["']?+{_REST}>"""
+
+
+_LINK = _reference("[aA](?:[rR][eE][aA])?+", "href")
+_BASE = _reference("[bB](?i:ase)", "href")
+_FRAME = _reference("(?i:i?frame)", "src")
 _META = rf"[mM](?i:eta)([\s/]++(?:{_ATTRIBUTE})*+)>"
 _REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
                       r"""(?:"([^"]*)|'([^']*)|(\S+))""", re.ASCII | re.IGNORECASE)
@@ -2289,8 +2298,8 @@ class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`.
-    A root without a scheme is tried with https first. CrawlError if one is no URL, or a
-    regular expression is none.
+    A root without a scheme is tried with https first. CrawlError if one is no URL, a
+    header no header field, or a regular expression none.
     *include* and *exclude* are regular expressions: URLs in which the one is found and
     the other is not are in scope. *subdomains* widens the scope to hosts below the roots'.
     *depth* counts links from a root, *max_pages* URLs fetched, *timeout* is in seconds for
@@ -2311,12 +2320,13 @@ class Crawler:
         self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max_tries
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
         try:
+            self.client = Client(headers, timeout, max_body)
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
             urls = [parse_url(text if "://" in text else f"https://{text}") for text in self.roots]
         except (ValueError, re.error) as error:
             raise CrawlError(explain(error)) from None
         self.subdomains, self.robots, self.on_record = subdomains, robots, on_record
-        self.client, self.loop = Client(headers, timeout, max_body), get_running_loop()
+        self.loop = get_running_loop()
         self.frontier: Queue[Node] = Queue()
         self.seen_urls: dict[str, Node | None] = {}  # every URL met; None: it will not be fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, and why
@@ -2482,7 +2492,7 @@ class Crawler:
         certificate = isinstance(error, ssl.SSLCertVerificationError)
         if node.guessed and isinstance(error, OSError) and not certificate:
             self.notes.append(f"{node.url.origin} cannot be reached ({explain(error)}); http is tried")
-            self.add(parse_url("http" + str(node.url)[5:].replace(":443/", "/", 1)), None)
+            self.add(parse_url("http" + node.text[5:].replace(":443/", "/", 1)), None)
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
@@ -2737,23 +2747,24 @@ def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
     return 1 if report.problems else 0
 
 
+def _open_journal(path: str | None) -> BinaryIO:
+    try:
+        return open(path or os.devnull, "ab", buffering=0)
+    except OSError as error:
+        raise CrawlError(f"{path}: {explain(error)}") from None
+
+
 def main(arguments: list[str]) -> int:
     """Crawl as the command line says; return the exit status."""
     options = _options(arguments)
     try:
-        journal = open(options.journal or os.devnull, "ab", buffering=0)
-    except OSError as error:
-        print(f"crawl.py: {printable(options.journal)}: {explain(error)}", file=sys.stderr)
-        return 2
-    try:
+        journal = _open_journal(options.journal)
         with journal: status = run(_crawl(options, Report(journal if options.journal else None)))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read the report has seen enough; nor can Python flush the rest
+    except OSError as error:  # of stdout: Python must not try to flush the rest of the report
         with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
         print(f"crawl.py: the report cannot be written: {explain(error)}", file=sys.stderr)
         return 2
     except CrawlError as error:

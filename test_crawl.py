@@ -2568,7 +2568,7 @@ def test_a_note_about_the_root_is_in_the_report(site: Site, capsys: pytest.Captu
 @pytest.mark.parametrize("arguments, complaint", [
     (["http://no.such.host.invalid"], "cannot be crawled: "), (["http://[x"], "not an IPv6 address"),
     (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"), (["--exclude", "(", "h"], "missing"),
-    (["-o", "/dev/full", "h.invalid"], "No space left")])
+    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--user-agent", "a\nb", "h"], "header")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
         arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
