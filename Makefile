@@ -3,11 +3,20 @@
 PYTHON ?= python3
 VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 FILES := crawl.py test_crawl.py conftest.py
+PYTEST = $(VENV)/bin/pytest -q -p no:cacheprovider -W error
 
 test: $(VENV)/ready
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
-	$(VENV)/bin/pytest -q -p no:cacheprovider -W error -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
+	$(PYTEST) -m "not soak" -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
 	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+# The same on every Python from 3.11 to 3.13 that is installed.
+test-all:
+	bash .ci/run
+
+# What takes minutes.
+soak: $(VENV)/ready
+	$(PYTEST) -m soak
 
 $(VENV)/ready: Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -17,4 +26,4 @@ $(VENV)/ready: Makefile
 clean:
 	rm -rf .venv .coverage __pycache__
 
-.PHONY: test clean
+.PHONY: test test-all soak clean

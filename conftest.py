@@ -20,6 +20,11 @@ import crawl
 
 T = TypeVar("T")
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")
+
+
 # A key and a certificate for localhost and 127.0.0.1, good for nothing but these tests.
 CERTIFICATE = """\
 -----BEGIN PRIVATE KEY-----

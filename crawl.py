@@ -67,6 +67,7 @@ import selectors
 import signal
 import socket
 import ssl
+import stat
 import threading
 import time
 import traceback
@@ -76,12 +77,12 @@ import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from types import coroutine as coroutine
-from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 __all__ = [
-    "CancelledError", "Client", "Crawler", "DeadlockError", "EventLoop", "Future", "Handle",
-    "InvalidStateError", "LimitError", "ProtocolError", "Queue", "QueueEmpty", "QueueFull",
+    "CancelledError", "Client", "CrawlError", "Crawler", "DeadlockError", "EventLoop", "Future", "Handle",
+    "InvalidStateError", "Journal", "LimitError", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull",
     "Record", "Report", "Response", "ResponseParser", "Robots", "Stream", "Task", "Timeout",
     "TimeoutError", "TruncatedError", "URL", "coroutine", "create_task", "current_task",
     "fetch", "gather", "get_running_loop", "lookup", "main", "open_connection", "parse_url",
@@ -131,6 +132,10 @@ MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may a
 MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
 MAX_SPELLINGS = 200_000      # spellings of links remembered at a time: some 40 MB
 BACKOFF = 1.0                # seconds before the second try, doubled for each further one
+GRACE = 5.0                  # seconds for what is in flight when the crawl is told to end
+PROGRESS = 0.25              # seconds between two states of the progress line
+MAX_REFERRERS = 3            # pages named for each broken link; the others are counted
+MAX_REASONS = 20             # lines about what was not fetched
 MAX_THREADS = 32             # threads for to_thread: asyncio's bound
 
 
@@ -233,6 +238,9 @@ class Handle:
         return self.callback is None
 
     obsolete = cancelled  # would run() do nothing?
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {getattr(self.callback, '__qualname__', self.callback)}>"
 
 
 class Timeout(Handle):
@@ -538,7 +546,7 @@ class _Failure:
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
-        self.retrieved = False
+        self.retrieved = isinstance(exception, CancelledError)  # no error that anybody misses
 
     def __del__(self) -> None:
         if not self.retrieved:
@@ -1840,8 +1848,8 @@ class Client:
         fields = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         fields |= headers or {}
         for name, value in fields.items():
-            if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable():
-                raise ValueError(f"a header 'Name: value' was expected, not {name + ': ' + value!r}")
+            if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable() or name.lower() == "host":
+                raise ValueError(f"a header 'Name: value' (not Host) was expected, not {name + ': ' + value!r}")
         self.timeout, self.max_body = timeout, max_body
         self.opened = 0                 # connections made
         self._fields = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -1870,6 +1878,10 @@ class Client:
                 while pool: pool.pop().close()  # of the same age, and likely as dead
             stream = yield from self._connect(url)
             return (yield from self._exchange(stream, url, parser()))
+
+    def idle(self) -> int:
+        """Return how many connections wait to be used again."""
+        return sum(map(len, self._pool.values()))
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
@@ -2168,11 +2180,13 @@ class Robots:
 # `seen_urls` needs no lock: between its "not in" and its "add" is no `yield from`,
 # and control changes hands nowhere else.
 #
-# The invariants. Each URL that is asked for ends as exactly one record, whatever happens;
-# each that is not is counted with the reason. What has
-# to wait for another try goes back into the frontier by a Timeout: no worker and no
-# connection sleeps. An error in this code ends the crawl with its traceback instead of
-# leaving `join` waiting. The cost: one Node for each URL ever seen.
+# The invariants. Each URL met ends as one record, whatever happens: an answer, an error,
+# or the reason why it was not fetched. What has to wait for another try goes back into the
+# frontier by a Timeout: no worker and no connection sleeps. An error in this code, or in a
+# callback, ends the crawl with its traceback instead of leaving `join` waiting. And a URL's
+# record is made after its links were added: who repeats on the records of a crawl that was
+# killed what `add` did then, in their order, has its frontier again. The cost: one Node
+# for each URL in scope.
 
 _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 # A reference in which joining changes nothing: no dots but "../" in front, nothing to encode.
@@ -2205,7 +2219,8 @@ class Record(NamedTuple):
 
     They include those of the chapter's FetchStatistic, its exception being error.
 
-    error is in words, and kind says which of PROBLEMS it is; seconds is the time from
+    error is in words, and kind says which of PROBLEMS it is; skipped is the reason why the
+    URL was not fetched; seconds is the time from
     the request to the end of the answer, size the bytes of the decoded body, parent
     the page that linked here first and links what this page links to, in scope:
     num_urls of them, of which num_new_urls were not known; encoding is the charset;
@@ -2216,6 +2231,7 @@ class Record(NamedTuple):
     status: int = 0  # of HTTP; 0: there was no answer
     error: str = ""
     kind: str = ""
+    skipped: str = ""
     next_url: str = ""  # where it redirects to
     content_type: str = ""
     encoding: str = ""
@@ -2230,44 +2246,62 @@ class Record(NamedTuple):
     insecure: bool = False
 
 
+class Page(NamedTuple):
+    """What Crawler(on_page=...) is called with."""
+
+    record: Record
+    headers: dict[str, str]  # names in lower case
+    body: bytes              # decoded, in the charset that record.encoding names
+
+
+class Site:
+    """What is known of one origin: its robots.txt, and (in loop time) when it may be asked."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url              # one of its URLs
+        self.robots: Task[Robots] | None = None
+        self.next_turn = 0.0        # under a delay: the first moment that nobody has reserved
+        self.paused_until = 0.0     # it asked to be left alone until then,
+        self.pauses = 0             # so often; a pause makes all turns given before it void
+
+
 class Node:
     """One URL that links point to; the way back to a root leads through the parents.
 
-    text spells the url, parent is the page that linked here first (None for a root), hops counts the
-    redirects that led here from a link, guessed says that a root's https is a guess,
-    next_node is where it redirects to, turn when it was
-    given one under a delay (see Site), counted that it is one of the crawl's pages.
+    text        the URL                     depth       links from a root
+    site        its origin                  hops        redirects that led here from a link
+    parent      what led here first         next_node   where it redirects to
+    referrers   pages that link here        others      some of them, beside the parent
+    tries       fetches so far              counted     whether it is one of the crawl's pages
+    turn        see Site                    role        "", "guessed" (a root's https) or "external"
     """
 
-    __slots__ = ("url", "parent", "depth", "hops", "tries", "guessed", "next_node", "turn", "counted", "text")
+    __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "others",
+                 "tries", "counted", "turn", "role")
 
-    def __init__(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> None:
-        self.url, self.parent, self.hops, self.guessed = url, parent, hops, guessed
-        self.text = str(url)
-        self.depth: int = 0 if parent is None else parent.depth + (hops == 0)
-        self.tries, self.turn, self.counted = 0, -1, False
-        self.next_node: Node | None = None
+    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
+                 hops: int = 0, role: str = "") -> None:
+        self.text, self.site, self.parent, self.depth = text, site, parent, depth
+        self.hops, self.role, self.next_node = hops, role, cast("Node | None", None)
+        self.others: tuple[Node, ...] = ()
+        self.referrers = self.tries = 0
+        self.turn, self.counted = -1, False
 
-    def chain(self) -> list[Node]:
-        """Return the nodes of the redirects that led here from a link, and this one."""
+    @property
+    def url(self) -> URL:
+        """The URL, put together when it is needed: as a string it takes a third of the memory."""
+        return self.site.url._replace(target=self.text[len(self.site.url.origin):])
+
+    def path(self, length: int | None = None) -> list[Node]:
+        """Return the nodes that led here, from a root or *length* steps ago, and this one."""
         nodes = [self]
-        while nodes[-1].hops and nodes[-1].parent: nodes.append(nodes[-1].parent)
+        while nodes[-1].parent and len(nodes) - 1 != length: nodes.append(nodes[-1].parent)
         return nodes[::-1]
 
 
 def _identity(text: str) -> str:
     """Return what is equal for URLs that differ in escapes without need: %7E is ~. RFC 3986, 2.3."""
     return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
-
-
-class Site:
-    """What is known of one origin: its robots.txt, and (in loop time) when it may be asked."""
-
-    def __init__(self) -> None:
-        self.robots: Task[Robots] | None = None
-        self.next_turn = 0.0        # under a delay: the first moment that nobody has reserved
-        self.paused_until = 0.0     # it asked to be left alone until then,
-        self.pauses = 0             # so often; a pause makes all turns given before it void
 
 
 def _retry_after(headers: dict[str, str]) -> float:
@@ -2289,9 +2323,22 @@ def _scope_key(url: URL) -> tuple[str, int]:
     return url.host.removeprefix("www."), 0 if url.port == _PORTS[url.scheme] else url.port
 
 
+def _phrase(status: int) -> str:
+    """Return the usual words for a status, for servers that send none."""
+    from http import HTTPStatus  # 2 ms that most runs save
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+
+
 def _is_page(response: Response) -> bool:
     kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
     return response.status < 300 and kind in ("text/html", "application/xhtml+xml")
+
+
+def _never(_: Response) -> bool:
+    return False
+
+
+_DEPTH, _NOFOLLOW_PAGE = "depth", "nofollow"  # reasons that do not hold for another way to the URL
 
 
 class Crawler:
@@ -2300,47 +2347,61 @@ class Crawler:
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`.
     A root without a scheme is tried with https first. CrawlError if one is no URL, a
     header no header field, or a regular expression none.
-    *include* and *exclude* are regular expressions: URLs in which the one is found and
-    the other is not are in scope. *subdomains* widens the scope to hosts below the roots'.
-    *depth* counts links from a root, *max_pages* URLs fetched, *timeout* is in seconds for
-    a whole fetch, *delay* between two fetches from one origin (its Crawl-delay may be
-    longer, if *robots* says that robots.txt is obeyed), *max_body* in bytes. *on_record* is
-    called with each Record as soon as there is one (bool stands for doing nothing).
-    *max_tasks* URLs are fetched at a time, a URL that fails for a time *max_tries* times,
-    and *max_redirect* redirects in a row are followed; *headers* go with every request.
+
+    Scope: the roots' hosts, with *subdomains* those below them; URLs in which the regular
+    expression *include* is found and *exclude* is not; *depth* links from a root;
+    *max_pages* URLs fetched. With *external*, links that leave the hosts are asked for, too,
+    once each and without reading the answer; they get no *headers*, which all other requests
+    do. *robots* says whether robots.txt is obeyed.
+
+    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
+    two fetches from one origin (its Crawl-delay may be longer). A URL that fails for a time is
+    tried *max_tries* times; *max_redirect* redirects in a row are followed.
+
+    *on_record* is called with each Record as soon as there is one, *on_page* before that with
+    the Page of each page in scope; if it returns an awaitable, that is awaited. (bool stands
+    for doing nothing.)
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
                  max_tries: int = 3, timeout: float = FETCH_TIMEOUT, delay: float = 0.0,
                  depth: int = MAX_DEPTH, max_pages: int = MAX_PAGES, max_body: int = MAX_BODY,
-                 include: str = "", exclude: str = "", subdomains: bool = False, robots: bool = True,
-                 headers: dict[str, str] | None = None,
-                 on_record: Callable[[Record], object] = bool) -> None:
+                 include: str = "", exclude: str = "", subdomains: bool = False, external: bool = False,
+                 robots: bool = True, headers: dict[str, str] | None = None,
+                 on_record: Callable[[Record], object] = bool,
+                 on_page: Callable[[Page], object] = bool) -> None:
         self.roots = list(roots)
         self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max_tries
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
+        headers = {name.title(): value for name, value in (headers or {}).items()}
         try:
             self.client = Client(headers, timeout, max_body)
+            self.outside = Client({name: headers[name] for name in headers if name == "User-Agent"}, timeout)
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
             urls = [parse_url(text if "://" in text else f"https://{text}") for text in self.roots]
         except (ValueError, re.error) as error:
             raise CrawlError(explain(error)) from None
-        self.subdomains, self.robots, self.on_record = subdomains, robots, on_record
+        self.subdomains, self.external, self.robots = subdomains, external, robots
+        self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()
         self.frontier: Queue[Node] = Queue()
-        self.seen_urls: dict[str, Node | None] = {}  # every URL met; None: it will not be fetched
-        self.skipped: collections.Counter[str] = collections.Counter()  # how many, and why
+        self.seen_urls: dict[str, Node | str] = {}   # every URL met, or why it is not fetched
+        self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.scope: set[tuple[str, int]] = set()     # (host without www., port) of the roots
         self.sites: dict[str, Site] = {}             # by origin
-        self.in_flight: set[Node] = set()
+        self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
+        self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
         self._waiting: dict[Node, Timeout] = {}      # nodes that will come back into the frontier
+        self._left: list[Node] = []                  # nodes that stop() took out of it
+        self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
+        self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
         self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
         self._meanings: dict[tuple[str, str], Node | None] = {}  # of links, by directory and spelling
         for text, url in zip(self.roots, urls):
             self.scope.add(_scope_key(url))
-            self.add(url, None, guessed="://" not in text)
+            self.add(url, None, role="" if "://" in text else "guessed")
 
     def refuse(self, url: URL) -> str:
         """Return why *url* is out of scope, "" if it is in it."""
@@ -2353,27 +2414,87 @@ class Crawler:
         repeats = max(collections.Counter(segments).values(), default=0)
         return "a path that repeats itself" if repeats > MAX_REPEATS else ""
 
-    def add(self, url: URL, parent: Node | None, hops: int = 0, guessed: bool = False) -> Node | None:
-        """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope."""
+    def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0, role: str = "",
+            nofollow: bool = False) -> Node | None:
+        """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope.
+
+        *parent* led to it, by a link or by the last of *hops* redirects; *depth* counts without one.
+        """
         text = str(url)
         key = _identity(text)
-        if key not in self.seen_urls:
-            reason = self.refuse(url) if parent else ""
-            node = None if reason else Node(url, parent, hops, guessed)
-            if node and node.depth > self.depth:
-                self.skipped["depth"] += 1  # not remembered: a shorter way may lead there yet
-                return None
-            self.skipped[reason] += bool(reason)
-            self.seen_urls[key] = node
-            if node: self.frontier.put_nowait(node)
-        return self.seen_urls[key]
+        known = self.seen_urls.get(key, "")
+        if isinstance(known, Node): return known
+        if known not in ("", _DEPTH, _NOFOLLOW_PAGE): return None
+        reason = self.refuse(url) if parent else ""
+        if reason == "other host" and self.external and not nofollow: reason, role = "", "external"
+        if parent: depth = parent.depth + (hops == 0)
+        if not reason and nofollow: reason = _NOFOLLOW_PAGE
+        if not reason and depth > self.depth and not role: reason = _DEPTH
+        if reason:
+            if not known:
+                self.seen_urls[key] = reason
+                self._skip(text, parent, reason)
+            return None
+        self.skipped[known] -= bool(known)
+        if url.origin not in self.sites: self.sites[url.origin] = Site(url)
+        node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops, role)
+        if not self.stopping: self.frontier.put_nowait(node)
+        return node
+
+    def _skip(self, text: str, parent: Node | None, reason: str) -> None:
+        """Say that a URL is not fetched, and why."""
+        self.skipped[reason] += 1
+        if (text, reason) not in self._told:
+            self.on_record(Record(text, skipped=reason, depth=parent.depth + 1 if parent else 0,
+                                  parent=parent.text if parent else ""))
+
+    def replay(self, record: Record) -> bool:
+        """Do what was done when *record* was made; return whether its URL is thereby done.
+
+        With the records of an earlier crawl, in their order, crawl() then goes on where that
+        one ended. Raises ValueError where one holds what is no URL.
+        """
+        known = self.seen_urls.get(_identity(record.parent), "")
+        parent = known if isinstance(known, Node) else None
+        if record.skipped:
+            self._told.add((record.url, record.skipped))
+            if parent: self._resolve(record.url, parent.url, "", parent, record.skipped == _NOFOLLOW_PAGE)
+            return False
+        node = self.add(parse_url(record.url), parent, depth=record.depth)
+        if node is None or node in self._done or record.kind == "not finished": return False
+        self._done.add(node)
+        self.pages += 1
+        if record.next_url: self._redirected(node, record.next_url, {})
+        for text in record.links:
+            child = self.seen_urls.get(text)
+            child = child if isinstance(child, Node) else self.add(parse_url(text), node)
+            if child: self._refer(node, child)
+        return True
+
+    @coroutine
+    def why(self, text: str) -> Waits[str]:
+        """Return why crawl() does not fetch the URL *text* where it finds it; "" if it does.
+
+        Asks for robots.txt where that decides; raises OSError or ProtocolError if it fails.
+        """
+        try:
+            url = parse_url(text)
+        except ValueError as error:
+            return str(error)
+        reason = self.refuse(url)
+        if reason or not self.robots: return reason
+        try:
+            rule = (yield from self._load_robots(url)).rule(url.target)
+        finally:
+            self.client.close()
+        return f"robots.txt: {rule}" if rule else ""
 
     @coroutine
     def crawl(self) -> Waits[None]:
-        """Fetch until nothing is left.
+        """Fetch until nothing is left, or until stop() and the end of what is in flight.
 
         Cancelled, it cuts off what is in flight; each such URL gets a record that says
-        so. An error in on_record, or in this code, ends the crawl and comes out here.
+        so. An error in a callback, or in this code, ends the crawl and comes out here.
         """
         everyone = gather(*[create_task(self._work()) for _ in range(self.max_tasks)])
         joined = create_task(self.frontier.join())
@@ -2383,28 +2504,56 @@ class Crawler:
             yield from ended
             if everyone.done(): everyone.result()  # raises: a worker ends only by an error
         finally:
-            for timeout in self._waiting.values(): timeout.cancel()
+            self.stop()
             joined.cancel()
             everyone.cancel()
             robots = [site.robots for site in self.sites.values() if site.robots]
             for task in robots: task.cancel()
             yield from gather(joined, everyone, *robots, return_exceptions=True)
             self.client.close()
+            self.outside.close()
             for record in self._exhausted.values(): self.on_record(record)
-            left = [*self._waiting, *[self.frontier.get_nowait() for _ in range(self.frontier.qsize())]]
-            for node in left:  # those never asked for are found again by who crawls again
+            for node in self._left:  # those never asked for are found again by who crawls again
                 if node.tries: self._interrupted(node)
+
+    def stop(self) -> None:
+        """Take no more URLs: crawl() returns when those in flight have ended."""
+        self.stopping = True
+        while self.frontier.qsize(): self._leave(self.frontier.get_nowait())
+        for node, timeout in self._waiting.items():
+            timeout.cancel()
+            self._leave(node)
+        self._waiting.clear()
+
+    def _leave(self, node: Node) -> None:
+        self._left.append(node)
+        self.frontier.task_done()
+
+    def describe(self) -> str:
+        """Return what the crawl is doing: each fetch in flight, where it waits, and what comes next."""
+        now = self.loop.time()
+        timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
+        lines = [f"{self.pages} URLs asked for, {self.frontier.qsize()} queued, {len(self._waiting)} to be "
+                 f"asked for later, {self.client.idle()} of {self.client.opened} connections idle"]
+        for node, (began, task) in self.in_flight.items():
+            lines.append(f"{node.text}: for {now - began:.1f} s, "
+                         f"{max(0.0, self.client.timeout + began - now):.1f} s left")
+            if task: lines.append(task.where())
+        for deadline, _, entry in heapq.nsmallest(MAX_REFERRERS, timeouts):
+            lines.append(f"in {deadline - now:.1f} s: {entry!r}")
+        return "\n".join(lines)
 
     @coroutine
     def _work(self) -> Waits[None]:
         """Take URLs from the frontier and see to them, one after the other, for ever."""
         while True:
             node = yield from self.frontier.get()
-            self.in_flight.add(node)
-            again = yield from self._fetch(node)
-            self.in_flight.discard(node)
+            again = None if node in self._done else (yield from self._fetch(node))
+            self.in_flight.pop(node, None)
             if again is None:
                 self.frontier.task_done()
+            elif self.stopping:
+                self._leave(node)
             else:  # at that loop time; until then it counts as unfinished
                 self._waiting[node] = self.loop.call_at(again, self._come_back, node)
 
@@ -2414,36 +2563,49 @@ class Crawler:
         self.frontier.task_done()
 
     def _fetch(self, node: Node) -> Waits[float | None]:
-        """Fetch one URL and make its record; return when to try again, None if that was all."""
-        site, began = self.sites.setdefault(node.url.origin, Site()), self.loop.time()
+        """See to one URL and make its record; return when to try again, None if that was all."""
+        self.in_flight[node] = self.loop.time(), self.loop.current_task
         node.tries += 1
         try:
-            robots = (yield from self._robots(site, node.url)) if self.robots else _NO_RULES
-            rule = robots.rule(node.url.target)
-            if rule or not node.counted and self.pages >= self.max_pages:
-                self.skipped[f"robots.txt: {rule}" if rule else "page limit"] += 1
-                return None
-            turn = self._turn(site, node, max(self.delay, min(robots.delay, MAX_PAUSE)))
-            if turn > self.loop.time():
-                node.tries -= 1
-                return turn
-            self.pages += not node.counted
-            node.counted = True
-            began = self.loop.time()
-            response = yield from self.client.fetch(node.url, wanted=_is_page)
-            if response.status in _RETRIED and node.tries < self.max_tries:
-                pause = self.loop.time() + _retry_after(response.headers)
-                if pause > max(site.paused_until, self.loop.time()):
-                    site.paused_until = site.next_turn = pause
-                    site.pauses += 1
-                return max(site.paused_until, self._back_off(node))
-            self._answered(node, response, self.loop.time() - began)
-        except (OSError, ProtocolError) as error:
-            return self._failed(node, error, self.loop.time() - began)
+            try:
+                response = yield from self._ask(node)
+            except (OSError, ProtocolError) as error:
+                return self._failed(node, error)
+            if not isinstance(response, Response): return response
+            record = self._answered(node, response)
+            if record is None: return None
+            if record.encoding:
+                work = self.on_page(Page(record, response.headers, response.body))
+                if isinstance(work, Awaitable): yield from _ensure_future(work)
+            self.on_record(record)
         except CancelledError:
             self._interrupted(node)
             raise
         return None
+
+    def _ask(self, node: Node) -> Waits[Response | float | None]:
+        """Return the answer for a URL; when to ask (again) if not now; None if that is not allowed."""
+        site, url, outside = node.site, node.url, node.role == "external"
+        robots = (yield from self._robots(site)) if self.robots and not outside else _NO_RULES
+        rule = robots.rule(url.target)
+        if rule or not node.counted and self.pages >= self.max_pages:
+            self._skip(node.text, node.parent, f"robots.txt: {rule}" if rule else "page limit")
+            return None
+        turn = self._turn(site, node, max(self.delay, min(robots.delay, MAX_PAUSE)))
+        if turn > self.loop.time():
+            node.tries -= 1
+            return turn
+        self.pages += not node.counted
+        node.counted = True
+        self.in_flight[node] = self.loop.time(), self.loop.current_task
+        response = yield from (self.outside.fetch(url, wanted=_never) if outside else
+                               self.client.fetch(url, wanted=_is_page))
+        if response.status not in _RETRIED or node.tries >= self.max_tries: return response
+        pause = self.loop.time() + _retry_after(response.headers)
+        if pause > max(site.paused_until, self.loop.time()):
+            site.paused_until = site.next_turn = pause
+            site.pauses += 1
+        return max(site.paused_until, self._back_off(node))
 
     def _turn(self, site: Site, node: Node, delay: float) -> float:
         """Return the loop time at which *site* may be asked for *node*; with a delay it is reserved."""
@@ -2459,9 +2621,9 @@ class Crawler:
         node.turn = -1
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
-    def _robots(self, site: Site, url: URL) -> Waits[Robots]:
+    def _robots(self, site: Site) -> Waits[Robots]:
         """Return a site's rules, fetched once for all workers; raise OSError if that fails."""
-        if site.robots is None: site.robots = create_task(self._load_robots(url))
+        if site.robots is None: site.robots = create_task(self._load_robots(site.url))
         task = site.robots
         if not task.done(): yield from finished(task)
         if task._state != "FINISHED" and site.robots is task: site.robots = None
@@ -2487,11 +2649,15 @@ class Crawler:
     def _interrupted(self, node: Node) -> None:
         self.on_record(self._record(node, error="the crawl was interrupted", kind="not finished"))
 
-    def _failed(self, node: Node, error: Exception, seconds: float) -> float | None:
+    def _seconds(self, node: Node) -> float:
+        """Return for how long a node has been in flight, in seconds and milliseconds."""
+        return round(self.loop.time() - self.in_flight[node][0], 3)
+
+    def _failed(self, node: Node, error: Exception) -> float | None:
         """Deal with a fetch that got no answer, or half of one; return when to try again."""
         certificate = isinstance(error, ssl.SSLCertVerificationError)
-        if node.guessed and isinstance(error, OSError) and not certificate:
-            self.notes.append(f"{node.url.origin} cannot be reached ({explain(error)}); http is tried")
+        if node.role == "guessed" and isinstance(error, OSError) and not certificate:
+            self.notes.append(f"{node.site.url.origin} cannot be reached ({explain(error)}); http is tried")
             self.add(parse_url("http" + node.text[5:].replace(":443/", "/", 1)), None)
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
@@ -2504,87 +2670,86 @@ class Crawler:
         passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if passing and node.tries < self.max_tries: return self._back_off(node)
-        self.on_record(self._record(node, error=explain(error), kind=kind, seconds=round(seconds, 3)))
+        self.on_record(self._record(node, error=explain(error), kind=kind, seconds=self._seconds(node)))
         return None
 
-    def _answered(self, node: Node, response: Response, seconds: float) -> None:
-        """Deal with an answer: a page, a redirect, something else, or an error."""
+    def _answered(self, node: Node, response: Response) -> Record | None:
+        """Return the record of an answer: a page, a redirect, something else, or an error."""
         status, headers = response.status, response.headers
         fields: dict[str, Any] = {
             "status": status, "content_type": printable(headers.get("content-type", "")),
-            "size": len(response.body), "seconds": round(seconds, 3)}
+            "size": len(response.body), "seconds": self._seconds(node)}
         if status >= 400:
-            fields["error"] = f"{status} {printable(response.reason)}"
+            fields["error"] = f"{status} {printable(response.reason or _phrase(status))}"
             fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
         elif status in _REDIRECTS:
             self._redirected(node, headers.get("location"), fields)
             if fields.get("kind") == "too many redirects" and node.hops:
                 self._exhausted[node] = self._record(node, **fields)  # a link may renew its budget
-                return
-        elif _is_page(response):
+                return None
+        elif _is_page(response) and node.role != "external":
             text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
             known = self.frontier.qsize()
             fields["links"] = self._follow(node, text, headers)
             fields["num_urls"] = len(fields["links"])
             fields["num_new_urls"] = self.frontier.qsize() - known
-        self.on_record(self._record(node, **fields))
+        return self._record(node, **fields)
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
         """Put a redirect's target into the frontier."""
         try:
             if location is None: raise ValueError("it has no Location")
-            target = parse_url(location, node.url)
+            url, target = node.url, parse_url(location, node.url)
         except ValueError as error:
             fields.update(error=f"a redirect that leads nowhere: {explain(error)}", kind="broken")
             return
-        fields.update(next_url=str(target), insecure=(node.url.scheme, target.scheme) == ("https", "http"))
-        chain = node.chain()
-        if chain[0].parent is None and _scope_key(target) not in self.scope:
+        fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
+        if node.role == "external": return
+        chain = node.path(node.hops)
+        if chain[0].parent is None and _scope_key(url) in self.scope and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
-            refused = [key for key, seen in self.seen_urls.items()
-                       if seen is None and not self.refuse(parse_url(key))]
+            refused = [key for key, reason in self.seen_urls.items()
+                       if reason == "other host" and not self.refuse(parse_url(key))]
             for key in refused: del self.seen_urls[key]  # met before this root's answer
             self.skipped["other host"] -= len(refused)
             self._meanings.clear()
-            self.notes.append(f"{node.url} redirects to {target}, which is crawled instead")
+            self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
-            step = step if step is node or step is None else step.next_node
+            step = step.next_node if isinstance(step, Node) and step is not node else step
         if step is node or node.hops >= self.max_redirect:
-            path = " -> ".join(map(str, [*[link.url for link in chain], target]))
+            path = " -> ".join([*[link.text for link in chain], str(target)])
             fields.update(error=f"too many redirects{', in a circle' if step is node else ''}: {path}",
                           kind="too many redirects")
         else:
-            node.next_node = self.add(target, node, node.hops + 1)
+            node.next_node = self.add(target, node, hops=node.hops + 1)
 
     def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
         """Put what a page links to into the frontier; return those of its links that are in scope."""
         references, base, refresh, nofollow = read_markup(text, page.url)
-        if nofollow or _NOFOLLOW.search(headers.get("x-robots-tag", "")):
-            self.skipped["nofollow"] += len(references)
-            return ()
+        nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
         folder = base.target.partition("?")[0].rpartition("/")[0]
         directory = base.origin + folder
         if len(self._meanings) > MAX_SPELLINGS: self._meanings.clear()
         nodes: dict[Node, None] = {}
         for reference in references:
             key = directory, reference
-            if key in self._meanings:
+            if key in self._meanings and not nofollow:
                 node = self._meanings[key]
             else:
                 meaning = spelled(reference)
-                node = self._resolve(meaning, base, folder, page)
+                node = self._resolve(meaning, base, folder, page, nofollow)
                 # What depends on the page and not on its directory, or on its depth, is not kept.
-                if meaning.lstrip()[:1] not in ("", "?", "#") and page.depth < self.depth:
+                if meaning.lstrip()[:1] not in ("", "?", "#") and page.depth < self.depth and not nofollow:
                     self._meanings[key] = node
             if node: nodes[node] = None
-        target = self._resolve(refresh, base, folder, page) if refresh else None
+        target = self._resolve(refresh, base, folder, page, nofollow) if refresh else None
         if target: nodes[target] = None
-        for node in nodes:
-            if node.hops: self._renew(node)
+        if nofollow: return ()
+        for node in nodes: self._refer(page, node)
         return tuple([node.text for node in nodes])
 
-    def _resolve(self, reference: str, base: URL, folder: str, page: Node) -> Node | None:
+    def _resolve(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node | None:
         """Return the Node that a reference means; None if it will not be fetched.
 
         Parsing one takes 10 microseconds. Most are plain, and a plain one only has to be
@@ -2597,65 +2762,170 @@ class Crawler:
             ups = plain.start(1) // 3  # how many "../"
             text = base.origin + (path if path[0] == "/" else
                                   f"{folder.rsplit('/', ups)[0] if ups else folder}/{plain[1]}")
-            if text in self.seen_urls: return self.seen_urls[text]
+            known = self.seen_urls.get(text)
+            if isinstance(known, Node): return known
         try:
-            return self.add(parse_url(reference, base), page)
+            return self.add(parse_url(reference, base), page, nofollow=nofollow)
         except ValueError:
-            self.skipped["no http or https URL"] += 1
+            text = printable(reference)
+            if text not in self.seen_urls:
+                self.seen_urls[text] = "no http or https URL"
+                self._skip(text, page, "no http or https URL")
             return None
 
-    def _renew(self, node: Node) -> None:
-        """Give a redirect that a page links to the whole budget, whenever it was met first."""
-        node.hops = 0
-        if self._exhausted.pop(node, None) is not None: self.frontier.put_nowait(node)
+    def _refer(self, page: Node, node: Node) -> None:
+        """Note that *page* links to *node*, which renews the budget of redirects that begin there."""
+        node.referrers += 1
+        if page is not node.parent and len(node.others) < MAX_REFERRERS: node.others += page,
+        if node.hops and not self.stopping:
+            node.hops = 0
+            if self._exhausted.pop(node, None) is not None: self.frontier.put_nowait(node)
 
 
 # 14  Report
 # ==========
 #
-# What was found, in the order in which one acts on it: what is broken, and where the
-# link to it stands; then the numbers. It is collected record by record while the crawl
-# goes on, and only problems are kept. The journal is the same records as lines of JSON,
-# each written when its URL ends, so that a crawl that is killed leaves what it found.
+# Two things are made of the records. The journal keeps them, one line of JSON each, handed
+# to the kernel as the URL ends; nothing else is needed to go on after a crash. The report
+# puts what was found into the order in which one acts on it: what is broken and where the
+# links to it stand, redirects that links should be made to skip, and the numbers.
+
+
+_BEGINNING = b'{"url": "'  # of each line
+_TYPES = list(map(type, Record("")))
+
+
+class Journal:
+    """A file with one JSON object a line, one line for each Record; "-" is stdout.
+
+    A last line that a crash cut off is dropped and written over. One crawl at a time may
+    use it. Raises CrawlError for what cannot be opened or written, or is in use.
+    """
+
+    def __init__(self, path: str) -> None:
+        import fcntl  # Windows has none, and can import the rest
+        self.path = path
+        try:
+            self._file = os.dup(1) if path == "-" else os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            self._regular = stat.S_ISREG(os.fstat(self._file).st_mode) and path != "-"
+            if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            busy = isinstance(error, BlockingIOError)
+            raise CrawlError(f"{path}: {'another crawl writes there' if busy else explain(error)}") from None
+
+    def read(self) -> Iterator[Record]:
+        """Yield the records that it holds; ValueError for a line that is none."""
+        if not self._regular: return
+        with open(self._file, "rb", closefd=False) as file:
+            for number, line in enumerate(file, 1):
+                torn = not line.endswith(b"\n")
+                if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
+                    os.ftruncate(self._file, file.tell() - len(line))
+                    return
+                try:
+                    fields = json.loads(line)
+                    record = Record(**fields | {"links": tuple(fields.get("links", ()))})
+                    if list(map(type, record)) != _TYPES or not all(isinstance(link, str) for link in record.links):
+                        raise ValueError("a field of another type was expected")
+                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                    raise ValueError(f"line {number}: {explain(error)}") from None
+                yield record
+
+    def write(self, record: Record) -> None:
+        """Append one record; of a line that the disk cannot take whole nothing is left."""
+        line = json.dumps({name: value for name, value in zip(Record._fields, record) if value}).encode() + b"\n"
+        written = 0
+        try:
+            while written < len(line): written += os.write(self._file, line[written:])
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self._regular: os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise CrawlError(f"{self.path} cannot be written: {explain(error)}") from None
+
+    def close(self) -> None:
+        """Close the file; another crawl may use it."""
+        os.close(self._file)
+
 
 class Report:
-    """What the records of a crawl amount to; each goes to *journal*, an open file, as well."""
+    """What the records of a crawl amount to."""
 
-    def __init__(self, journal: BinaryIO | None = None) -> None:
-        self.journal = journal
+    def __init__(self) -> None:
         self.problems: list[Record] = []
+        self.outdated: list[Record] = []    # links that lead through a permanent redirect
         self.statuses: collections.Counter[int] = collections.Counter()
-        self.size = self.redirects = 0
+        self.size = self.old = 0            # bytes; records of an earlier crawl
 
-    def add(self, record: Record) -> None:
-        """Take in one record; CrawlError if the journal cannot take it."""
-        if self.journal:
-            fields = {name: value for name, value in record._asdict().items() if value}
-            line = json.dumps(fields).encode()
-            try:
-                if self.journal.write(line + b"\n") != len(line) + 1: raise OSError("the disk is full")
-            except OSError as error:
-                raise CrawlError(f"the journal cannot be written: {explain(error)}") from None
-        self.statuses[record.status] += 1
+    def add(self, record: Record, old: bool = False) -> None:
+        """Take in one record, which may be of an earlier crawl."""
+        if record.skipped: return  # the crawler counts these
+        self.old += old
         self.size += record.size
-        self.redirects += bool(record.next_url)
+        self.statuses[record.status] += 1
         if record.kind: self.problems.append(record)
+        elif record.status in (301, 308): self.outdated.append(record)
 
-    def print(self, crawler: Crawler, seconds: float, brief: bool = False) -> None:
-        """Print to stdout the problems and, unless *brief*, the numbers."""
+    def progress(self, crawler: Crawler, seconds: float, columns: int) -> str:
+        """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
+        done, now = self.statuses.total(), crawler.loop.time()
+        began, oldest = min([(began, node.text) for node, (began, _) in crawler.in_flight.items()],
+                            default=(now, "nothing in flight"))
+        return (f"{done} done, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
+                f"{_count_of(len(self.problems), 'problem')}, {(done - self.old) / max(seconds, 0.001):.0f}/s, "
+                f"{now - began:.1f} s {oldest}")[:columns - 1]
+
+    def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
+        """Print the problems and, unless *brief*, outdated links and numbers, for a terminal or a file."""
+        terminal = file.isatty()
+        columns = os.get_terminal_size(file.fileno()).columns if terminal else 0
+        colours = terminal and not os.environ.get("NO_COLOR")
+
+        def say(line: str, colour: int = 0) -> None:
+            print(f"\x1b[1;{colour}m{line}\x1b[0m" if colour and colours else line, file=file)
+
+        def tell(label: str, items: list[str], rest: str = "", comma: str = ", ") -> None:
+            """Print a list on one line, or on one line each where the terminal is too narrow."""
+            line = f"    {label} {comma.join(items)}{rest}"
+            if not columns or len(line) <= columns or len(items) == 1: return say(line)
+            say(f"    {label}")
+            for item in [*items[:-1], items[-1] + rest]: say(f"      {item}")
+
+        def section(title: str, colour: int, records: list[Record]) -> None:
+            found = [(record, crawler.seen_urls.get(_identity(record.url))) for record in records]
+            if found: say(f"{title} ({len(found)})", colour)
+            for record, node in sorted(found, key=lambda pair: -getattr(pair[1], "referrers", 0)):
+                say(f"  {record.url}")
+                say(f"    {record.error or f'{record.status} to {record.next_url}'}")
+                if not isinstance(node, Node) or node.parent is None: continue
+                if node.parent.next_node is node: tell("redirected from", [node.parent.text])
+                pages = [page.text for page in (node.parent, *node.others) if page.next_node is not node]
+                more = node.referrers - len(pages[:MAX_REFERRERS])
+                if pages: tell("linked from", pages[:MAX_REFERRERS], f" and {more} more" if more > 0 else "")
+                if node.parent.parent: tell("path", [step.text for step in node.path()], comma=" > ")
+
         for kind in PROBLEMS:
-            found = [record for record in self.problems if record.kind == kind]
-            if found: print(f"{kind} ({len(found)})")
-            for record in found:
-                print(f"  {record.url}\n    {record.error}")
-                if record.parent: print(f"    linked from {record.parent}")
+            section(kind, 31, [record for record in self.problems if record.kind == kind])
         if brief: return
-        for note in crawler.notes: print(note)
-        pages = sum(count for status, count in self.statuses.items() if 200 <= status < 300)
-        print(f"{pages} pages, {self.size / 1e6:.1f} MB in {seconds:.1f} s, {self.redirects} redirects, "
-              f"{len(self.problems)} problems, {crawler.client.opened} connections")
-        for reason, count in crawler.skipped.most_common():
-            if count: print(f"not fetched: {count} ({reason})")
+        section("redirects worth updating", 33, [
+            record for record in self.outdated
+            if getattr(crawler.seen_urls.get(_identity(record.url)), "referrers", 0)])
+        for note in crawler.notes: say(note)
+        new = self.statuses.total() - self.old
+        say(f"{_count_of(sum(self.statuses[status] for status in range(200, 300)), 'page')}, "
+            f"{self.size / 1e6:.1f} MB in {seconds:.1f} s, {new / max(seconds, 0.001):.0f} URLs/s, "
+            f"{_count_of(len(self.problems), 'problem')}, {_count_of(crawler.client.opened, 'connection')}"
+            + (f", {self.old} URLs were done before" if self.old else ""))
+        say("statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
+                                     for status, count in sorted(self.statuses.items())))
+        reasons = (+crawler.skipped).most_common()
+        for reason, count in reasons[:MAX_REASONS]: say(f"not fetched: {count} ({reason})")
+        others = sum(count for _, count in reasons[MAX_REASONS:])
+        if others: say(f"not fetched: {others} (other reasons)")
+
+
+def _count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 # 15  Command line
@@ -2663,7 +2933,7 @@ class Report:
 #
 # The exit status says in one number how it went: 0 all is well, 1 something is broken,
 # 2 it could not crawl (wrong use, an unknown host, a root that cannot be reached, a
-# journal that cannot be written), 130 interrupted by Ctrl-C.
+# journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM.
 
 
 def _number(text: str) -> float:
@@ -2682,6 +2952,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon: raise argparse.ArgumentTypeError(f"'Name: value' was expected, not {text!r}")
+    return name, value.strip()
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"crawl.py: {message} (crawl.py --help shows what can be said)\n")
@@ -2690,76 +2966,121 @@ class _Parser(argparse.ArgumentParser):
 def _options(arguments: list[str]) -> argparse.Namespace:
     """Return the options; underscores do for dashes. Exits with 2, and one line, for wrong use."""
     parser = _Parser(
-        prog="crawl.py", description="Crawl a web site and report what is broken.",
-        epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl.")
-    add = parser.add_argument
-    add("roots", nargs="+", metavar="URL",
-        help="where to start; without http:// or https://, https is tried first")
+        prog="crawl.py", description="Crawl web sites and report what is broken.", allow_abbrev=False,
+        epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl, "
+               "130 ended by Ctrl-C, 143 by SIGTERM.")
+    parser.add_argument("roots", nargs="+", metavar="URL",
+                        help="where to start; without http:// or https://, https is tried first")
+    add = parser.add_argument_group("what to fetch").add_argument
+    add("--depth", type=_count, default=MAX_DEPTH, metavar="N", help="links from a root (%(default)s)")
+    add("--max-pages", type=_count, default=MAX_PAGES, metavar="N", help="URLs fetched (%(default)s)")
+    add("--include", default="", metavar="RE", help="only URLs in which this regular expression is found (all)")
+    add("--exclude", default="", metavar="RE", help="no URLs in which this regular expression is found (none)")
+    add("--subdomains", action="store_true", help="hosts below the roots' hosts, too (no)")
+    add("--external", action="store_true",
+        help="check links that leave the site, one request each; their pages are not read (no)")
+    add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
+    add("--why", metavar="URL", help="crawl nothing; say whether this URL would be fetched, and why not")
+    add = parser.add_argument_group("how to fetch").add_argument
     add("--max-tasks", type=_count, default=10, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=_count, default=10, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=_count, default=3, metavar="N", help="tries for a URL that fails (%(default)s)")
+    add("--max-body", type=_count, default=MAX_BODY, metavar="BYTES",
+        help="size of a page, on the wire and unpacked (%(default)s)")
     add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S",
         help="seconds for a whole fetch (%(default)g)")
     add("--delay", type=_pause, default=0.0, metavar="S",
-        help="seconds between two requests to a site (0)")
-    add("--depth", type=_count, default=MAX_DEPTH, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=_count, default=MAX_PAGES, metavar="N", help="URLs fetched (%(default)s)")
-    add("--max-body", type=_count, default=MAX_BODY, metavar="BYTES",
-        help="size of a page, on the wire and unpacked (%(default)s)")
-    add("--subdomains", action="store_true", help="crawl hosts below the roots' hosts, too")
-    add("--include", default="", metavar="RE", help="only URLs in which this regular expression is found")
+        help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
+    add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
+        help="send this field, to the sites crawled (none)")
     add("--user-agent", default=USER_AGENT, metavar="TEXT", help="what to call itself (%(default)s)")
-    add("--exclude", default="", metavar="RE",
-        help="leave out URLs in which this regular expression is found")
-    add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
-    add("-o", dest="journal", metavar="FILE.jsonl", help="append a JSON object for each URL as it ends")
-    add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends")
-    add("-q", dest="quiet", action="store_true", help="print nothing but problems")
-    add("--version", action="version", version=f"crawl.py {VERSION}")
+    add = parser.add_argument_group("what to say").add_argument
+    add("-o", dest="journal", metavar="FILE.jsonl",
+        help="append a JSON object for each URL as it ends, and go on where FILE ends; - is stdout (none)")
+    add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends (no)")
+    add("-q", dest="quiet", action="store_true", help="print nothing but problems (no)")
+    add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
     return parser.parse_args([re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
                               for argument in arguments])
 
 
 @coroutine
-def _crawl(options: argparse.Namespace, report: Report) -> Waits[int]:
+def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     """Crawl, print the report and return the exit status."""
+    loop, task, report = get_running_loop(), cast("Task[Any]", current_task()), Report()
+    named = ("max_tasks max_redirect max_tries timeout delay depth max_pages max_body "
+             "include exclude subdomains external robots").split()
+    crawler = Crawler(options.roots, headers={"User-Agent": options.user_agent, **dict(options.headers)},
+                      **{name: getattr(options, name) for name in named})
+    if options.why: return (yield from _why(crawler, options.why))
+    if journal: _resume(crawler, report, journal)
+    began, signals = loop.time(), list[int]()
+    live = sys.stderr.isatty() and not options.verbose and not options.quiet
+
     def on_record(record: Record) -> None:
+        if journal: journal.write(record)
         report.add(record)
         if options.verbose:
-            print(record.url, record.error or record.next_url or record.status, file=sys.stderr)
+            print(record.url, record.skipped and f"not fetched: {record.skipped}"
+                  or record.error or record.next_url or record.status, file=sys.stderr)
 
-    loop = get_running_loop()
-    began = loop.time()
-    loop.add_signal_handler(signal.SIGINT, cast("Task[Any]", loop.current_task).cancel)
-    named = ("max_tasks max_redirect max_tries timeout delay depth max_pages max_body "
-             "include exclude subdomains robots").split()
-    crawler = Crawler(options.roots, headers={"User-Agent": options.user_agent}, on_record=on_record,
-                      **{name: getattr(options, name) for name in named})
+    def show_progress() -> None:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        print(f"\r\x1b[K{report.progress(crawler, loop.time() - began, columns)}", end="", file=sys.stderr, flush=True)
+        loop.call_later(PROGRESS, show_progress)
+
+    def end(number: int) -> None:
+        """Let what is in flight come to its end; asked again, or after a while, do not."""
+        if signals: task.cancel()
+        signals.append(number)
+        crawler.stop()
+        loop.call_later(GRACE, task.cancel)
+
+    for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
+    loop.add_signal_handler(signal.SIGQUIT, lambda: print(crawler.describe(), file=sys.stderr, flush=True))
+    crawler.on_record = on_record
+    if live: show_progress()
     try:
         yield from crawler.crawl()
     except CancelledError:
-        report.print(crawler, loop.time() - began, options.quiet)
-        raise
-    if set(report.statuses) <= {0}:  # no answer at all
+        if not signals: raise
+    finally:
+        if live: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    if set(report.statuses) <= {0} and not signals:  # no answer at all
         why = [record.error for record in report.problems] or list(+crawler.skipped)
         raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {why[0]}")
-    report.print(crawler, loop.time() - began, options.quiet)
-    return 1 if report.problems else 0
+    out = sys.stderr if options.journal == "-" else sys.stdout
+    report.print(crawler, loop.time() - began, out, options.quiet)
+    return 128 + signals[0] if signals else 1 if report.problems else 0
 
 
-def _open_journal(path: str | None) -> BinaryIO:
+def _why(crawler: Crawler, url: str) -> Waits[int]:
+    """Say why a URL is not fetched; return the exit status."""
     try:
-        return open(path or os.devnull, "ab", buffering=0)
-    except OSError as error:
-        raise CrawlError(f"{path}: {explain(error)}") from None
+        reason = yield from crawler.why(url)
+    except (OSError, ProtocolError) as error:
+        raise CrawlError(f"robots.txt cannot be had: {explain(error)}") from None
+    print(f"{printable(url)}: {f'not fetched: {reason}' if reason else 'fetched, where a link leads to it'}")
+    return 1 if reason else 0
+
+
+def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
+    """Go on where the crawl that wrote *journal* ended."""
+    try:
+        for record in journal.read():
+            if crawler.replay(record): report.add(record, old=True)
+    except ValueError as error:
+        raise CrawlError(f"{journal.path} is no journal of a crawl: {error}") from None
 
 
 def main(arguments: list[str]) -> int:
     """Crawl as the command line says; return the exit status."""
     options = _options(arguments)
     try:
-        journal = _open_journal(options.journal)
-        with journal: status = run(_crawl(options, Report(journal if options.journal else None)))
+        with contextlib.ExitStack() as stack:
+            journal = Journal(options.journal) if options.journal else None
+            if journal: stack.callback(journal.close)
+            status = run(_crawl(options, journal))
         sys.stdout.flush()
         return status
     except OSError as error:  # of stdout: Python must not try to flush the rest of the report

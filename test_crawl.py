@@ -19,14 +19,18 @@ import io
 import json
 import os
 import pathlib
+import pty
 import random
 import re
+import resource
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import termios
 import threading
+import time
 import weakref
 import zlib
 from collections.abc import Awaitable, Callable
@@ -398,6 +402,18 @@ def test_an_exception_that_was_looked_at_is_not_reported(loop: JumpingLoop) -> N
     future.exception()
     del future
     gc.collect()
+    assert loop.reported == []
+
+
+def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: JumpingLoop) -> None:
+    task = loop.create_task(sleep(1))
+
+    async def main() -> None:
+        gathered = crawl.gather(task)
+        await sleep(0)
+        task.cancel()
+        await crawl.finished(gathered)
+    loop.run_until_complete(main())
     assert loop.reported == []
 
 
@@ -1930,21 +1946,34 @@ def test_the_crawl_delay_is_read() -> None:
 # 13  Crawler
 # ===========
 
-def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], crawl.Crawler]:
-    """Crawl, and return the records by URL and the crawler; no URL has two records."""
-    records: dict[str, crawl.Record] = {}
+class Crawler(crawl.Crawler):
+    """A crawler that keeps the records of what was fetched, one by URL, and why the rest was not."""
 
-    def on_record(record: crawl.Record) -> None:
-        assert record.url not in records
-        records[record.url] = record
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.records: dict[str, crawl.Record] = {}
+        self.reasons: dict[str, str] = {}
+        super().__init__(*arguments, **{"on_record": self.keep} | options)
 
-    async def main() -> crawl.Crawler:
-        crawler = crawl.Crawler([roots] if isinstance(roots, str) else roots, on_record=on_record, **options)
+    def keep(self, record: crawl.Record) -> None:
+        assert record.url not in self.records
+        if record.skipped:
+            assert self.reasons.get(record.url) != record.skipped
+            self.reasons[record.url] = record.skipped
+        else:
+            self.records[record.url] = record
+
+
+def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], Crawler]:
+    """Crawl, and return the records by URL and the crawler."""
+    async def main() -> Crawler:
+        crawler = Crawler([roots] if isinstance(roots, str) else roots, **options)
         await crawler.crawl()
         assert get_running_loop().tasks == {crawl.current_task()}
         assert not crawler.in_flight and not crawler._waiting
+        assert len(crawler.reasons) == crawler.skipped.total()
         return crawler
-    return records, crawl.run(main())
+    crawler = crawl.run(main())
+    return crawler.records, crawler
 
 
 @pytest.fixture
@@ -2249,7 +2278,214 @@ def test_links_of_a_nofollow_page_are_not_followed(site: Site) -> None:
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
     site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
     records, crawler = crawled(site.url)
-    assert len(records) == 3 and crawler.skipped["nofollow"] == 3
+    assert len(records) == 3
+    assert crawler.reasons == {site.url + "/x": "nofollow", site.url + "/y": "nofollow"}
+
+
+def test_every_url_that_is_not_fetched_has_a_reason(site: Site) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
+    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href='//[x/'>"
+                  "<a href=/1><a href=/meta><a href=/r/r/r/r/r>")
+    site.add("/1", "<a href=/2>")
+    site.add("/2", "<a href=/3>")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=//other.test/y>")
+    _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
+    assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
+        "http://other.test/": "other host", "http://other.test/y": "other host", "mailto:x": "no http or https URL",
+        "//[x/": "no http or https URL", "/a.pdf": "excluded", "/private/x": "robots.txt: Disallow: /private/",
+        "/3": "depth", "/x": "nofollow", "/r/r/r/r/r": "a path that repeats itself"}
+    _, crawler = crawled(site.url, max_pages=2, max_tasks=1, robots=False)
+    assert crawler.reasons[site.url + "/meta"] == "page limit"
+
+
+def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Site) -> None:
+    site.add("/", "<a href=/meta><a href=/open>")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
+    site.add("/open", "<a href=/x>")
+    records: list[crawl.Record] = []
+
+    async def main() -> crawl.Crawler:
+        crawler = crawl.Crawler([site.url], max_tasks=1, on_record=records.append)
+        await crawler.crawl()
+        return crawler
+    crawler = crawl.run(main())
+    assert [record.skipped or record.status for record in records if record.url == site.url + "/x"] == ["nofollow", 404]
+    assert not +crawler.skipped
+
+
+def test_external_links_are_asked_for_once_and_not_read(site: Site, tls_site: Site) -> None:
+    site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved>")
+    tls_site.add("/", "<a href=/inside><a href=/inside2>")
+    tls_site.add_redirect("/moved", "/elsewhere", 301)
+    records, _ = crawled(site.url, external=True, depth=0, headers={"Authorization": "secret", "user-agent": "me"})
+    assert sorted(tls_site.requests) == ["/", "/gone", "/moved"]
+    assert not any("secret" in head for head in tls_site.heads) and "secret" in site.heads[-1]
+    assert all("User-Agent: me\r\n" in head for head in tls_site.heads + site.heads)
+    assert [records[tls_site.url + path].kind for path in ("/", "/gone", "/moved")] == ["", "broken", ""]
+    assert records[tls_site.url + "/moved"].next_url == tls_site.url + "/elsewhere"
+    assert records[tls_site.url + "/"].links == () and records[tls_site.url + "/"].size == 0
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Site, kind: str) -> None:
+    pages: list[crawl.Page] = []
+
+    async def later(page: crawl.Page) -> None:
+        await sleep(0.001)
+        pages.append(page)
+    site.add("/", "<a href=/gone><a href=/image>", X_Word="yes")
+    site.add("/image", b"\x89PNG", Content_Type="image/png")
+    crawled(site.url, on_page=later if kind == "coroutine" else pages.append)
+    (page,) = pages
+    assert page.body == b"<a href=/gone><a href=/image>" and page.headers["x-word"] == "yes"
+    assert page.record.url == site.url + "/" and len(page.record.links) == 2
+
+
+def test_an_error_in_on_page_ends_the_crawl_with_it(site: Site) -> None:
+    def fail(page: crawl.Page) -> None:
+        raise OSError("my disk")
+    site.add("/")
+    with pytest.raises(OSError, match="my disk"):
+        crawled(site.url, on_page=fail)
+
+
+def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(site: Site) -> None:
+    site.add("/")
+
+    async def main() -> dict[str, crawl.Record]:
+        begun = get_running_loop().create_future()
+
+        async def for_ever(page: crawl.Page) -> None:
+            begun.set_result(None)
+            await get_running_loop().create_future()
+        crawler = Crawler([site.url], on_page=for_ever)
+        task = create_task(crawler.crawl())
+        await begun
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        return crawler.records
+    assert crawl.run(main())[site.url + "/"].kind == "not finished"
+
+
+@pytest.mark.parametrize("tasks", [2, 9])
+def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks: int) -> None:
+    client = SimulatedClient({
+        "http://h/": [(200, {}, "<a href=/slow><a href=/failing><a href=/slow2><a href=/queued>")],
+        "http://h/slow": [(200, {"seconds": 9}, "<a href=/new>")], "http://h/slow2": [(503, {"seconds": 8}, "")],
+        "http://h/failing": [(503, {}, "")], "http://h/queued": [(200, {}, "")]})
+
+    async def main() -> dict[str, crawl.Record]:
+        crawler = Crawler(["http://h/"], max_tasks=tasks, robots=False)
+        crawler.client = client  # type: ignore[assignment]
+        task = create_task(crawler.crawl())
+        await sleep(0.4)
+        assert len(crawler._waiting) == 1
+        crawler.stop()
+        await task
+        return crawler.records
+    fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
+    assert {url: record.kind for url, record in play(main()).items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
+
+
+def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
+    site.add("/", "<a href=/silent>")
+    site.answers["/silent"] = silence
+
+    async def main() -> str:
+        crawler = Crawler([site.url], timeout=9)
+        task = create_task(crawler.crawl())
+        while "/silent" not in site.requests:
+            await sleep(0.001)
+        described = crawler.describe()
+        task.cancel()
+        with contextlib.suppress(CancelledError):
+            await task
+        return described
+    first, fetch, *stack = crawl.run(main()).splitlines()
+    assert re.fullmatch(r"2 URLs asked for, 0 queued, 0 to be asked for later, 0 of \d+ connections idle", first)
+    assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s, [89]\.\d s left", fetch)
+    assert "_work" in stack[0] and "in Crawler._fetch" in "".join(stack) and "in Stream._readable" in "".join(stack)
+    assert re.fullmatch(r"in \d+\.\d s: <\w+ .*>", stack[-1])
+
+
+PIECES: dict[str, Any] = {
+    "http://h/": [(200, {}, "<a href=/a><a href=/old><a href=//else/><a href=/loop><a href=mailto:x><a href=/meta>")],
+    "http://h/a": [(200, {}, "<a href=/b><a href=/gone><a href=/x%7Ey><a href=/flaky>")],
+    "http://h/b": [(200, {}, "<a href=/a><a href=/deep><a href=/x>")],
+    "http://h/deep": [(200, {}, "<a href=/deeper>")], "http://h/deeper": [(200, {}, "<a href=/deepest>")],
+    "http://h/old": [(301, {"location": "/older"}, "")], "http://h/older": [(302, {"location": "/b"}, "")],
+    "http://h/loop": [(302, {"location": "/pool"}, "")], "http://h/pool": [(302, {"location": "/loop"}, "")],
+    "http://h/meta": [(200, {}, "<meta name=robots content=nofollow><a href=/x><a href=/y>")],
+    "http://h/flaky": [(503, {}, ""), (200, {}, "")], "http://h/x%7Ey": [OSError(111, "Connection refused")],
+    "http://else/": [(200, {}, "")],
+    "http://h/robots.txt": [(200, {}, "User-agent: *\nDisallow: /y")]}
+
+
+@pytest.mark.parametrize("options", [{}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"max_pages": 7, "max_tasks": 1}])
+def test_a_crawl_goes_on_from_any_prefix_of_its_records(options: dict[str, Any]) -> None:
+    """Whatever the moment of a crash: the union has each URL once, as if nothing had happened."""
+    async def main(before: list[crawl.Record]) -> tuple[list[crawl.Record], crawl.Crawler]:
+        records: list[crawl.Record] = []
+        crawler = crawl.Crawler(["http://h/"], on_record=records.append, **options)
+        crawler.client = crawler.outside = SimulatedClient({url: answers[:] for url, answers in PIECES.items()})  # type: ignore[assignment]
+        done = [record for record in before if crawler.replay(record)]
+        assert [record for record in before if not record.skipped] == done and not records
+        await crawler.crawl()
+        return before + records, crawler
+
+    def meaning(records: list[crawl.Record]) -> list[tuple[Any, ...]]:
+        return sorted((record.url, record.status, record.skipped, record.depth if options.get("max_tasks") else 0,
+                       record.links) for record in records)
+    whole, crawler = play(main([]))
+    assert len(whole) > 8
+    for length in range(len(whole) + 1):
+        union, again = play(main(whole[:length]))
+        assert meaning(union) == meaning(whole), length
+        assert again.skipped == crawler.skipped and again.pages == crawler.pages
+
+
+def test_urls_that_were_not_finished_are_fetched_again() -> None:
+    async def main() -> tuple[bool, bool]:
+        crawler = crawl.Crawler(["http://h/"])
+        return (crawler.replay(crawl.Record("http://h/", kind="not finished")), crawler.replay(crawl.Record("http://h/", 200)))
+    assert crawl.run(main()) == (False, True)
+
+
+def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
+    async def main() -> tuple[int, int]:
+        crawler = crawl.Crawler(["http://h/"], depth=5)
+        crawler.replay(crawl.Record("http://h/x", 200, depth=4, parent="http://h/lost", links=("http://h/y",)))
+        crawler.replay(crawl.Record("http://else/", 301, parent="http://h/lost", next_url="http://more/"))
+        node = crawler.seen_urls["http://h/y"]
+        assert isinstance(node, crawl.Node)
+        return node.depth, len(crawler.scope)
+    assert crawl.run(main()) == (5, 1)
+
+
+@pytest.mark.parametrize("url, reason", [
+    ("/x", ""), ("/private/x", "robots.txt: Disallow: /private/"), ("http://other.test/", "other host"),
+    ("mailto:x", "'mailto': only http and https URLs can be fetched"), ("/x.pdf", "excluded")])
+def test_why_answers_without_a_crawl(site: Site, url: str, reason: str) -> None:
+    async def main() -> str:
+        crawler = crawl.Crawler([site.url], exclude="pdf$")
+        return await crawler.why(site.url + url if url[0] == "/" else url)
+    site.add("/robots.txt", "User-agent: *\nDisallow: /private/", 200)
+    assert crawl.run(main()) == reason
+    assert set(site.requests) <= {"/robots.txt"}
+
+
+def test_without_robots_why_asks_for_nothing(site: Site) -> None:
+    async def main() -> str:
+        return await crawl.Crawler([site.url], robots=False).why(site.url + "/x")
+    assert crawl.run(main()) == "" and site.requests == []
+
+
+@pytest.mark.parametrize("status, error", [(404, "404 Not Found"), (599, "599 "), (500, "500 Internal Server Error")])
+def test_a_status_without_words_is_given_its_usual_ones(site: Site, impatient: None, status: int, error: str) -> None:
+    site.answers["/"] = b"HTTP/1.1 %d\r\nContent-Length: 0\r\n\r\n" % status
+    records, _ = crawled(site.url)
+    assert records[site.url + "/"].error == error
 
 
 def test_frames_and_refreshes_are_followed(site: Site) -> None:
@@ -2286,15 +2522,14 @@ class SimulatedClient:
 
 def simulated(root: str, answers: dict[str, Any], **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
     """Crawl a simulated site; return the records and what was asked for, when."""
-    records: dict[str, crawl.Record] = {}
     client = SimulatedClient(answers)
 
-    async def main() -> None:
-        crawler = crawl.Crawler([root], on_record=lambda record: records.setdefault(record.url, record), **options)
+    async def main() -> dict[str, crawl.Record]:
+        crawler = Crawler([root], **options)
         crawler.client = client  # type: ignore[assignment]
         await crawler.crawl()
-    play(main())
-    return records, client.asked
+        return crawler.records
+    return play(main()), client.asked
 
 
 def pages(count: int) -> dict[str, Any]:
@@ -2352,19 +2587,17 @@ def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
 
 
 def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
-    records: dict[str, crawl.Record] = {}
     client = SimulatedClient({
         "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
         "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]})
 
-    async def main() -> crawl.Crawler:
-        crawler = crawl.Crawler(["http://s/", "http://r/"], robots=False,
-                                on_record=lambda record: records.setdefault(record.url, record))
+    async def main() -> Crawler:
+        crawler = Crawler(["http://s/", "http://r/"], robots=False)
         crawler.client = client  # type: ignore[assignment]
         await crawler.crawl()
         return crawler
     crawler = play(main())
-    assert records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
+    assert crawler.records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
 
 
 @pytest.mark.parametrize("value, date, seconds", [
@@ -2450,14 +2683,15 @@ def test_plain_references_mean_what_the_parser_says() -> None:
 
     async def main() -> None:
         crawler = crawl.Crawler(["http://h/"])
-        page = crawl.Node(crawl.parse_url("http://h/"), None)
+        page = crawler.add(crawl.parse_url("http://h/"), None)
+        assert page
         for _ in range(5000):
             reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
             base = crawl.parse_url(rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x")))
             with contextlib.suppress(ValueError):
                 meant = crawler.add(crawl.parse_url(reference, base), page)
                 folder = base.target.partition("?")[0].rpartition("/")[0]
-                assert crawler._resolve(reference, base, folder, page) is meant, (reference, base)
+                assert crawler._resolve(reference, base, folder, page, False) is meant, (reference, base)
     crawl.run(main())
 
 
@@ -2517,17 +2751,80 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
                           text=True, timeout=60, **options)
 
 
-def test_the_report_says_what_is_broken_and_where_the_link_stands(
-        site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.add("/", "<a href=/gone><a href=/secret><a href=/moved><a href=http://other.test/>")
+def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout") -> str:
+    """Run main with stdout (or stderr) on a pseudo-terminal; return what that shows."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    shown = []
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):  # EIO is how a terminal ends
+            while True:
+                shown.append(os.read(ours, 65536))
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with open(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setattr(sys, "stderr", io.StringIO())
+        patch.setattr(sys, stream, terminal)
+        crawl.main(list(arguments))
+    watcher.join()
+    os.close(ours)
+    return b"".join(shown).decode().replace("\r\n", "\n")
+
+
+def broken_site(site: Site) -> None:
+    """A page that is broken and linked from six, a forbidden one, and redirects."""
+    site.add("/", "<a href=/a><a href=/secret><a href=/moved><a href=/found><a href=http://other.test/>")
+    site.add("/a", "".join(f"<a href=/a{number}>" for number in range(6)) + "<a href=/rare>")
+    for number in range(6):
+        site.add(f"/a{number}", "<a href=/gone><a href=/moved>")
     site.add("/secret", "", 403)
-    site.add_redirect("/moved", "/")
-    assert crawl.main([site.url]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:6] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/",
-                         "blocked (1)", f"  {site.url}/secret"]
-    assert re.fullmatch(r"1 pages, 0.0 MB in \S+ s, 1 redirects, 2 problems, \d+ connections", lines[-2])
-    assert lines[-1] == "not fetched: 1 (other host)"
+    site.add_redirect("/moved", "/moved2", 301)
+    site.add_redirect("/moved2", "/missing", 308)
+    site.add_redirect("/found", "/")
+
+
+def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Site) -> None:
+    broken_site(site)
+    done = command(site.url, "--max-tasks", "1")
+    assert done.returncode == 1 and done.stderr == ""
+    assert done.stdout.replace(site.url, "").splitlines()[:-3] == [
+        "broken (3)",
+        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 3 more", "    path / > /a > /a0 > /gone",
+        "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
+        "  /missing", "    404 Not Found", "    redirected from /moved2", "    path / > /moved > /moved2 > /missing",
+        "blocked (1)", "  /secret", "    403 Words", "    linked from /",
+        "redirects worth updating (1)", "  /moved", "    301 to /moved2", "    linked from /, /a0, /a1 and 4 more"]
+    numbers, statuses, reasons = done.stdout.splitlines()[-3:]
+    assert re.fullmatch(r"8 pages, 0\.0 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
+    assert (statuses, reasons) == ("statuses: 8 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 3 x 404",
+                                   "not fetched: 1 (other host)")
+
+
+def test_the_quiet_report_holds_the_problems_only(site: Site) -> None:
+    broken_site(site)
+    shown = command(site.url, "-q").stdout
+    assert shown.startswith("broken (3)") and "redirects worth" not in shown and "statuses" not in shown
+
+
+def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
+        site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken_site(site)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    wide, narrow = [in_terminal(site.url, "--max-tasks", "1", columns=columns) for columns in (300, 50)]
+    assert "\x1b[1;31mbroken (3)\x1b[0m\n" in wide and "\x1b[1;33mredirects worth updating (1)\x1b[0m" in wide
+    assert "/a0," in wide and f"    linked from\n      {site.url}/a0\n" in narrow and " and 3 more\n" in narrow
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in in_terminal(site.url, columns=300)
+    assert "\x1b" not in command(site.url).stdout
+
+
+def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
+    site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
+    lines = [line for line in command(site.url).stdout.splitlines() if line.startswith("not fetched")]
+    assert len(lines) == crawl.MAX_REASONS + 1 and lines[-1] == "not fetched: 10 (other reasons)"
 
 
 def test_a_server_cannot_write_to_the_terminal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -2547,13 +2844,176 @@ def test_the_journal_has_a_line_for_each_url(site: Site, tmp_path: pathlib.Path)
     assert (lines[1]["status"], lines[1]["parent"], lines[1]["depth"]) == (404, site.url + "/", 1)
 
 
+def test_a_journal_gives_back_what_was_written(tmp_path: pathlib.Path) -> None:
+    records = [crawl.Record("http://h/", 200, links=("http://h/\\x", "http://h/b"), seconds=0.5, insecure=True),
+               crawl.Record("mailto:x", skipped="no http or https URL", parent="http://h/")]
+    path = str(tmp_path / "journal")
+    for record in records:
+        with contextlib.closing(crawl.Journal(path)) as journal:
+            list(journal.read())
+            journal.write(record)
+    with contextlib.closing(crawl.Journal(path)) as journal:
+        assert list(journal.read()) == records
+
+
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    whole = b'{"url": "http://h/", "status": 200}\n'
+    for torn in [whole[:size] for size in range(len(whole))] + [whole[:9] + b"\0" * 100, b"\0" * 100]:
+        path.write_bytes(whole + torn)
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            assert list(journal.read()) == [crawl.Record("http://h/", 200)]
+            journal.write(crawl.Record("http://h/2"))
+        assert path.read_bytes() == whole + b'{"url": "http://h/2"}\n'
+
+
+@pytest.mark.parametrize("text", [
+    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', '{"url": "http://h/", "links": [7]}\n', "[" * 100_000 + "\n",
+    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n', '{"url": "http://h/", "status": "200"}\n',
+    '{"url": "ftp://h/"}\n', '{"url": "http://h/", "links": ["x"]}\n', "\n", '{"url"\n{"url": "http://h/"}\n', "\x00\n"])
+def test_what_is_no_journal_is_refused_and_left_as_it_is(
+        text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    assert crawl.main(["-o", str(path), "http://h.invalid/"]) == 2
+    assert "is no journal of a crawl" in capsys.readouterr().err and path.read_text() == text
+
+
+def test_a_mutated_journal_is_read_or_refused(tmp_path: pathlib.Path) -> None:
+    rng, path = random.Random(4), tmp_path / "journal"
+    line = b'{"url": "http://h/", "status": 301, "next_url": "http://h/b", "links": ["http://h/a"], "seconds": 0.1}\n'
+
+    async def main() -> None:
+        for _ in range(500):
+            text = bytearray(line * 2)
+            for _ in range(rng.randrange(1, 4)):
+                text[rng.randrange(len(text))] = rng.choice(b'{}[]",:0\\\n\xff tnull')
+            path.write_bytes(text)
+            crawler = crawl.Crawler(["http://h/"])
+            with contextlib.closing(crawl.Journal(str(path))) as journal, contextlib.suppress(ValueError):
+                for record in journal.read():
+                    crawler.replay(record)
+    crawl.run(main())
+
+
+def test_two_crawls_cannot_use_one_journal(site: Site, tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "journal")
+    with contextlib.closing(crawl.Journal(path)):
+        done = command("-o", path, site.url)
+    assert (done.returncode, done.stdout) == (2, "") and "another crawl writes there" in done.stderr
+
+
+def test_a_full_disk_leaves_a_journal_that_resumes(site: Site, tmp_path: pathlib.Path) -> None:
+    def small() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
+    site.add("/", "<a href=/a><a href=/b><a href=/c>")
+    for name in "abc":
+        site.add(f"/{name}", "<a href=/>" + "".join(f"<a href=//other.test/{name}{number}>" for number in range(3)))
+    path = tmp_path / "journal"
+    done = command("-o", str(path), site.url, preexec_fn=small)
+    assert done.returncode == 2 and "cannot be written: File too large" in done.stderr and done.stderr.count("\n") == 1
+    lines = path.read_text().splitlines(keepends=True)
+    assert 0 < len(lines) < 13 and all(json.loads(line) for line in lines) and lines[-1].endswith("\n")
+    assert command("-o", str(path), site.url).returncode == 0
+    urls = [json.loads(line)["url"] for line in path.read_text().splitlines()]
+    assert len(urls) == len(set(urls)) == 13
+
+
+def test_a_pipe_takes_a_journal_too(site: Site, tmp_path: pathlib.Path) -> None:
+    site.add("/")
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert crawl.main(["-q", "-o", str(path), site.url]) == 0
+    assert json.loads(os.read(reader, 65536))["url"] == site.url + "/"
+    os.close(reader)
+
+
+def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Site) -> None:
+    site.add("/", "<a href=/gone>")
+    done = command("-o", "-", site.url)
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == [200, 404]
+    assert done.returncode == 1 and done.stderr.startswith("broken (1)\n")
+
+
+def test_a_full_device_is_no_journal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.add("/")
+    assert crawl.main([site.url, "-o", "/dev/full"]) == 2
+    assert "/dev/full cannot be written: No space left" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, str(HERE / "crawl.py"), "-o", "-", site.url], stdout=writer, stderr=subprocess.PIPE)
+    assert done.returncode == 1 and done.stderr == b"" and len(site.requests) < 20
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", lambda _: writer)
+        journal = crawl.Journal("-")
+    with contextlib.closing(journal), pytest.raises(BrokenPipeError):
+        journal.write(crawl.Record("http://h/"))
+
+
+def killed_and_resumed(site: Site, path: pathlib.Path, points: list[int]) -> None:
+    """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
+    killed = threading.Event()
+
+    def page(number: int) -> Callable[[socket.socket], None]:
+        links = "".join(f"<a href=/{(number * 3 + step) % 300}>" for step in range(4)) + f"<a href=//other.test/{number}>"
+        body = with_body(links.encode(), b"Content-Type: text/html")
+
+        def answer(connection: socket.socket) -> None:
+            if process is not None and len(site.requests) >= stop_at:
+                process.kill()
+                killed.set()
+            connection.sendall(body)
+        return answer
+    for number in range(300):
+        site.answers[f"/{number}"] = page(number)
+    before: set[str] = set()
+    process: subprocess.Popen[bytes] | None = None
+    for point in [*points, 10 ** 9]:
+        del site.requests[:]
+        stop_at = point
+        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), site.url + "/0"])
+        process.wait()
+        for thread in site.threads[1:]:  # what the dead one had sent is still being read
+            thread.join()
+        requested = [request for request in site.requests if request != "/robots.txt"]
+        assert len(requested) == len(set(requested)) and not before & set(requested), "fetched twice"
+        lines = path.read_bytes().split(b"\n")[:-1]
+        records = [json.loads(line) for line in lines]
+        before = {record["url"].removeprefix(site.url) for record in records if "skipped" not in record}
+        assert len(set(requested) - before) <= 10, "more than what was in flight was lost"
+    assert process and process.returncode == 0
+    urls = [record["url"] for record in records]
+    assert len(urls) == len(set(urls)) == 600
+    assert {record["url"].removeprefix(site.url): record["links"] for record in records if "links" in record} == {
+        f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}" for step in range(4)] for number in range(300)}
+
+
+def test_a_crawl_survives_kill_9(site: Site, tmp_path: pathlib.Path) -> None:
+    killed_and_resumed(site, tmp_path / "journal", [1, 7, 40, 90])
+
+
+@pytest.mark.soak
+def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Site, tmp_path: pathlib.Path) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for run in range(20):
+        killed_and_resumed(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
+
+
 # 15  Command line
 # ================
 
 def test_all_is_well_is_status_0(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
     assert crawl.main([site.url]) == 0
-    assert "1 pages" in capsys.readouterr().out
+    assert "1 page, " in capsys.readouterr().out
     assert crawl.main(["-q", site.url]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -2568,7 +3028,7 @@ def test_a_note_about_the_root_is_in_the_report(site: Site, capsys: pytest.Captu
 @pytest.mark.parametrize("arguments, complaint", [
     (["http://no.such.host.invalid"], "cannot be crawled: "), (["http://[x"], "not an IPv6 address"),
     (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"), (["--exclude", "(", "h"], "missing"),
-    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--user-agent", "a\nb", "h"], "header")])
+    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--user-agent", "a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
         arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
@@ -2587,16 +3047,8 @@ def test_a_crawl_of_no_pages_is_status_2(site: Site, capsys: pytest.CaptureFixtu
     assert "cannot be crawled: page limit" in capsys.readouterr().err
 
 
-def test_a_journal_that_takes_half_a_line_ends_the_crawl() -> None:
-    class HalfFull(io.BytesIO):
-        def write(self, data: Any) -> int:
-            return super().write(data[:3])
-    with pytest.raises(crawl.CrawlError, match="the disk is full"):
-        crawl.Report(HalfFull()).add(crawl.Record("http://h/"))
-
-
 @pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
-                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"]])
+                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         crawl.main(arguments)
@@ -2615,7 +3067,7 @@ def test_underscores_do_for_dashes(site: Site, capsys: pytest.CaptureFixture[str
 def test_the_program_runs_as_a_program(site: Site) -> None:
     site.add("/")
     done = command(site.url)
-    assert done.returncode == 0 and "1 pages" in done.stdout and done.stderr == ""
+    assert done.returncode == 0 and "1 page, " in done.stdout and done.stderr == ""
     assert command("--version").stdout == f"crawl.py {crawl.VERSION}\n"
 
 
@@ -2638,28 +3090,136 @@ def test_a_report_that_cannot_be_written_is_status_2(
     assert "the report cannot be written: No space left" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_with_a_report_and_status_130(site: Site) -> None:
+def test_verbose_names_each_url_and_what_became_of_it(site: Site) -> None:
+    site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
+    site.add_redirect("/old", "/")
+    assert command("-v", "--max-tasks", "1", site.url).stderr.replace(site.url, "").splitlines() == [
+        "mailto:x not fetched: no http or https URL", "/ 200", "/gone 404 Not Found", "/old /"]
+
+
+def test_a_terminal_shows_progress_in_one_line(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "<a href=/slow>")
+
+    def slow(connection: socket.socket) -> None:
+        time.sleep(0.03)
+        connection.sendall(with_body(b""))
+    site.answers["/slow"] = slow
+    monkeypatch.setattr(crawl, "PROGRESS", 0.01)
+    shown = in_terminal(site.url, stream="stderr", columns=70)
+    *states, end = shown.split("\r\x1b[K")[1:]
+    assert "\n" not in shown and end == "" and len(states) >= 2 and all(len(state) < 70 for state in states)
+    assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, 0\.\d s http://", state) for state in states)
+    for option in ("-v", "-q"):
+        assert "in flight" not in in_terminal(site.url, option, stream="stderr")
+
+
+def test_a_progress_line_names_the_oldest_fetch_or_none() -> None:
+    async def main() -> str:
+        return crawl.Report().progress(crawl.Crawler(["h"]), 2.0, 200)
+    assert crawl.run(main()) == "0 done, 1 queued, 0 in flight, 0 problems, 0/s, 0.0 s nothing in flight"
+
+
+def started(site: Site, *arguments: str) -> subprocess.Popen[str]:
+    """Start a crawl of a page that links to a silent one; return when that is in flight."""
     asked = threading.Event()
+
     def ask(connection: socket.socket) -> None:
         asked.set()
         silence(connection)
-    site.answers["/"] = ask
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url], text=True,
+    site.add("/", "<a href=/silent><a href=/next>")
+    site.answers["/silent"] = site.answers["/next"] = ask
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     asked.wait()
+    return process
+
+
+def test_ctrl_c_twice_ends_at_once_with_a_report(site: Site, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    process = started(site, "-o", str(path), "--max-pages", "2")
+    assert process.stdout and process.stderr
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGQUIT)
+    while not process.stderr.readline().startswith("in "):  # the answer: the first Ctrl-C has arrived
+        pass
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
-    assert process.returncode == 130 and err == ""
-    assert "not finished (1)" in out and f"  {site.url}/\n    the crawl was interrupted" in out
+    assert process.returncode == 130 and "Traceback" not in err
+    assert f"not finished (1)\n  {site.url}/silent\n    the crawl was interrupted\n    linked from {site.url}/\n" in out
+    records = {record["url"]: record for record in map(json.loads, path.read_text().splitlines())}
+    assert records[site.url + "/silent"]["kind"] == "not finished"
 
 
-def test_ctrl_c_reaches_a_crawl_that_waits(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
+        number: int, status: int, site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         silence(connection)
+    monkeypatch.setattr(crawl, "GRACE", 0.05)
     site.answers["/"] = interrupt
-    assert crawl.main([site.url]) == 130
+    assert crawl.main([site.url]) == status
     assert "not finished (1)" in capsys.readouterr().out
+
+
+def test_a_crawl_told_to_end_reports_what_ended_in_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(connection: socket.socket) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+        connection.sendall(with_body(b"<a href=/more>", b"Content-Type: text/html"))
+    site.answers["/"] = interrupt
+    assert crawl.main([site.url]) == 143
+    assert "1 page, " in capsys.readouterr().out and "/more" not in site.requests
+
+
+def test_sigquit_tells_what_the_crawl_waits_for_and_goes_on(site: Site) -> None:
+    process = started(site, "--max-tasks", "1")
+    process.send_signal(signal.SIGQUIT)
+    assert process.stderr
+    lines: list[str] = []
+    while not lines or not lines[-1].startswith("in "):
+        lines.append(process.stderr.readline())
+    assert lines[0].startswith("2 URLs asked for, 1 queued, ") and lines[1].startswith(f"{site.url}/silent: for ")
+    assert any("crawl.py:" in line and " in Client._exchange" in line for line in lines)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode in (130, 143)
+
+
+def test_a_cancelled_command_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cancelled(self: Any) -> Any:
+        yield
+        raise CancelledError
+    monkeypatch.setattr(crawl.Crawler, "crawl", cancelled)
+    assert crawl.main(["h"]) == 130
+
+
+def test_headers_are_sent_to_the_site(site: Site) -> None:
+    site.add("/")
+    assert crawl.main([site.url, "-q", "-H", "X-Word: a: b", "-H", "accept:text/html"]) == 0
+    assert "X-Word: a: b\r\n" in site.heads[1] and "Accept: text/html\r\n" in site.heads[1] and "*/*" not in site.heads[1]
+
+
+def test_why_says_whether_a_url_would_be_fetched(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crawl.main([site.url, "--why", site.url + "/x"]) == 0
+    assert crawl.main([site.url, "--why", "http://other.test/"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{site.url}/x: fetched, where a link leads to it", "http://other.test/: not fetched: other host"]
+    assert crawl.main(["http://h.invalid", "--why", "http://h.invalid/"]) == 2
+    assert "robots.txt cannot be had" in capsys.readouterr().err
+
+
+def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/a><a href=/gone>")
+    site.add("/a")
+    path = str(tmp_path / "journal")
+    first, second = command("-o", path, site.url), command("-o", path, site.url)
+    assert site.requests.count("/a") == 1 and second.returncode == 1
+    assert second.stdout.splitlines()[:4] == first.stdout.splitlines()[:4]
+    assert ", 3 URLs were done before" in second.stdout
 
 
 # The file itself
@@ -2694,6 +3254,36 @@ def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
     table = re.findall(r"^\| `(--?[a-zA-Z-]+)", (HERE / "README.md").read_text(), re.MULTILINE)
     shown = re.findall(r"^  (--?[a-zA-Z-]+)", command("--help").stdout, re.MULTILINE)
     assert sorted(table) == sorted(set(shown) - {"-h"})
+
+
+def test_the_file_itself_and_the_readme_name_the_same_api() -> None:
+    table = (HERE / "README.md").read_text().partition("| name | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
+    named = [name for line in table.splitlines() for name in re.findall(r"`(\w+)", line.split("|")[1])]
+    assert sorted(named) == sorted(crawl.__all__)
+
+
+def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
+    table = (HERE / "README.md").read_text().partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple, "boolean": bool}
+    named = [tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in table.splitlines()]
+    assert [name for name, _ in named] == list(crawl.Record._fields)
+    assert all(isinstance(value, types[kind]) for value, (_, kind) in zip(crawl.Record(""), named))
+
+
+README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", [text for language, text in README if language == "python"])
+def test_the_readmes_programs_run(program: str, site: Site, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/x>")
+    (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
+    program = program.replace("http://localhost:8765", site.url)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
+    if "print(" in program:
+        assert site.url in done.stdout or "200 text/html" in done.stdout or "'crawl.py': '" in done.stdout
+    else:
+        assert [path.read_bytes() for path in tmp_path.glob("archive/*")] == [b"<a href=/x>"]
 
 
 def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
