@@ -2975,13 +2975,12 @@ def killed_and_resumed(site: Site, path: pathlib.Path, points: list[int]) -> Non
     before: set[str] = set()
     process: subprocess.Popen[bytes] | None = None
     for point in [*points, 10 ** 9]:
-        del site.requests[:]
-        stop_at = point
-        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), site.url + "/0"])
+        stop_at = len(site.requests) + point
+        name = f"number-{len(site.heads)}"  # what a dead one had sent may still be on its way
+        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), site.url + "/0",
+                                    "--user-agent", name])
         process.wait()
-        for thread in site.threads[1:]:  # what the dead one had sent is still being read
-            thread.join()
-        requested = [request for request in site.requests if request != "/robots.txt"]
+        requested = [head.split(" ")[1] for head in site.heads if name in head and "/robots.txt" not in head]
         assert len(requested) == len(set(requested)) and not before & set(requested), "fetched twice"
         lines = path.read_bytes().split(b"\n")[:-1]
         records = [json.loads(line) for line in lines]
