@@ -135,7 +135,6 @@ MAX_SPELLING = 300           # characters of such a tag
 BACKOFF = 1.0                # seconds before the second try, doubled for each further one
 GRACE = 5.0                  # seconds for what is in flight when the crawl is told to end
 PROGRESS = 0.25              # seconds between two states of the progress line
-MAX_REFERRERS = 3            # pages named for each broken link; the others are counted
 MAX_REASONS = 20             # lines about what was not fetched
 MAX_THREADS = 32             # threads for to_thread: asyncio's bound
 
@@ -2001,6 +2000,7 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
           | [!?][^>]*+)
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^>=]*+(?:\Z|{_ASSIGNED}++(?:>|\Z)))""", re.VERBOSE | re.ASCII)
 _PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
+_OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
 _NOFOLLOW = re.compile(r"\b(?:nofollow|none)\b", re.I)
 _REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                         r"|[0-9a-zA-Z]++(?:;|(?!=)))")
@@ -2024,9 +2024,8 @@ def _attribute(tag: str, name: str) -> str | None:
 def spelled(captured: str) -> str | None:
     """Return the reference in a captured link or frame; None if it holds none."""
     if captured[:4].lower() in ("rame", "fram"): return _attribute(captured, "src")
-    if not captured.startswith('f="'):
-        captured = re.sub(r"""^f\s*=?\s*["']?""", 'f="', captured, flags=re.ASCII | re.IGNORECASE)
-    reference = _unescape(captured[3:]) if "&" in captured else captured[3:]
+    reference = captured[cast("re.Match[str]", _OPENING.match(captured)).end():]
+    if "&" in reference: reference = _unescape(reference)
     return reference.replace("\0", "\ufffd") if "\0" in reference else reference
 
 
@@ -2270,19 +2269,21 @@ class Node:
     text        the URL                     depth       links from a root
     site        its origin                  hops        redirects that led here from a link
     parent      what led here first         next_node   where it redirects to
-    referrers   pages that link here        others      some of them, beside the parent
+    referrers   pages that link here        second, third: of them, beside the parent
     tries       fetches so far              counted     whether it is one of the crawl's pages
     turn        see Site                    role        "", "guessed" (a root's https) or "external"
     """
 
-    __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "others",
+    __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second", "third",
                  "tries", "counted", "turn", "role")
 
     def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
                  hops: int = 0, role: str = "") -> None:
         self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.hops, self.role, self.next_node = hops, role, cast("Node | None", None)
-        self.others: tuple[Node, ...] = ()
+        self.hops, self.role = hops, role
+        self.next_node: Node | None = None
+        self.second: Node | None = None  # two names take a third of the memory of a tuple
+        self.third: Node | None = None
         self.referrers = self.tries = 0
         self.turn, self.counted = -1, False
 
@@ -2542,7 +2543,7 @@ class Crawler:
             lines.append(f"{node.text}: for {now - began:.1f} s, "
                          f"{max(0.0, self.client.timeout + began - now):.1f} s left")
             if task: lines.append(task.where())
-        for deadline, _, entry in heapq.nsmallest(MAX_REFERRERS, timeouts):
+        for deadline, _, entry in heapq.nsmallest(3, timeouts):
             lines.append(f"in {deadline - now:.1f} s: {entry!r}")
         return "\n".join(lines)
 
@@ -2766,6 +2767,8 @@ class Crawler:
         Parsing one takes 10 microseconds. Most are plain, and a plain one only has to be
         joined to the *folder* of *base*, in 1, to see that it is known.
         """
+        known = self.seen_urls.get(base.origin + reference if reference[:1] == "/" != reference[1:2] else reference)
+        if isinstance(known, Node): return known  # spelled as we do
         path = f"{base.scheme}:{reference}" if reference[:2] == "//" else reference
         plain = _PLAIN.match(path[len(base.origin):] if path.startswith(base.origin + "/") else path)
         try:
@@ -2794,7 +2797,8 @@ class Crawler:
         """Note that *page* links to *nodes*, which renews the budget of redirects that begin there."""
         for node in nodes:
             node.referrers += 1
-            if node.referrers <= MAX_REFERRERS + 1 and page is not node.parent: node.others += page,
+            if node.third is None and page is not node.parent:
+                node.second, node.third = (node.second, page) if node.second else (page, None)
             if node.hops and not self.stopping:
                 node.hops = 0
                 if self._exhausted.pop(node, None) is not None: self.frontier.put_nowait(node)
@@ -2917,9 +2921,10 @@ class Report:
                 say(f"    {record.error or f'{record.status} to {record.next_url}'}")
                 if not isinstance(node, Node) or node.parent is None: continue
                 if node.parent.next_node is node: tell("redirected from", [node.parent.text])
-                pages = [page.text for page in (node.parent, *node.others) if page.next_node is not node]
-                more = node.referrers - len(pages[:MAX_REFERRERS])
-                if pages: tell("linked from", pages[:MAX_REFERRERS], f" and {more} more" if more > 0 else "")
+                pages = [page.text for page in (node.parent, node.second, node.third)
+                         if page and page.next_node is not node]
+                more = node.referrers - len(pages)
+                if pages: tell("linked from", pages, f" and {more} more" if more > 0 else "")
                 if node.parent.parent: tell("path", [step.text for step in node.path()], comma=" > ")
 
         for kind in PROBLEMS:
