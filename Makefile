@@ -14,6 +14,10 @@ test: $(VENV)/ready
 test-all:
 	bash .ci/run
 
+# How fast it is beside asyncio and threads, as ratios; takes half a minute.
+bench:
+	$(PYTHON) .ci/bench.py
+
 # What takes minutes.
 soak: $(VENV)/ready
 	$(PYTEST) -m soak
@@ -26,4 +30,4 @@ $(VENV)/ready: Makefile
 clean:
 	rm -rf .venv .coverage __pycache__
 
-.PHONY: test test-all soak clean
+.PHONY: test test-all bench soak clean

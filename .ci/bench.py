@@ -1,0 +1,313 @@
+# SPDX-FileCopyrightText: 2026 The crawl.py authors
+# SPDX-License-Identifier: MIT
+"""make bench: crawl.py beside what else the standard library offers, as ratios, in under a minute.
+
+One site, served by another process on crawl.py's own event loop, is crawled in turns by crawl.py,
+by asyncio streams with crawl.py's extractor, and by threads with urllib and html.parser; then the event
+loop takes its turns with asyncio's. Each figure is the median of some rounds, each round a process.
+"""
+
+import asyncio
+import concurrent.futures
+import datetime
+import html.parser
+import os
+import pathlib
+import platform
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import urllib.parse
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import crawl
+
+PAGES, LINKS, WORKERS, ROUNDS = 2000, 60, 10, 3
+
+
+# The site
+
+def page(number):
+    """Return the whole answer for one page: some 12 KB of text with links in it."""
+    rng = random.Random(number)
+    parts = ["<!DOCTYPE html><html><head><title>A page</title><link rel=stylesheet href=/x.css></head><body>"]
+    for step in range(LINKS):
+        other = (number * 10 + step) % PAGES if step < 10 else rng.randrange(PAGES)
+        href = rng.choice(('/p{}.html', 'p{}.html', './p{}.html', '/p{}.html#part', 'http://{host}/p{}.html'))
+        parts.append(f'<li><p>{"some words " * 14}<a class="link" href="{href.replace("{}", str(other))}">more</a></p></li>')
+    return "".join(parts) + "</body></html>"
+
+
+def serve(listener):
+    """Answer every request on a thread of its own with an event loop of crawl.py's."""
+    host = "localhost:%d" % listener.getsockname()[1]
+    answers = {}
+    for number in range(PAGES):
+        body = page(number).replace("{host}", host).encode()
+        answers[f"/p{number}.html".encode()] = (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    loop = crawl.EventLoop()
+
+    def accept():
+        connection, _ = listener.accept()
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # an answer fits at once
+        loop.add_reader(connection, answer, connection)
+
+    def answer(connection):
+        try:
+            request = connection.recv(65536)
+        except ConnectionError:
+            request = b""
+        if request:
+            connection.send(answers.get(request.split(b" ", 2)[1], missing))
+        else:
+            loop.remove_reader(connection)
+            connection.close()
+    listener.setblocking(False)
+    loop.add_reader(listener, accept)
+    print(host, flush=True)
+    loop.run_forever()
+
+
+# Three crawlers; each returns the number of pages
+
+def crawl_py(root):
+    async def main():
+        crawler = crawl.Crawler([root], max_tasks=WORKERS)
+        await crawler.crawl()
+        return crawler.pages
+    return crawl.run(main())
+
+
+def streams(root):
+    """asyncio's streams, one connection for each worker, and crawl.py's extractor."""
+    url, seen, queue, meanings = crawl.parse_url(root), {root}, asyncio.Queue(), {}
+
+    async def worker():
+        reader, writer = await asyncio.open_connection(url.host, url.port, limit=1 << 20)
+        while True:
+            target = await queue.get()
+            writer.write(f"GET {target.target} HTTP/1.1\r\nHost: {url.origin[7:]}\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            length = int(head.partition("content-length:")[2].partition("\r\n")[0])
+            text, _ = crawl.decode_page(await reader.readexactly(length), "text/html")
+            for link in crawl.read_markup(text, target).links:
+                if link not in meanings:
+                    meanings[link] = crawl.parse_url(crawl.spelled(link), target)
+                if str(meanings[link]) not in seen:
+                    seen.add(str(meanings[link]))
+                    queue.put_nowait(meanings[link])
+            queue.task_done()
+
+    async def main():
+        queue.put_nowait(url)
+        workers = [asyncio.create_task(worker()) for _ in range(WORKERS)]
+        await queue.join()
+        for task in workers:
+            task.cancel()
+    asyncio.run(main())
+    return len(seen)
+
+
+class Links(html.parser.HTMLParser):
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.found = base, set()
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "a":
+            for name, value in attributes:
+                if name == "href":
+                    self.found.add(urllib.parse.urldefrag(urllib.parse.urljoin(self.base, value))[0])
+
+
+def threads(root):
+    """A pool of threads, urllib.request, html.parser and urljoin."""
+    seen, lock, left, done = {root}, threading.Lock(), 1, threading.Event()
+
+    def work(url):
+        nonlocal left
+        with urllib.request.urlopen(url) as response:
+            parser = Links(url)
+            parser.feed(response.read().decode())
+        with lock:
+            fresh = parser.found - seen
+            seen.update(fresh)
+            left += len(fresh) - 1
+            if left == 0:
+                done.set()
+        for link in fresh:
+            pool.submit(work, link)
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+        pool.submit(work, root)
+        done.wait()
+    return len(seen)
+
+
+# Six measures of an event loop; each returns (how many, in how many seconds) or bytes
+
+def timed(count, main, module):
+    async def run():
+        began = time.perf_counter()
+        await main()
+        return time.perf_counter() - began
+    return count / module.run(run())
+
+
+def switches(module):
+    async def spin():
+        for _ in range(1000):
+            await module.sleep(0)
+
+    async def main():
+        await module.gather(*[spin() for _ in range(100)])
+    return timed(100_000, main, module)
+
+
+def spawns(module):
+    async def nothing():
+        pass
+
+    async def main():
+        for _ in range(100):
+            await module.gather(*[nothing() for _ in range(300)])
+    return timed(30_000, main, module)
+
+
+def timeouts(module):
+    async def main():
+        for _ in range(30_000):
+            async with module.timeout(10):
+                pass
+    return timed(30_000, main, module)
+
+
+def handovers(module):
+    async def main():
+        there, back = module.Queue(), module.Queue()
+
+        async def echo():
+            while True:
+                await back.put(await there.get())
+        module.create_task(echo())
+        for number in range(15_000):
+            await there.put(number)
+            await back.get()
+    return timed(30_000, main, module)
+
+
+def echoes(module):
+    async def main():
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        if module is crawl:
+            near, far = crawl.Stream(ours), crawl.Stream(theirs)
+
+            async def pass_on(stream, data=b""):
+                if data:
+                    stream.write(data)
+                    await stream.drain()
+                return await stream.read()
+        else:
+            near, far, loop = ours, theirs, asyncio.get_running_loop()
+
+            async def pass_on(sock, data=b""):
+                if data:
+                    await loop.sock_sendall(sock, data)
+                return await loop.sock_recv(sock, 65536)
+
+        async def echo():
+            data = await pass_on(far)
+            while True:
+                data = await pass_on(far, data)
+        task = module.create_task(echo())
+        for _ in range(5000):
+            await pass_on(near, b"x" * 100)
+        task.cancel()
+        await module.sleep(0)
+        near.close()
+        far.close()
+    return timed(10_000, main, module)
+
+
+def bytes_per_sleeper(module):
+    async def main():
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        tasks = [module.create_task(module.sleep(1000)) if module is asyncio else
+                 module.create_task(crawl.sleep(1000)) for _ in range(5000)]
+        await module.sleep(0)
+        used = tracemalloc.get_traced_memory()[0] - before
+        for task in tasks:
+            task.cancel()
+        return used / 5000
+    return module.run(main())
+
+
+# Taking turns
+
+CRAWLERS = {"crawl.py": crawl_py, "asyncio streams": streams, "threads, urllib": threads}
+MEASURES = {"task switches a second": switches, "tasks spawned a second": spawns, "timeouts a second": timeouts,
+            "queue hand-overs a second": handovers, "socket echoes a second": echoes,
+            "bytes a sleeping task": bytes_per_sleeper}
+
+
+def measure(*arguments):
+    return float(subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True).stdout)
+
+
+def medians(names, arguments):
+    rounds = [{name: measure(*arguments(name)) for name in names} for _ in range(ROUNDS)]
+    return {name: statistics.median(figures[name] for figures in rounds) for name in names}
+
+
+def pin(core):
+    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
+        os.sched_setaffinity(0, {core})
+
+
+def main():
+    server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
+    try:
+        root = f"http://{server.stdout.readline().strip()}/p0.html"
+        print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, one core, "
+              f"{datetime.date.today()}; {PAGES} pages, {WORKERS} at a time, medians of {ROUNDS}\n")
+        figures = medians(CRAWLERS, lambda name: ("crawl", name, root))
+        print("| crawler | pages a second | ratio |\n|---|--:|--:|")
+        for name, figure in figures.items():
+            print(f"| {name} | {figure:,.0f} | {figure / figures['asyncio streams']:.2f} |")
+        print("\n| event loop | crawl.py | asyncio | ratio |\n|---|--:|--:|--:|")
+        for name in MEASURES:
+            figures = medians(["crawl", "asyncio"], lambda module: ("loop", name, module))
+            print(f"| {name} | {figures['crawl']:,.0f} | {figures['asyncio']:,.0f} | "
+                  f"{figures['crawl'] / figures['asyncio']:.2f} |", flush=True)
+    finally:
+        server.kill()
+        server.wait()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        pin(0)
+        serve(socket.create_server(("127.0.0.1", 0), backlog=128))
+    elif sys.argv[1:2] == ["crawl"]:
+        pin(1)
+        began = time.perf_counter()
+        pages = CRAWLERS[sys.argv[2]](sys.argv[3])
+        assert pages == PAGES, pages
+        print(pages / (time.perf_counter() - began))
+    elif sys.argv[1:2] == ["loop"]:
+        pin(1)
+        print(MEASURES[sys.argv[2]](crawl if sys.argv[3] == "crawl" else asyncio))
+    else:
+        main()
