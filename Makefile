@@ -7,7 +7,7 @@ PYTEST = $(VENV)/bin/pytest -q -p no:cacheprovider -W error
 
 test: $(VENV)/ready
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
-	$(PYTEST) -m "not soak" -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
+	$(PYTEST) -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
 	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 # The same on every Python from 3.11 to 3.13 that is installed.
@@ -20,7 +20,8 @@ bench:
 
 # What takes minutes.
 soak: $(VENV)/ready
-	$(PYTEST) -m soak
+	$(PYTEST) -m soak -s
+	ROUNDS=1000000 $(PYTEST) -k mutated -o faulthandler_timeout=3600
 
 $(VENV)/ready: Makefile
 	$(PYTHON) -m venv $(VENV)

@@ -81,12 +81,14 @@ from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 __all__ = [
-    "CancelledError", "Client", "CrawlError", "Crawler", "DeadlockError", "EventLoop", "Future", "Handle",
-    "InvalidStateError", "Journal", "LimitError", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull",
-    "Record", "Report", "Response", "ResponseParser", "Robots", "Stream", "Task", "Timeout",
+    "CallbackLoop", "CancelledError", "Client", "CrawlError", "Crawler", "DeadlockError",
+    "EventLoop", "Future", "Handle", "InvalidStateError", "Journal", "LimitError", "Markup",
+    "Node", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull", "Record", "Report",
+    "Response", "ResponseParser", "Robots", "Site", "Stream", "Task", "TimeLimit", "Timeout",
     "TimeoutError", "TruncatedError", "URL", "coroutine", "create_task", "current_task",
-    "fetch", "gather", "get_running_loop", "lookup", "main", "open_connection", "parse_url",
-    "run", "sleep", "timeout", "to_thread", "wait_for",
+    "decode_page", "fetch", "finished", "gather", "get_running_loop", "lookup", "main",
+    "open_connection", "parse_url", "read_markup", "resolve", "run", "sleep", "spelled",
+    "timeout", "to_thread", "wait_for",
 ]
 
 # 1  Vocabulary
@@ -922,7 +924,7 @@ class TimeLimit:
 
     def __init__(self, delay: float | None) -> None:
         self._delay = delay
-        self._timeout: Timeout | None = None
+        self._timeout: Handle | None = None
         self._expired = False
 
     def __enter__(self) -> TimeLimit:
@@ -931,7 +933,8 @@ class TimeLimit:
         if task is None: raise RuntimeError("a time limit should be used inside a task")
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None:
-            self._timeout = loop.call_later(max(0.0, self._delay), self._expire)
+            self._timeout = (loop.call_later(self._delay, self._expire) if self._delay > 0 else
+                             loop.call_soon(self._expire))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -1903,11 +1906,13 @@ class Client:
             if reused and not parser.buffer and not parser.response: raise _DeadOnArrival from error
             raise
         finally:
-            if parser.response and parser.response.reusable and not stream.stale:
-                stream.watch()
-                self._pool[url.origin].append(stream)
-            else:
-                stream.close()
+            kept = False
+            with contextlib.suppress(OSError):  # of epoll: what it cannot watch is not kept
+                if parser.response and parser.response.reusable and not stream.stale:
+                    stream.watch()
+                    self._pool[url.origin].append(stream)
+                    kept = True
+            if not kept: stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
         """Return a new stream; a name is looked up once, for all who need it."""
@@ -2196,16 +2201,16 @@ _UNPRINTABLE = re.compile("[^ -~]")
 _NO_RULES = Robots("")
 
 
-def printable(text: str) -> str:
+def _printable(text: str) -> str:
     """Return *text* with everything that a terminal might obey, or mistake, as \\xNN."""
     return _UNPRINTABLE.sub(lambda match: "".join(f"\\x{byte:02x}" for byte in match[0].encode(
         "utf-8", "surrogatepass")), text[:MAX_SHOWN])
 
 
-def explain(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     """Return an error in words that fit on a line."""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return printable(words or type(error).__name__)
+    return _printable(words or type(error).__name__)
 
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
@@ -2380,7 +2385,7 @@ class Crawler:
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
             urls = [parse_url(text if "://" in text else f"https://{text}") for text in self.roots]
         except (ValueError, re.error) as error:
-            raise CrawlError(explain(error)) from None
+            raise CrawlError(_explain(error)) from None
         self.subdomains, self.external, self.robots = subdomains, external, robots
         self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()
@@ -2661,7 +2666,7 @@ class Crawler:
         """Deal with a fetch that got no answer, or half of one; return when to try again."""
         certificate = isinstance(error, ssl.SSLCertVerificationError)
         if node.role == "guessed" and isinstance(error, OSError) and not certificate:
-            self.notes.append(f"{node.site.url.origin} cannot be reached ({explain(error)}); http is tried")
+            self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
             self.add(parse_url("http" + node.text[5:].replace(":443/", "/", 1)), None)
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
@@ -2674,17 +2679,17 @@ class Crawler:
         passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if passing and node.tries < self.max_tries: return self._back_off(node)
-        self.on_record(self._record(node, error=explain(error), kind=kind, seconds=self._seconds(node)))
+        self.on_record(self._record(node, error=_explain(error), kind=kind, seconds=self._seconds(node)))
         return None
 
     def _answered(self, node: Node, response: Response) -> Record | None:
         """Return the record of an answer: a page, a redirect, something else, or an error."""
         status, headers = response.status, response.headers
         fields: dict[str, Any] = {
-            "status": status, "content_type": printable(headers.get("content-type", "")),
+            "status": status, "content_type": _printable(headers.get("content-type", "")),
             "size": len(response.body), "seconds": self._seconds(node)}
         if status >= 400:
-            fields["error"] = f"{status} {printable(response.reason or _phrase(status))}"
+            fields["error"] = f"{status} {_printable(response.reason or _phrase(status))}"
             fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
         elif status in _REDIRECTS:
             self._redirected(node, headers.get("location"), fields)
@@ -2705,7 +2710,7 @@ class Crawler:
             if location is None: raise ValueError("it has no Location")
             url, target = node.url, parse_url(location, node.url)
         except ValueError as error:
-            fields.update(error=f"a redirect that leads nowhere: {explain(error)}", kind="broken")
+            fields.update(error=f"a redirect that leads nowhere: {_explain(error)}", kind="broken")
             return
         fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
         if node.role == "external": return
@@ -2786,7 +2791,7 @@ class Crawler:
             else:
                 url = parse_url(reference, base)
         except ValueError:
-            text = printable(reference)
+            text = _printable(reference)
             if text not in self.seen_urls:
                 self.seen_urls[text] = "no http or https URL"
                 self._skip(text, page, "no http or https URL")
@@ -2833,7 +2838,7 @@ class Journal:
             if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
-            raise CrawlError(f"{path}: {'another crawl writes there' if busy else explain(error)}") from None
+            raise CrawlError(f"{path}: {'another crawl writes there' if busy else _explain(error)}") from None
 
     def read(self) -> Iterator[Record]:
         """Yield the records that it holds; ValueError for a line that is none."""
@@ -2850,7 +2855,7 @@ class Journal:
                     if list(map(type, record)) != _TYPES or not all(isinstance(link, str) for link in record.links):
                         raise ValueError("a field of another type was expected")
                 except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                    raise ValueError(f"line {number}: {explain(error)}") from None
+                    raise ValueError(f"line {number}: {_explain(error)}") from None
                 yield record
 
     def write(self, record: Record) -> None:
@@ -2863,11 +2868,15 @@ class Journal:
             raise
         except OSError as error:
             if self._regular: os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-            raise CrawlError(f"{self.path} cannot be written: {explain(error)}") from None
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from None
 
     def close(self) -> None:
         """Close the file; another crawl may use it."""
         os.close(self._file)
+
+
+def _count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 class Report:
@@ -2947,10 +2956,6 @@ class Report:
         if others: say(f"not fetched: {others} (other reasons)")
 
 
-def _count_of(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 # 15  Command line
 # ================
 #
@@ -3027,6 +3032,25 @@ def _options(arguments: list[str]) -> argparse.Namespace:
                               for argument in arguments])
 
 
+def _why(crawler: Crawler, url: str) -> Waits[int]:
+    """Say why a URL is not fetched; return the exit status."""
+    try:
+        reason = yield from crawler.why(url)
+    except (OSError, ProtocolError) as error:
+        raise CrawlError(f"robots.txt cannot be had: {_explain(error)}") from None
+    print(f"{_printable(url)}: {f'not fetched: {reason}' if reason else 'fetched, where a link leads to it'}")
+    return 1 if reason else 0
+
+
+def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
+    """Go on where the crawl that wrote *journal* ended."""
+    try:
+        for record in journal.read():
+            if crawler.replay(record): report.add(record, old=True)
+    except ValueError as error:
+        raise CrawlError(f"{journal.path} is no journal of a crawl: {error}") from None
+
+
 @coroutine
 def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     """Crawl, print the report and return the exit status."""
@@ -3077,25 +3101,6 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     return 128 + signals[0] if signals else 1 if report.problems else 0
 
 
-def _why(crawler: Crawler, url: str) -> Waits[int]:
-    """Say why a URL is not fetched; return the exit status."""
-    try:
-        reason = yield from crawler.why(url)
-    except (OSError, ProtocolError) as error:
-        raise CrawlError(f"robots.txt cannot be had: {explain(error)}") from None
-    print(f"{printable(url)}: {f'not fetched: {reason}' if reason else 'fetched, where a link leads to it'}")
-    return 1 if reason else 0
-
-
-def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
-    """Go on where the crawl that wrote *journal* ended."""
-    try:
-        for record in journal.read():
-            if crawler.replay(record): report.add(record, old=True)
-    except ValueError as error:
-        raise CrawlError(f"{journal.path} is no journal of a crawl: {error}") from None
-
-
 def main(arguments: list[str]) -> int:
     """Crawl as the command line says; return the exit status."""
     options = _options(arguments)
@@ -3109,10 +3114,10 @@ def main(arguments: list[str]) -> int:
     except OSError as error:  # of stdout: Python must not try to flush the rest of the report
         with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
-        print(f"crawl.py: the report cannot be written: {explain(error)}", file=sys.stderr)
+        print(f"crawl.py: the report cannot be written: {_explain(error)}", file=sys.stderr)
         return 2
     except CrawlError as error:
-        print(f"crawl.py: {explain(error)}", file=sys.stderr)
+        print(f"crawl.py: {_explain(error)}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, CancelledError):
         return 130

@@ -8,6 +8,7 @@ server in a thread that answers as scripted.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import concurrent.futures
 import contextlib
@@ -23,14 +24,17 @@ import pty
 import random
 import re
 import resource
+import selectors
 import signal
 import socket
 import ssl
 import subprocess
+import symtable
 import sys
 import termios
 import threading
 import time
+import types
 import weakref
 import zlib
 from collections.abc import Awaitable, Callable
@@ -39,10 +43,11 @@ from typing import Any
 import pytest
 
 import crawl
-from conftest import JumpingLoop, Site, play
+from conftest import JumpingLoop, JumpingSelector, Site, play
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 HERE = pathlib.Path(__file__).parent
+ROUNDS = int(os.environ.get("ROUNDS", "10000"))  # of each test on made-up input; `make soak` makes a million
 
 
 @pytest.fixture
@@ -1159,6 +1164,110 @@ def test_a_story_goes_as_it_does_under_asyncio(story: Any) -> None:
     assert transcript(crawl) == transcript(asyncio) != []
 
 
+class JumpingAsyncioLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop on a clock that jumps."""
+
+    def __init__(self) -> None:
+        self.clock = JumpingSelector()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.now
+
+
+Plan = list[tuple[Any, ...]]
+
+
+def planned(rng: random.Random, depth: int = 0) -> Plan:
+    """Make up what a task does: a few waits, some within others; no two end at one moment, but for 0."""
+    plan: Plan = []
+    for _ in range(rng.randrange(1, 5)):
+        kind = rng.choice(("put", "get", "get", "sleep", "sleep", "cancel", "timeout", "timeout", "gather", "finally",
+                           *(["uncancel"] if sys.version_info >= (3, 13) else [])))  # before, it took nothing back
+        if kind in ("timeout", "gather", "finally"):
+            if depth < 2:
+                plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2)), [planned(rng, depth + 1) for _ in range(1 + (kind == "gather"))]))
+        else:
+            plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2))))
+    return plan
+
+
+async def performed(lib: Any, program: list[Plan], log: Callable[..., None]) -> None:
+    """Perform a program: some tasks and two queues, until all tasks are done or an hour has passed."""
+    began = lib.get_running_loop().time()
+
+    def now() -> float:
+        elapsed: float = lib.get_running_loop().time() - began
+        return round(elapsed, 6)
+    queues: list[Any] = [lib.Queue(1), lib.Queue()]
+    tasks: list[Any] = []
+
+    async def act(name: str, plan: Plan) -> str:
+        for number, (kind, what, delay, *inner) in enumerate(plan):
+            outcome: Any = None
+            try:
+                if kind == "put":
+                    await queues[what % 2].put(f"{name}{number}")
+                elif kind == "get":
+                    outcome = await queues[what % 2].get()
+                    queues[what % 2].task_done()
+                elif kind == "sleep":
+                    await lib.sleep(delay)
+                elif kind == "cancel":
+                    outcome = tasks[what % len(tasks)].cancel()
+                elif kind == "uncancel":
+                    outcome = lib.current_task().uncancel()
+                elif kind == "timeout":
+                    async with lib.timeout(delay):
+                        outcome = await act(f"{name}.{number}", inner[0][0])
+                elif kind == "gather":
+                    parts = [lib.create_task(act(f"{name}.{number}{letter}", part)) for letter, part in zip("ab", inner[0])]
+                    tasks.extend(parts)
+                    outcome = await lib.gather(*parts, return_exceptions=what > 1)
+                else:  # a clean-up that waits, too
+                    try:
+                        await act(f"{name}.{number}", inner[0][0])
+                    finally:
+                        await lib.sleep(delay)
+            except (TimeoutError, lib.CancelledError) as error:
+                log(name, number, kind, type(error).__name__, now())
+                if isinstance(error, lib.CancelledError) and what:
+                    raise
+            else:
+                log(name, number, kind, outcome, now())
+        return name
+    for number, plan in enumerate(program):
+        tasks.append(lib.create_task(act(str(number), plan)))
+    await lib.sleep(3600)
+    while not all(task.done() for task in tasks):
+        for task in tasks:
+            task.cancel()
+        await lib.sleep(10)
+    log([task.cancelled() or type(task.exception()).__name__ for task in tasks], [queue.qsize() for queue in queues])
+
+
+def test_made_up_programs_run_as_they_do_under_asyncio() -> None:
+    seed = random.randrange(1 << 30)
+    rng = random.Random(seed)
+    programs = [[planned(rng) for _ in range(rng.randrange(1, 5))] for _ in range(3000)]
+
+    def transcripts(lib: Any) -> list[list[str]]:
+        async def main() -> None:
+            for program in programs:
+                lines: list[str] = []
+                await performed(lib, program, lambda *words: lines.append(repr(words).replace("Error('')", "Error()")))
+                result.append(lines)
+        result: list[list[str]] = []
+        if lib is crawl:
+            play(main())
+        else:
+            with asyncio.Runner(loop_factory=JumpingAsyncioLoop) as runner:
+                runner.run(main())
+        return result
+    for program, ours, theirs in zip(programs, transcripts(crawl), transcripts(asyncio), strict=True):
+        assert ours == theirs, (seed, program)
+
+
 # 7  Streams
 # ==========
 
@@ -1406,9 +1515,9 @@ def test_a_url_alone_needs_a_scheme() -> None:
         crawl.parse_url("example.com")
 
 
-def test_a_url_is_printable_ascii_whatever_it_was_made_from() -> None:
+def test_a_mutated_url_is_printable_ascii_or_refused() -> None:
     rng = random.Random(8)
-    for _ in range(3000):
+    for _ in range(ROUNDS):
         text = "".join(chr(rng.choice((rng.randrange(128), rng.randrange(0x3000), 0x2f, 0x2e, 0x25)))
                        for _ in range(rng.randrange(12)))
         with contextlib.suppress(ValueError):
@@ -1524,8 +1633,9 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes, 
     (with_body(b"\x1f\x8bxxxx", b"Content-Encoding: gzip"), "corrupt"),
 ])
 def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: str) -> None:
-    with pytest.raises(crawl.ProtocolError, match=re.escape(complaint)):
-        parsed(raw)
+    for pieces in range(8):
+        with pytest.raises(crawl.ProtocolError, match=re.escape(complaint)):
+            parsed(raw, pieces=pieces)
 
 
 @pytest.mark.parametrize("raw, complaint", [
@@ -1584,7 +1694,7 @@ def test_a_body_that_is_not_wanted_is_not_waited_for() -> None:
 
 def test_mutated_responses_give_a_response_or_a_documented_error() -> None:
     rng = random.Random(9)
-    for _ in range(3000):
+    for _ in range(ROUNDS):
         raw = bytearray(rng.choice(ANSWERS)[0])
         for _ in range(rng.randrange(1, 4)):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
@@ -1897,10 +2007,11 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
 
 def test_mutated_pages_never_fail() -> None:
     rng = random.Random(11)
-    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";", "="]
-    for _ in range(3000):
-        with contextlib.suppress(ValueError):
-            links_of("".join(rng.choices(pieces, k=rng.randrange(12))))
+    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";", "=",
+              "<meta name=robots content=", "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;", "\0", "&amp"]
+    for _ in range(ROUNDS):
+        markup = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))), BASE)
+        assert all(isinstance(crawl.spelled(link), str | None) for link in markup.links)
 
 
 # 12  Robots
@@ -1932,6 +2043,15 @@ def test_mutated_pages_never_fail() -> None:
 ])
 def test_the_longest_matching_rule_of_our_groups_decides(text: str, target: str, rule: str | None) -> None:
     assert crawl.Robots(text).rule(target) == rule
+
+
+def test_mutated_robots_files_never_fail() -> None:
+    rng = random.Random(12)
+    pieces = ["User-agent: ", "*", "crawl", "\n", "Disallow: ", "Allow:", "/", "a", "%2f", "%", "$", "Crawl-delay:", "9", "#", "\r", "\ufeff", " ", ":", "\u00e9"]
+    for _ in range(ROUNDS):
+        robots = crawl.Robots("".join(rng.choices(pieces, k=rng.randrange(14))))
+        rule = robots.rule("/" + "".join(rng.choices(("a", "/", "%2F", "?", "$", "*"), k=4)))
+        assert (rule is None or rule.startswith("Disallow: ")) and robots.delay >= 0
 
 
 def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
@@ -2651,26 +2771,34 @@ def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: S
     assert all(record.kind in ("broken", "refused") for url, record in records.items() if url != server.url + "/")
 
 
-@pytest.mark.parametrize("call", ["connect", "send", "recv", "getsockopt", "setsockopt", "setblocking"])
+@pytest.mark.parametrize("owner, call", [
+    *[(socket.socket, call) for call in ("connect", "send", "recv", "getsockopt", "setsockopt", "setblocking", "__init__")],
+    *[(selectors.DefaultSelector, call) for call in ("register", "modify")]])
 def test_a_system_call_may_fail_with_anything(
-        call: str, site: Site, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        owner: Any, call: str, site: Site, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ours(self: Any, *arguments: Any) -> bool:
+        """Return whether this is no socket of the loop's own, by which it is woken."""
+        if owner is selectors.DefaultSelector:
+            return isinstance(arguments[0], int)
+        return (arguments[0] if call == "__init__" else self.family) in (socket.AF_INET, socket.AF_INET6)
     site.add("/", "<a href=/a><a href=/b>")
     site.add("/a")
     site.add("/b")
-    original = getattr(socket.socket, call)
+    original = getattr(owner, call)
     for code in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTUNREACH,
-                 errno.ENETUNREACH, errno.EMFILE, errno.ENOBUFS, errno.EIO):
+                 errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
+                 errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EIO):
         for which in (1, 2, 3):
             calls = 0
 
-            def failing(self: socket.socket, *arguments: Any) -> Any:
+            def failing(self: Any, *arguments: Any, **options: Any) -> Any:
                 nonlocal calls
-                if threading.current_thread() is threading.main_thread() and self.family != socket.AF_UNIX:
+                if threading.current_thread() is threading.main_thread() and ours(self, *arguments):
                     calls += 1
                     if calls == which:
                         raise OSError(code, os.strerror(code))
-                return original(self, *arguments)
-            monkeypatch.setattr(socket.socket, call, failing)
+                return original(self, *arguments, **options)
+            monkeypatch.setattr(owner, call, failing)
             records, _ = crawled(site.url, max_tries=2)
             monkeypatch.undo()
             monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
@@ -2740,6 +2868,66 @@ def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
     while not crawl.run(main(steps)):
         steps += 1
     assert steps > 3
+
+
+class CountingLoop(crawl.EventLoop):
+    """Calls *then* before the callback or step with the number *at*, counting from when it was set."""
+
+    at, then = 0, staticmethod(lambda: None)
+
+    def _run(self, entry: Any) -> None:
+        self.at -= 1
+        if self.at == 0:
+            self.then()
+        super()._run(entry)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Site, tls_site: Site, impatient: None) -> None:
+    """Redirected, retried, chunked, kept alive: nothing is left behind, and no URL is lost."""
+    server = tls_site if tls else site
+    failed: set[int] = set()
+    run = 0
+
+    def flaky(connection: socket.socket) -> None:
+        again = run in failed
+        failed.add(run)
+        connection.sendall(with_body(b"", b"Content-Type: text/plain") if again else b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
+    server.add("/", "<a href=/old><a href=/flaky><a href=/chunked><a href=//other.test/>")
+    server.add_redirect("/old", "/older")
+    server.add_redirect("/older", "/chunked")
+    server.answers["/flaky"] = flaky
+    server.answers["/chunked"] = OK + b"Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n<a href=/\r\n2\r\n>x\r\n0\r\n\r\n"
+
+    async def main(at: int, before: list[crawl.Record]) -> list[crawl.Record]:
+        records: list[crawl.Record] = []
+        loop = get_running_loop()
+        crawler = crawl.Crawler([server.url], max_tasks=2)
+        kept = [record for record in before if crawler.replay(record) or record.skipped]
+        crawler.on_record = records.append
+        task = create_task(crawler.crawl())
+        loop.then, loop.at = task.cancel, at  # type: ignore[attr-defined]
+        with contextlib.suppress(CancelledError):
+            await task
+        while len(loop.tasks) > 1:  # a lookup, which others may be waiting for
+            await sleep(0)
+        assert loop._watched == 0 and all(entry.obsolete() for _, _, entry in loop._timeouts)
+        return kept + records
+
+    def fates(records: list[crawl.Record]) -> list[tuple[str, int, str]]:
+        return sorted((record.url, record.status, record.skipped) for record in records)
+    whole = fates(crawl.run(main(0, []), loop_factory=CountingLoop))
+    assert len(whole) == 6
+    cut = True
+    while cut:
+        run += 1
+        records = crawl.run(main(run, []), loop_factory=CountingLoop)
+        cut = fates(records) != whole
+        failed.discard(run)
+        if cut:
+            union = crawl.run(main(0, records), loop_factory=CountingLoop)
+            assert fates(union) == whole, run
+    assert run > 20
 
 
 # 14  Report
@@ -2884,7 +3072,7 @@ def test_a_mutated_journal_is_read_or_refused(tmp_path: pathlib.Path) -> None:
     line = b'{"url": "http://h/", "status": 301, "next_url": "http://h/b", "links": ["http://h/a"], "seconds": 0.1}\n'
 
     async def main() -> None:
-        for _ in range(500):
+        for _ in range(ROUNDS // 10):  # each of which opens, locks and closes a file
             text = bytearray(line * 2)
             for _ in range(rng.randrange(1, 4)):
                 text[rng.randrange(len(text))] = rng.choice(b'{}[]",:0\\\n\xff tnull')
@@ -3221,6 +3409,33 @@ def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> N
     assert ", 3 URLs were done before" in second.stdout
 
 
+@pytest.mark.soak
+def test_two_hundred_thousand_pages_leave_no_trace(site: Site) -> None:
+    """A thousand pages two hundred times over in one process: memory and descriptors stay what they are."""
+    links = "".join(f"<a href=/{number}>" for number in range(1000))
+    site.add("/", links)
+    for number in range(1000):
+        site.add(f"/{number}", "<a href=/>" * 50)
+    used: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        for turn in range(200):
+            crawler = crawl.Crawler([site.url])
+            await crawler.crawl()
+            assert crawler.pages == 1001
+            status = pathlib.Path("/proc/self/statm").read_text().split()
+            used.append((int(status[1]) * 4096, len(os.listdir("/proc/self/fd"))))
+            if turn % 20 == 0:
+                print(f"{(turn + 1) * 1001} pages, {used[-1][0] / 1e6:.1f} MB, {used[-1][1]} descriptors")
+            site.requests.clear()
+            site.heads.clear()
+            site.open = {connection for connection in site.open if connection.fileno() >= 0}
+            site.threads = [thread for thread in site.threads if thread.is_alive()]
+    crawl.run(main())
+    assert max(memory for memory, _ in used) < used[20][0] * 1.1
+    assert max(files for _, files in used[20:]) <= used[20][1] + 20
+
+
 # The file itself
 # ===============
 
@@ -3283,6 +3498,31 @@ def test_the_readmes_programs_run(program: str, site: Site, tmp_path: pathlib.Pa
         assert site.url in done.stdout or "200 text/html" in done.stdout or "'crawl.py': '" in done.stdout
     else:
         assert [path.read_bytes() for path in tmp_path.glob("archive/*")] == [b"<a href=/x>"]
+
+
+def test_the_file_itself_names_nothing_before_its_meaning() -> None:
+    """No code refers to what is defined further down; annotations, which are not evaluated, may."""
+    tree = ast.parse((HERE / "crawl.py").read_text())
+    for node in ast.walk(tree):
+        for field in ("annotation", "returns"):
+            if getattr(node, field, None) is not None:
+                setattr(node, field, ast.Constant(None))
+    defined: set[str] = set()
+    names = {symbol.get_name() for symbol in symtable.symtable(ast.unparse(tree), "crawl.py", "exec").get_symbols()
+             if symbol.is_assigned() or symbol.is_namespace() or symbol.is_imported()}
+    for statement in tree.body:
+        tables = [symtable.symtable(ast.unparse(statement), "crawl.py", "exec")]
+        defined |= {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+        for table in tables:  # which grows
+            tables += table.get_children()
+            early = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() or table is tables[0]}
+            assert early & names <= defined, (table.get_name(), early & names - defined)
+
+
+def test_the_file_itself_exports_what_has_a_public_name() -> None:
+    public = {name for name, value in vars(crawl).items() if getattr(value, "__module__", "") == "crawl"
+              and not name.startswith("_") and isinstance(value, type | types.FunctionType)}
+    assert public | {"coroutine", "timeout", "TimeoutError"} == set(crawl.__all__)
 
 
 def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
