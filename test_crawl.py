@@ -2221,7 +2221,7 @@ def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Site) -> None
         site.add(f"/d{number}", f"<a href=/d{number + 1}>")
     site.add("/d9", "<a href=/late>")
     records, _ = crawled(site.url, max_redirect=4, max_tasks=1)
-    assert records[site.url + "/8"].kind == "too many redirects" and not records[site.url + "/4"].kind
+    assert records[site.url + "/8"].error.startswith("too many redirects: ") and not records[site.url + "/4"].kind
 
 
 def test_a_root_is_tried_with_https_and_then_with_http(site: Site) -> None:
@@ -2418,6 +2418,39 @@ def test_every_url_that_is_not_fetched_has_a_reason(site: Site) -> None:
     assert crawler.reasons[site.url + "/meta"] == "page limit"
 
 
+def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Site) -> None:
+    site.add("/", "<a href=/a>")
+    site.add("/a", "<a href=/><a href=/b><a href=/c><a href=//other.test/>")
+    records: list[crawl.Record] = []
+
+    async def main() -> None:
+        await crawl.Crawler([site.url], on_record=records.append).crawl()
+    crawl.run(main())
+    skipped, = [record for record in records if record.skipped]
+    assert (skipped.url, skipped.parent, skipped.depth) == ("http://other.test/", site.url + "/a", 2)
+    page, = [record for record in records if record.url == site.url + "/a"]
+    assert (page.num_urls, page.num_new_urls, page.depth) == (3, 2, 1)
+
+
+def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Site) -> None:
+    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'>")
+    site.add("/d/2", "<a href='?x'><a href='2'>")
+    records, _ = crawled(site.url + "/d/1", max_tasks=1)
+    assert [url.removeprefix(site.url) for url in records] == ["/d/1", "/d/1?x", "/d/2", "/d/1?y", "/d/2?x"]
+
+
+def test_a_plain_reference_that_is_too_long_is_refused(site: Site) -> None:
+    site.add("/", f"<a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
+    records, crawler = crawled(site.url)
+    assert len(records) == 2 and list(crawler.reasons.values()) == ["no http or https URL"]
+
+
+def test_nothing_is_asked_for_during_a_pause() -> None:
+    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "20"}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site, robots=False, max_tasks=1)
+    assert len(asked) == 7 and asked[1][1] == "http://h/1" and all(moment >= 20 for moment, _ in asked[2:])
+
+
 def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Site) -> None:
     site.add("/", "<a href=/meta><a href=/open>")
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
@@ -2526,7 +2559,7 @@ def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
     assert re.fullmatch(r"2 URLs asked for, 0 queued, 0 to be asked for later, 0 of \d+ connections idle", first)
     assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s, [89]\.\d s left", fetch)
     assert "_work" in stack[0] and "in Crawler._fetch" in "".join(stack) and "in Stream._readable" in "".join(stack)
-    assert re.fullmatch(r"in \d+\.\d s: <\w+ .*>", stack[-1])
+    assert re.fullmatch(r"in ([0-9]|1[0-9]|20)\.\d s: <\w+ .*>", stack[-1])
 
 
 PIECES: dict[str, Any] = {
@@ -2939,6 +2972,13 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
                           text=True, timeout=60, **options)
 
 
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Run main; return its status and what it wrote to stdout and stderr."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = crawl.main(list(arguments))
+    return status, out.getvalue(), err.getvalue()
+
+
 def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout") -> str:
     """Run main with stdout (or stderr) on a pseudo-terminal; return what that shows."""
     ours, theirs = pty.openpty()
@@ -2975,24 +3015,25 @@ def broken_site(site: Site) -> None:
 
 def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Site) -> None:
     broken_site(site)
-    done = command(site.url, "--max-tasks", "1")
-    assert done.returncode == 1 and done.stderr == ""
-    assert done.stdout.replace(site.url, "").splitlines()[:-3] == [
+    site.add("/a5", "x" * 1_250_000)
+    status, out, err = said(site.url, "--max-tasks", "1")
+    assert status == 1 and err == ""
+    assert out.replace(site.url, "").splitlines()[:-3] == [
         "broken (3)",
-        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 3 more", "    path / > /a > /a0 > /gone",
+        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more", "    path / > /a > /a0 > /gone",
         "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
         "  /missing", "    404 Not Found", "    redirected from /moved2", "    path / > /moved > /moved2 > /missing",
         "blocked (1)", "  /secret", "    403 Words", "    linked from /",
-        "redirects worth updating (1)", "  /moved", "    301 to /moved2", "    linked from /, /a0, /a1 and 4 more"]
-    numbers, statuses, reasons = done.stdout.splitlines()[-3:]
-    assert re.fullmatch(r"8 pages, 0\.0 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
+        "redirects worth updating (1)", "  /moved", "    301 to /moved2", "    linked from /, /a0, /a1 and 3 more"]
+    numbers, statuses, reasons = out.splitlines()[-3:]
+    assert re.fullmatch(r"8 pages, 1\.3 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
     assert (statuses, reasons) == ("statuses: 8 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 3 x 404",
                                    "not fetched: 1 (other host)")
 
 
 def test_the_quiet_report_holds_the_problems_only(site: Site) -> None:
     broken_site(site)
-    shown = command(site.url, "-q").stdout
+    _, shown, _ = said(site.url, "-q")
     assert shown.startswith("broken (3)") and "redirects worth" not in shown and "statuses" not in shown
 
 
@@ -3005,13 +3046,14 @@ def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
     assert "/a0," in wide and f"    linked from\n      {site.url}/a0\n" in narrow and " and 3 more\n" in narrow
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in in_terminal(site.url, columns=300)
-    assert "\x1b" not in command(site.url).stdout
+    assert "\x1b" not in said(site.url)[1]
 
 
 def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
     site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
     site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
-    lines = [line for line in command(site.url).stdout.splitlines() if line.startswith("not fetched")]
+    lines = [line for line in said(site.url)[1].splitlines() if line.startswith("not fetched")]
+    assert not any("other reasons" in line for line in said(site.url, "--no-robots")[1].splitlines())
     assert len(lines) == crawl.MAX_REASONS + 1 and lines[-1] == "not fetched: 10 (other reasons)"
 
 
@@ -3082,6 +3124,28 @@ def test_a_mutated_journal_is_read_or_refused(tmp_path: pathlib.Path) -> None:
                 for record in journal.read():
                     crawler.replay(record)
     crawl.run(main())
+
+
+def test_two_crawls_may_throw_their_journals_away_together() -> None:
+    with contextlib.closing(crawl.Journal("/dev/null")), contextlib.closing(crawl.Journal("/dev/null")) as journal:
+        journal.write(crawl.Record("http://h/"))
+        assert list(journal.read()) == []
+
+
+def test_of_a_line_that_the_disk_cannot_take_whole_nothing_is_left(
+        tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "journal", os.write
+    journal = crawl.Journal(str(path))
+    journal.write(crawl.Record("http://h/1"))
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:9])
+    monkeypatch.setattr(os, "write", half)
+    with contextlib.closing(journal), pytest.raises(crawl.CrawlError, match="cannot be written: No space"):
+        journal.write(crawl.Record("http://h/2"))
+    assert path.read_bytes() == b'{"url": "http://h/1"}\n'
 
 
 def test_two_crawls_cannot_use_one_journal(site: Site, tmp_path: pathlib.Path) -> None:
@@ -3280,7 +3344,7 @@ def test_a_report_that_cannot_be_written_is_status_2(
 def test_verbose_names_each_url_and_what_became_of_it(site: Site) -> None:
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
-    assert command("-v", "--max-tasks", "1", site.url).stderr.replace(site.url, "").splitlines() == [
+    assert said("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
         "mailto:x not fetched: no http or https URL", "/ 200", "/gone 404 Not Found", "/old /"]
 
 
@@ -3402,11 +3466,15 @@ def test_why_says_whether_a_url_would_be_fetched(site: Site, capsys: pytest.Capt
 def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/a><a href=/gone>")
     site.add("/a")
+    site.add("/a", "<a href=/gone><a href=/new>" + "<a href=/gone>" * 3)
     path = str(tmp_path / "journal")
-    first, second = command("-o", path, site.url), command("-o", path, site.url)
-    assert site.requests.count("/a") == 1 and second.returncode == 1
-    assert second.stdout.splitlines()[:4] == first.stdout.splitlines()[:4]
-    assert ", 3 URLs were done before" in second.stdout
+    _, first, _ = said("-o", path, "--max-pages", "3", site.url)
+    site.add("/new")
+    status, second, _ = said("-o", path, site.url)
+    assert site.requests.count("/a") == 1 and status == 1
+    assert second.splitlines()[:4] == first.splitlines()[:4] and f"linked from {site.url}/, {site.url}/a" in second
+    assert ", 3 URLs were done before" in second and "done before" not in first
+    assert re.search(r"\n3 pages, .* s, \d+ URLs/s, 1 problem, 1 connection, 3 URLs", second)
 
 
 @pytest.mark.soak
