@@ -1249,7 +1249,7 @@ async def performed(lib: Any, program: list[Plan], log: Callable[..., None]) -> 
 def test_made_up_programs_run_as_they_do_under_asyncio() -> None:
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
-    programs = [[planned(rng) for _ in range(rng.randrange(1, 5))] for _ in range(3000)]
+    programs = [[planned(rng) for _ in range(rng.randrange(1, 5))] for _ in range(ROUNDS // 5)]
 
     def transcripts(lib: Any) -> list[list[str]]:
         async def main() -> None:
@@ -1699,7 +1699,7 @@ def test_mutated_responses_give_a_response_or_a_documented_error() -> None:
         for _ in range(rng.randrange(1, 4)):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
         with contextlib.suppress(crawl.ProtocolError):
-            parsed(bytes(raw), pieces=rng.choice((0, 1, 5)))
+            parsed(bytes(raw), pieces=rng.choice((0, 0, 3, 17)))
 
 
 # 10  HTTP client
