@@ -97,11 +97,12 @@ __all__ = [
 # A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
 # calls another with `yield from`: so every place where control may be lost is visible,
 # and the machinery is the generator's own. `async def` and `await` are the same thing
-# with its own keywords: either kind may wait for the other, and who uses this file may
+# with their own keywords: either kind may wait for the other, and whoever uses this file may
 # write either. What a generator coroutine returns is annotated Waits[T]: it yields
 # whatever it waits for, and in the end returns a T.
 #
-# Nothing that a server decides is unbounded: its limit stands below, with its reason.
+# Nothing that a server decides is unbounded: its limit stands below, with its reason where
+# that is not plain.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -112,7 +113,8 @@ VERSION = "1.0"
 USER_AGENT = f"crawl.py/{VERSION}"
 PRODUCT = "crawl"            # the name that robots.txt knows us by
 TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheaper kept than swept
-CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts these
+CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts in nanoseconds
+MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: epoll takes no more than 24 days
 MAX_URL = 8_000              # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HEAD = 65_536            # bytes: head, interim heads and trailers of one response together
 MAX_FIELDS = 200             # header fields: ten times what large sites send
@@ -201,8 +203,8 @@ class LimitError(ProtocolError):
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, those of one kind
-# in the order in which they became ready: between two callbacks nobody else runs, hence no
-# locks. A tick runs what was ready when it began and leaves newcomers for the
+# in the order in which they became ready: while one runs no other does, hence no locks. A tick
+# polls first, then runs what is ready by then; what those callbacks add waits for the
 # next one, after the sockets were polled again, so that a callback which keeps
 # rescheduling itself starves nobody. And a loop that nothing could ever wake
 # does not sleep for ever: it raises DeadlockError.
@@ -246,7 +248,7 @@ class Handle:
 
 
 class Timeout(Handle):
-    """A Handle that becomes ready at *deadline* (in the loop's seconds)."""
+    """A Handle that becomes ready at *deadline*, in the loop's seconds: asyncio's TimerHandle."""
 
     __slots__ = ("deadline",)
 
@@ -312,7 +314,7 @@ class CallbackLoop:
         return time.monotonic()
 
     def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Handle:
-        """Call callback(*args) in the next tick; the Handle returned can cancel it."""
+        """Call callback(*args) soon, after what is ready already; the Handle returned can cancel it."""
         self._check_open()
         handle = Handle(callback, args, context)
         self._ready.append(handle)
@@ -345,7 +347,7 @@ class CallbackLoop:
         since they were last swept out: O(1) for each, amortised.
         """
         self._check_open()
-        if not deadline > -math.inf:
+        if math.isnan(deadline):
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), timeout))
         if len(self._timeouts) >= self._sweep_at:
@@ -381,8 +383,8 @@ class CallbackLoop:
 
         Works in the main thread only (ValueError elsewhere), until the loop is closed.
         A signal to come does not count as something that could end a deadlock. The byte that Python
-        writes to the wake-up descriptor ends a sleep that began just before the
-        signal; without it the handler would run only after that sleep.
+        writes to the wake-up descriptor ends a sleep that begins just after the signal, before
+        Python could look; without it the handler would run only after that sleep.
         """
         signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
@@ -399,7 +401,7 @@ class CallbackLoop:
         self._check_runnable()
         _thread_state.loop = cast("EventLoop", self)
         try:
-            self.tick()
+            self.tick()  # even after a stop(), as in asyncio
             while not self._stopping: self.tick()
         finally:
             self._stopping = False
@@ -409,12 +411,14 @@ class CallbackLoop:
         """Wait until something is ready, then run what is: the heart of the file."""
         ready, timeouts = self._ready, self._timeouts
         while timeouts and timeouts[0][2].obsolete(): heapq.heappop(timeouts)
-        wait = 0.0 if ready or self._stopping else None
-        if wait is None and timeouts:
-            wait = max(0.0, timeouts[0][0] - self.time())
-        elif wait is None:
+        wait = None
+        if ready or self._stopping:
+            wait = 0.0
+        elif timeouts:
+            wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
+        else:
             self._check_deadlock()
-        # With no socket to watch and work to do, a poll could tell nothing.
+        # With work to do and no socket to watch, a poll could tell nothing.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
                 for handle, event in zip(key.data, _EVENTS):
@@ -479,7 +483,7 @@ class CallbackLoop:
             raise RuntimeError("this thread runs an event loop already")
 
     def _check_deadlock(self) -> None:
-        """Raise DeadlockError where a sleep would last for ever: section 5 knows who waits."""
+        """Do nothing; EventLoop raises DeadlockError where a sleep would last for ever."""
 
     def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
         """Put *handle* on one side of a socket, or take it off; return whether one was there."""
@@ -527,15 +531,16 @@ class CallbackLoop:
 # no deep stack, and a callback added too late still comes, one tick later.
 #
 # The one `yield` of this file that hands out a future is in Future.__iter__. A generator is a
-# function whose frame survives its suspension: `yield` hands a value to whoever
-# called send() and leaves local variables, loops and `try` blocks as they are,
+# function whose frame (its variables, and the line it has reached) survives its suspension:
+# `yield` hands a value to whoever called send() and leaves loops and `try` blocks as they are,
 # on the heap, until the next send(). So a function that says
 #
 #       result = yield from future
 #
 # stops there, and the future itself comes out of the send() that was driving it:
 # the driver learns what is being waited for. It calls send() again once that
-# future is done, and the function goes on with the result.
+# future is done. That send() brings only None; __iter__, the innermost frame, then
+# returns its result(), and with that the function goes on.
 
 
 class _Failure:
@@ -709,8 +714,11 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 #    step: add_done_callback      the task returns to the loop; others run
 #    poll: readable -> callback   set_result moves the task to the ready queue
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
+#    recv again -> bytes          being ready was a hint; recv decides
 #
-# With coroutines inside coroutines, `yield from` is a pipe. The innermost future
+# With coroutines inside coroutines, `yield from` is a pipe: while a frame stands there,
+# Python hands every send() and throw() on it straight to the inner generator, and lets
+# what that yields straight out, until it returns. The innermost future
 # comes out of the outermost send(), past everyone in between, and None goes down
 # the same way; a return value travels up one joint, an exception as far as the
 # first `except`:
@@ -727,7 +735,7 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # cancels the future being waited for, whose CancelledError then appears at the
 # `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task.
 # It is a BaseException so that `except Exception` does not swallow it. A task
-# that is not waiting (not begun, or woken already) gets it at its next step.
+# that is not waiting (not begun, running, or woken already) gets it at its next step or wait.
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
 # among the callbacks of the one future in `_waiting_for`. The loop holds every
@@ -806,7 +814,8 @@ class Task(Future[T]):
         else:
             awaited.add_done_callback(self)
             self._waiting_for = awaited
-            if self._throw is not None and awaited.cancel(): self._throw = None
+            if self._throw is not None and awaited.cancel(*self._throw.args):
+                self._throw = None  # it was cancelled while it ran
 
     def _end(self, state: str, result: Any) -> None:
         self._finish(state, result)
@@ -961,6 +970,7 @@ timeout = TimeLimit  # asyncio's name for making one
 @coroutine
 def finished(future: Future[Any]) -> Waits[None]:
     """Wait until *future* is done, without raising its error and without passing on a cancel."""
+    if future.done(): return
     waiter = get_running_loop().create_future()
     future.add_done_callback(lambda _: resolve(waiter))
     yield from waiter
@@ -1118,7 +1128,7 @@ class EventLoop(CallbackLoop):
         if self._executor is not None: self._executor.shutdown(wait=False)
 
     def _check_deadlock(self) -> None:
-        """Do as section 2 says, but know idle pool threads, and name the waiting tasks."""
+        """Raise DeadlockError, with who waits where, if nothing is left that could wake the loop."""
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if not self._watched and not self._jobs and not others - self._pool_threads:
             raise DeadlockError("every task waits for something that can no longer happen:\n"
@@ -1180,10 +1190,10 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 #
 # The invariant: a wake-up is never lost. A getter that was woken and cancelled in
 # the same tick cannot use its wake-up, so it passes it on to the next in line; so
-# does a putter. The cost: O(1) for everything.
+# does a putter. The cost: O(1) for everything, spread over those who are woken.
 
 
-_Line = collections.OrderedDict[Future[None], None]  # of waiting tasks, oldest first
+_Line = collections.OrderedDict[Future[None], None]  # oldest first; any one leaves it in O(1)
 
 
 class Queue(Generic[T]):
@@ -1323,7 +1333,7 @@ class Stream:
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
         TimeoutError after self.timeout seconds without a byte.
         """
-        data: bytes = (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
+        data: bytes = (yield from self._call(self._readable, self.sock.recv, size))
         return data
 
     def write(self, data: bytes) -> None:
@@ -1334,7 +1344,7 @@ class Stream:
     def drain(self) -> Waits[None]:
         """Wait until all that was written is sent. Raises as read() does."""
         while self._unsent:
-            sent = yield from self._call(selectors.EVENT_WRITE, self.sock.send, self._unsent)
+            sent = yield from self._call(self._writable, self.sock.send, self._unsent)
             self._unsent = self._unsent[sent:]
 
     @coroutine
@@ -1342,7 +1352,7 @@ class Stream:
         """Speak TLS from here on, with a server that proves to be *host*; raises ssl.SSLError."""
         self.sock = context.wrap_socket(self.sock, server_hostname=host, suppress_ragged_eofs=False,
                                         do_handshake_on_connect=False)
-        yield from self._call(selectors.EVENT_READ, self.sock.do_handshake)
+        yield from self._call(self._readable, self.sock.do_handshake)
 
     def close(self) -> None:
         """Close the socket: the one place where that happens. Closing twice is allowed."""
@@ -1352,16 +1362,18 @@ class Stream:
             self._fd = -1
             self.sock.close()
 
-    def _call(self, event: int, operation: Callable[..., Any], *args: Any) -> Waits[Any]:
+    def _call(self, wait: Callable[[], Waits[None]], operation: Callable[..., Any], *args: Any) -> Waits[Any]:
         """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
                 return operation(*args)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
-                write = event == selectors.EVENT_WRITE
-                if isinstance(error, ssl.SSLError):
-                    write = isinstance(error, ssl.SSLWantWriteError)
-            yield from (self._writable() if write else self._readable())
+            except BlockingIOError:
+                ready = wait
+            except ssl.SSLWantReadError:
+                ready = self._readable
+            except ssl.SSLWantWriteError:
+                ready = self._writable
+            yield from ready()
 
     def watch(self) -> None:
         """Notice from now on when there is something to read, or the end."""
@@ -1611,8 +1623,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 # The idea: a parser that does no I/O. It is fed what the network gave, in pieces of
 # any size, and says when a response is complete. Inside it is a coroutine again,
-# one that waits for bytes instead of futures: a bare `yield` where the sentence
-# "here we need more" stands in the RFC (9112, HTTP/1.1).
+# one that waits for bytes instead of futures: a bare `yield` wherever the grammar of
+# HTTP/1.1 (RFC 9112) needs bytes that are not there yet.
 #
 # Where a body ends is decided in one place, `_framing`:
 #
@@ -1805,7 +1817,8 @@ class ResponseParser:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
             if size == 0: break
-            # Plain chunks cost no budget, however many; extensions do.
+            # A size line costs what exceeds 16 bytes and twice its chunk: plain chunks are free,
+            # however many, and extensions stay bounded.
             self._budget += min(len(line), 16 + 2 * size)
             self._check_size(len(body) + size)
             chunk = yield from self._take(size + 2)
@@ -1820,7 +1833,7 @@ class ResponseParser:
 # 10  HTTP client
 # ===============
 #
-# The problem: a new connection costs one round trip, a TLS one three and a
+# The problem: a new connection costs one round trip, a TLS one two or three and a
 # millisecond of arithmetic, and a crawler asks the same server again and again.
 #
 # The idea: keep what is not in use. The pool holds idle streams by origin, and a
@@ -1850,7 +1863,7 @@ class Client:
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
         fields = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
-        fields |= headers or {}
+        fields |= {name.title(): value for name, value in (headers or {}).items()}  # one spelling each
         for name, value in fields.items():
             if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable() or name.lower() == "host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {name + ': ' + value!r}")
@@ -1872,16 +1885,16 @@ class Client:
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
         """
-        parser = functools.partial(ResponseParser, method, wanted, max_body or self.max_body)
+        new_parser = functools.partial(ResponseParser, method, wanted, max_body or self.max_body)
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].stale: pool.pop().close()
             if pool:
                 with contextlib.suppress(_DeadOnArrival):
-                    return (yield from self._exchange(pool.pop(), url, parser()))
+                    return (yield from self._exchange(pool.pop(), url, new_parser()))
                 while pool: pool.pop().close()  # of the same age, and likely as dead
             stream = yield from self._connect(url)
-            return (yield from self._exchange(stream, url, parser()))
+            return (yield from self._exchange(stream, url, new_parser()))
 
     def idle(self) -> int:
         """Return how many connections wait to be used again."""
@@ -1986,7 +1999,8 @@ def _raw_text(name: str) -> str:
 
 # One group captures what is wanted: of a and area the href, with the last letter of its name so
 # that an empty one is not nothing; of base, meta, frame and iframe the tag without its first
-# letter. Most tags are none of these, so they are rejected first: end tags, and those of one or two
+# letter: <a class=x href="/b"> is captured as f="/b, <a href> as f, <base href=/c> as ase href=/c.
+# Most tags are none of these, so they are rejected first: end tags, and those of one or two
 # characters and no attributes, which hide nothing (20 of 63 microseconds a page); then by first letter.
 _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
@@ -2044,7 +2058,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
         return body.decode(charset, "replace"), charset.lower()
-    except (LookupError, UnicodeError):  # no charset, or none for bytes (idna, undefined)
+    except (LookupError, UnicodeError):  # no codec has that name, or it failed
         return body.decode("utf-8", "replace"), "utf-8"
 
 
@@ -2178,16 +2192,16 @@ class Robots:
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# `seen_urls` needs no lock: between its "not in" and its "add" is no `yield from`,
-# and control changes hands nowhere else.
+# `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no `yield from`
+# in between, and control changes hands nowhere else.
 #
-# The invariants. Each URL met ends as one record, whatever happens: an answer, an error,
-# or the reason why it was not fetched. What has to wait for another try goes back into the
-# frontier by a Timeout: no worker and no connection sleeps. An error in this code, or in a
-# callback, ends the crawl with its traceback instead of leaving `join` waiting. And a URL's
-# record is made after its links were added: who repeats on the records of a crawl that was
-# killed what `add` did then, in their order, has its frontier again. The cost: one Node
-# for each URL in scope.
+# The invariants. Each URL that is asked for ends as one record, an answer or an error; one that
+# is not gets a record with the reason, and another if a later link lets it in. What has to wait
+# for another try goes back into the frontier by a Timeout: no worker and no connection
+# sleeps. An error in this code, or in a callback, ends the crawl with its traceback instead of
+# leaving `join` waiting. And a page is recorded after its links were added, so that the
+# records of a crawl that was killed, added again in their order, restore its frontier. The
+# cost: one Node for each URL in scope.
 
 _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 # A reference of which the path needs no work but to be put behind that of the page: no dots but
@@ -2219,8 +2233,6 @@ PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
 
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
-
-    They include those of the chapter's FetchStatistic, its exception being error.
 
     error is in words, and kind says which of PROBLEMS it is; skipped is the reason why the
     URL was not fetched; seconds is the time from
@@ -2276,7 +2288,8 @@ class Node:
     parent      what led here first         next_node   where it redirects to
     referrers   pages that link here        second, third: of them, beside the parent
     tries       fetches so far              counted     whether it is one of the crawl's pages
-    turn        see Site                    role        "", "guessed" (a root's https) or "external"
+    role        "", "guessed" (a root's https) or "external"
+    turn        site.pauses when its turn under the delay was given; -1: it has none
     """
 
     __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second", "third",
@@ -2353,7 +2366,7 @@ class Crawler:
     A root without a scheme is tried with https first. CrawlError if one is no URL, a
     header no header field, or a regular expression none.
 
-    Scope: the roots' hosts, with *subdomains* those below them; URLs in which the regular
+    Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those below them; URLs in which the regular
     expression *include* is found and *exclude* is not; *depth* links from a root;
     *max_pages* URLs fetched. With *external*, links that leave the hosts are asked for, too,
     once each and without reading the answer; they get no *headers*, which all other requests
@@ -2378,10 +2391,10 @@ class Crawler:
         self.roots = list(roots)
         self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max_tries
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
-        headers = {name.title(): value for name, value in (headers or {}).items()}
         try:
             self.client = Client(headers, timeout, max_body)
-            self.outside = Client({name: headers[name] for name in headers if name == "User-Agent"}, timeout)
+            self.outside = Client({name: value for name, value in (headers or {}).items()
+                                   if name.title() == "User-Agent"}, timeout)
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
             urls = [parse_url(text if "://" in text else f"https://{text}") for text in self.roots]
         except (ValueError, re.error) as error:
@@ -2403,7 +2416,7 @@ class Crawler:
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
         self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
-        # What links mean, by directory; under an origin are those that mean the same in all of its.
+        # What links mean, by directory; under an origin, those that mean the same in all its directories.
         self._meanings: dict[str, dict[str, Node | None]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
@@ -2427,7 +2440,7 @@ class Crawler:
             nofollow: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope.
 
-        *parent* led to it, by a link or by the last of *hops* redirects; *depth* counts without one.
+        *parent* led to it, by a link or by the last of *hops* redirects; *depth* is used without one.
         """
         text = str(url)
         key = _identity(text)
@@ -2444,7 +2457,7 @@ class Crawler:
                 self.seen_urls[key] = reason
                 self._skip(text, parent, reason)
             return None
-        self.skipped[known] -= bool(known)
+        if known: self.skipped[known] -= 1
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
         node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops, role)
         if not self.stopping: self.frontier.put_nowait(node)
@@ -2585,7 +2598,7 @@ class Crawler:
             if record is None: return None
             if record.encoding:
                 work = self.on_page(Page(record, response.headers, response.body))
-                if isinstance(work, Awaitable): yield from _ensure_future(work)
+                if isinstance(work, (Awaitable, Generator)): yield from _ensure_future(cast("Awaitable[Any]", work))
             self.on_record(record)
         except CancelledError:
             self._interrupted(node)
@@ -2631,23 +2644,28 @@ class Crawler:
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
     def _robots(self, site: Site) -> Waits[Robots]:
-        """Return a site's rules, fetched once for all workers; raise OSError if that fails."""
+        """Return a site's rules, fetched once for all workers; OSError or ProtocolError if that fails."""
         if site.robots is None: site.robots = create_task(self._load_robots(site.url))
         task = site.robots
-        if not task.done(): yield from finished(task)
+        yield from finished(task)
         if task._state != "FINISHED" and site.robots is task: site.robots = None
         return task.result()
 
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
-        """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing."""
+        """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing.
+
+        One that redirects to another site, which the crawl does not ask for anything, allows all.
+        """
         url = parse_url("/robots.txt", url)
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(url, max_body=MAX_BODY)
             if response.status not in _REDIRECTS: break
+            target = url
             with contextlib.suppress(ValueError):
                 target = parse_url(response.headers.get("location", ""), url)
-                if _scope_key(target) in self.scope: url = target
+            if target == url or _scope_key(target) not in self.scope: break
+            url = target
         if response.status >= 500: return Robots("User-agent: *\nDisallow: /")
         return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
 
@@ -2667,7 +2685,7 @@ class Crawler:
         certificate = isinstance(error, ssl.SSLCertVerificationError)
         if node.role == "guessed" and isinstance(error, OSError) and not certificate:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
-            self.add(parse_url("http" + node.text[5:].replace(":443/", "/", 1)), None)
+            self.add(parse_url("http" + node.text[5:]), None)
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
@@ -2721,11 +2739,12 @@ class Crawler:
                        if reason == "other host" and not self.refuse(parse_url(key))]
             for key in refused: del self.seen_urls[key]  # met before this root's answer
             self.skipped["other host"] -= len(refused)
-            self._meanings.clear()
+            self._meanings, self._num_meanings = {}, 0
             self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
-            step = step.next_node if isinstance(step, Node) and step is not node else step
+            if not isinstance(step, Node) or step is node: break
+            step = step.next_node
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in chain], str(target)])
             fields.update(error=f"too many redirects{', in a circle' if step is node else ''}: {path}",
@@ -2738,9 +2757,7 @@ class Crawler:
         links, base, refresh, nofollow = read_markup(text, page.url)
         nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
         folder = base.target.partition("?")[0].rpartition("/")[0]
-        if self._num_meanings > MAX_SPELLINGS:
-            self._meanings.clear()
-            self._num_meanings = 0
+        if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
         everywhere = self._meanings.setdefault(base.origin, {})
         here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
         nodes: dict[Node | None, None] = {}
@@ -2770,7 +2787,7 @@ class Crawler:
         """Return the Node that a reference means; None if it will not be fetched.
 
         Parsing one takes 10 microseconds. Most are plain, and a plain one only has to be
-        joined to the *folder* of *base*, in 1, to see that it is known.
+        joined to the *folder* of *base*, in 1 microsecond, to see that it is known.
         """
         known = self.seen_urls.get(base.origin + reference if reference[:1] == "/" != reference[1:2] else reference)
         if isinstance(known, Node): return known  # spelled as we do
@@ -2961,7 +2978,8 @@ class Report:
 #
 # The exit status says in one number how it went: 0 all is well, 1 something is broken,
 # 2 it could not crawl (wrong use, an unknown host, a root that cannot be reached, a
-# journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM.
+# journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM. For --why, 1 is
+# "not fetched"; 1 also says that whoever read the output left before its end.
 
 
 def _number(text: str) -> float:

@@ -18,6 +18,7 @@ import gc
 import gzip
 import io
 import json
+import math
 import os
 import pathlib
 import pty
@@ -125,6 +126,20 @@ def test_a_cancelled_timeout_does_not_delay_the_end(loop: JumpingLoop) -> None:
     loop.call_later(2, loop.stop)
     loop.run_forever()
     assert loop.time() == 2
+
+
+def test_a_loop_may_sleep_for_years() -> None:
+    class Impatient(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            asked.append(timeout)
+            loop.stop()
+            return super().select(0)
+    asked: list[float | None] = []
+    loop = crawl.EventLoop(Impatient())
+    loop.call_later(math.inf, print)
+    loop.run_forever()
+    loop.close()
+    assert asked == [crawl.MAX_WAIT]
 
 
 def test_a_callback_that_raises_does_not_stop_the_others(loop: JumpingLoop) -> None:
@@ -537,6 +552,17 @@ def test_cancelling_raises_at_the_wait_and_runs_finally() -> None:
         assert task.cancelled() and not task.cancel() and seen == ["cleaned up"]
         assert get_running_loop().time() == 0
     play(main())
+
+
+def test_a_task_cancelled_while_it_runs_gets_the_message_where_it_waits_next() -> None:
+    async def main() -> Any:
+        task = crawl.current_task()
+        assert task
+        task.cancel("why")
+        with pytest.raises(CancelledError) as caught:
+            await sleep(1)
+        return caught.value.args
+    assert play(main()) == ("why",)
 
 
 def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
@@ -1438,6 +1464,30 @@ def test_a_lookup_that_ends_after_its_loop_is_dropped(monkeypatch: pytest.Monkey
     go.set()
 
 
+@pytest.mark.parametrize("want, waits", [(ssl.SSLWantReadError, "_readable"), (ssl.SSLWantWriteError, "_writable")])
+def test_tls_may_want_to_read_or_to_write_whatever_it_was_asked_for(want: type[ssl.SSLError], waits: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        stream = crawl.Stream(ours)
+        waited: list[str] = []
+
+        def operation() -> str:
+            if not waited:
+                raise want
+            return "done"
+
+        @crawl.coroutine
+        def wait() -> Any:
+            waited.append(waits)
+            yield
+        setattr(stream, waits, wait)
+        assert await crawl.coroutine(stream._call)(wait, operation) == "done" and waited == [waits]
+        stream.close()
+        theirs.close()
+    play(main())
+
+
 # 8  URLs
 # =======
 
@@ -2167,13 +2217,24 @@ def test_redirects_of_robots_txt_are_followed_five_times(site: Site) -> None:
     assert crawled(site.url)[0] == {}
     site.add_redirect("/r4", "http://[")
     site.add("/")
-    assert len(crawled(site.url)[0]) == 1
+    assert len(crawled(site.url)[0]) == 1 and site.requests.count("/r4") == 2
+    site.add_redirect("/r4", "/r5")
+    assert len(crawled(site.url)[0]) == 1 and "/r6" not in site.requests
 
 
 def test_a_redirect_of_robots_txt_does_not_leave_the_scope(site: Site) -> None:
     site.add_redirect("/robots.txt", f"http://127.0.0.1:{site.port}/secret")
     site.add("/")
     assert len(crawled(site.url)[0]) == 1 and "/secret" not in site.requests
+
+
+def test_as_many_redirects_as_allowed_are_no_circle(site: Site) -> None:
+    site.add("/", "<a href=/b><a href=/a>")
+    site.add_redirect("/b", "/c")
+    site.add_redirect("/a", "/b")
+    site.add("/c")
+    records, _ = crawled(site.url, max_redirect=1, max_tasks=1)
+    assert not any(record.kind for record in records.values()) and len(records) == 4
 
 
 def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Site) -> None:
@@ -2479,16 +2540,21 @@ def test_external_links_are_asked_for_once_and_not_read(site: Site, tls_site: Si
     assert records[tls_site.url + "/"].links == () and records[tls_site.url + "/"].size == 0
 
 
-@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize("kind", ["function", "coroutine", "generator"])
 def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Site, kind: str) -> None:
     pages: list[crawl.Page] = []
 
     async def later(page: crawl.Page) -> None:
         await sleep(0.001)
         pages.append(page)
+
+    @crawl.coroutine
+    def later_too(page: crawl.Page) -> Any:
+        yield from sleep(0.001)
+        pages.append(page)
     site.add("/", "<a href=/gone><a href=/image>", X_Word="yes")
     site.add("/image", b"\x89PNG", Content_Type="image/png")
-    crawled(site.url, on_page=later if kind == "coroutine" else pages.append)
+    crawled(site.url, on_page={"coroutine": later, "generator": later_too, "function": pages.append}[kind])
     (page,) = pages
     assert page.body == b"<a href=/gone><a href=/image>" and page.headers["x-word"] == "yes"
     assert page.record.url == site.url + "/" and len(page.record.links) == 2
