@@ -2531,12 +2531,14 @@ class Crawler:
             everyone.cancel()
             robots = [site.robots for site in self.sites.values() if site.robots]
             for task in robots: task.cancel()
-            yield from gather(joined, everyone, *robots, return_exceptions=True)
-            self.client.close()
-            self.outside.close()
-            for record in self._exhausted.values(): self.on_record(record)
-            for node in self._left:  # those never asked for are found again by who crawls again
-                if node.tries: self._interrupted(node)
+            try:
+                yield from gather(joined, everyone, *robots, return_exceptions=True)
+            finally:  # also when it is cancelled here
+                self.client.close()
+                self.outside.close()
+                for record in self._exhausted.values(): self.on_record(record)
+                for node in self._left:  # those never asked for are found again by who crawls again
+                    if node.tries: self._interrupted(node)
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
