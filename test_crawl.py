@@ -1278,17 +1278,18 @@ def test_made_up_programs_run_as_they_do_under_asyncio() -> None:
     programs = [[planned(rng) for _ in range(rng.randrange(1, 5))] for _ in range(ROUNDS // 5)]
 
     def transcripts(lib: Any) -> list[list[str]]:
-        async def main() -> None:
-            for program in programs:
+        async def main(some: list[list[Plan]]) -> None:
+            for program in some:
                 lines: list[str] = []
                 await performed(lib, program, lambda *words: lines.append(repr(words).replace("Error('')", "Error()")))
                 result.append(lines)
         result: list[list[str]] = []
-        if lib is crawl:
-            play(main())
-        else:
-            with asyncio.Runner(loop_factory=JumpingAsyncioLoop) as runner:
-                runner.run(main())
+        for start in range(0, len(programs), 500):  # after some months a clock no longer shows nanoseconds
+            if lib is crawl:
+                play(main(programs[start:start + 500]))
+            else:
+                with asyncio.Runner(loop_factory=JumpingAsyncioLoop) as runner:
+                    runner.run(main(programs[start:start + 500]))
         return result
     for program, ours, theirs in zip(programs, transcripts(crawl), transcripts(asyncio), strict=True):
         assert ours == theirs, (seed, program)
