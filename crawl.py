@@ -140,6 +140,7 @@ BACKOFF = 1.0                # seconds before the second try, doubled for each f
 GRACE = 5.0                  # seconds for what is in flight when the crawl is told to end
 PROGRESS = 0.25              # seconds between two states of the progress line
 MAX_REASONS = 20             # lines about what was not fetched
+MAX_PATH = 12                # pages of a click path that are named
 MAX_THREADS = 32             # threads for to_thread: asyncio's bound
 
 
@@ -468,9 +469,10 @@ class CallbackLoop:
         Every error that has nobody to be raised to ends here; replace the method
         on a loop to send them elsewhere.
         """
-        print(context["message"], file=sys.stderr)
-        if context.get("exception") is not None:
-            traceback.print_exception(context["exception"], file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
+            print(context["message"], file=sys.stderr)
+            if context.get("exception") is not None:
+                traceback.print_exception(context["exception"], file=sys.stderr)
 
     # Inside
 
@@ -2162,7 +2164,7 @@ class Robots:
         path = _ESCAPED.sub(lambda match: match[0].upper(), target)
         for key, pattern in self.rules:
             if path != "/robots.txt" and _matches(pattern, path):
-                return None if key == "allow" else f"Disallow: {pattern}"
+                return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
 
@@ -2209,6 +2211,7 @@ _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[e
 _PLAIN = re.compile(r"(?![?]|.*%2[eE])(/|(?:\.\./)*+)((?:[\w~@=+&,;!%-][\w.~@=+&,;!%-]*+/)*+"
                     r"(?:[\w~@=+&,;!%-][\w.~@=+&,;!%-]*+)?+(?:\?[\w.&=+%-]++)?+)(?:#|\Z)", re.ASCII)
 _ABSOLUTE = re.compile("/(?!/)|https?://")
+_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)", re.IGNORECASE)  # and not of a directory
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
@@ -2288,7 +2291,7 @@ class Node:
     parent      what led here first         next_node   where it redirects to
     referrers   pages that link here        second, third: of them, beside the parent
     tries       fetches so far              counted     whether it is one of the crawl's pages
-    role        "", "guessed" (a root's https) or "external"
+    role        "", "root", "guessed" (a root whose https is a guess) or "external"
     turn        site.pauses when its turn under the delay was given; -1: it has none
     """
 
@@ -2348,7 +2351,7 @@ def _phrase(status: int) -> str:
 
 
 def _is_page(response: Response) -> bool:
-    kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
+    kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
     return response.status < 300 and kind in ("text/html", "application/xhtml+xml")
 
 
@@ -2357,6 +2360,8 @@ def _never(_: Response) -> bool:
 
 
 _DEPTH, _NOFOLLOW_PAGE = "depth", "nofollow"  # reasons that do not hold for another way to the URL
+_NO_URL = "no http or https URL"
+_HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
 class Crawler:
@@ -2369,8 +2374,8 @@ class Crawler:
     Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those below them; URLs in which the regular
     expression *include* is found and *exclude* is not; *depth* links from a root;
     *max_pages* URLs fetched. With *external*, links that leave the hosts are asked for, too,
-    once each and without reading the answer; they get no *headers*, which all other requests
-    do. *robots* says whether robots.txt is obeyed.
+    once each and without reading the answer. *headers* are sent to the hosts named in *roots*
+    and, with *subdomains*, those below them, but not to hosts that these lead to. *robots* says whether robots.txt is obeyed.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
     two fetches from one origin (its Crawl-delay may be longer). A URL that fails for a time is
@@ -2394,10 +2399,10 @@ class Crawler:
         try:
             self.client = Client(headers, timeout, max_body)
             self.outside = Client({name: value for name, value in (headers or {}).items()
-                                   if name.title() == "User-Agent"}, timeout)
+                                   if name.title() == "User-Agent"}, timeout, max_body)
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
-            urls = [parse_url(text if "://" in text else f"https://{text}") for text in self.roots]
-        except (ValueError, re.error) as error:
+            urls = [self._parse_root(text) for text in self.roots]
+        except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error)) from None
         self.subdomains, self.external, self.robots = subdomains, external, robots
         self.on_record, self.on_page = on_record, on_page
@@ -2405,7 +2410,8 @@ class Crawler:
         self.frontier: Queue[Node] = Queue()
         self.seen_urls: dict[str, Node | str] = {}   # every URL met, or why it is not fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
-        self.scope: set[tuple[str, int]] = set()     # (host without www., port) of the roots
+        self.scope: set[tuple[str, int]] = set()     # (host without www., port) of the roots,
+        self.adopted: set[tuple[str, int]] = set()   # those of them that other roots redirect to
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
@@ -2421,7 +2427,10 @@ class Crawler:
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
             self.scope.add(_scope_key(url))
-            self.add(url, None, role="" if "://" in text else "guessed")
+            self.add(url, None, role="root" if _HAS_SCHEME.match(text) else "guessed")
+
+    def _parse_root(self, text: str) -> URL:
+        return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
 
     def refuse(self, url: URL) -> str:
         """Return why *url* is out of scope, "" if it is in it."""
@@ -2448,7 +2457,7 @@ class Crawler:
         if isinstance(known, Node): return known
         if known not in ("", _DEPTH, _NOFOLLOW_PAGE): return None
         reason = self.refuse(url) if parent else ""
-        if reason == "other host" and self.external and not nofollow: reason, role = "", "external"
+        if reason == "other host" and self.external: reason, role = "", "external"
         if parent: depth = parent.depth + (hops == 0)
         if not reason and nofollow: reason = _NOFOLLOW_PAGE
         if not reason and depth > self.depth and not role: reason = _DEPTH
@@ -2470,6 +2479,13 @@ class Crawler:
             self.on_record(Record(text, skipped=reason, depth=parent.depth + 1 if parent else 0,
                                   parent=parent.text if parent else ""))
 
+    def _give_up(self, text: str, page: Node | None) -> None:
+        """Say, once, that what a page refers to is no URL that could be fetched."""
+        key = f"\0{text}"  # which is no URL, either
+        if key not in self.seen_urls:
+            self.seen_urls[key] = _NO_URL
+            self._skip(text, page, _NO_URL)
+
     def replay(self, record: Record) -> bool:
         """Do what was done when *record* was made; return whether its URL is thereby done.
 
@@ -2480,7 +2496,10 @@ class Crawler:
         parent = known if isinstance(known, Node) else None
         if record.skipped:
             self._told.add((record.url, record.skipped))
-            if parent: self._resolve(record.url, parent.url, "", parent, record.skipped == _NOFOLLOW_PAGE)
+            if record.skipped == _NO_URL:
+                self._give_up(record.url, parent)
+            elif parent:
+                self.add(parse_url(record.url), parent, nofollow=record.skipped == _NOFOLLOW_PAGE)
             return False
         node = self.add(parse_url(record.url), parent, depth=record.depth)
         if node is None or node in self._done or record.kind == "not finished": return False
@@ -2500,10 +2519,12 @@ class Crawler:
         Asks for robots.txt where that decides; raises OSError or ProtocolError if it fails.
         """
         try:
-            url = parse_url(text)
+            url = self._parse_root(text)
         except ValueError as error:
             return str(error)
-        reason = self.refuse(url)
+        root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
+        reason = "" if root else self.refuse(url)
+        if reason == "other host" and self.external: return ""
         if reason or not self.robots: return reason
         try:
             rule = (yield from self._load_robots(url)).rule(url.target)
@@ -2526,6 +2547,7 @@ class Crawler:
             yield from ended
             if everyone.done(): everyone.result()  # raises: a worker ends only by an error
         finally:
+            complete = joined.done() and not self.stopping
             self.stop()
             joined.cancel()
             everyone.cancel()
@@ -2536,9 +2558,10 @@ class Crawler:
             finally:  # also when it is cancelled here
                 self.client.close()
                 self.outside.close()
-                for record in self._exhausted.values(): self.on_record(record)
+                for node, record in self._exhausted.items():
+                    self.on_record(record if complete else self._interrupted(node))
                 for node in self._left:  # those never asked for are found again by who crawls again
-                    if node.tries: self._interrupted(node)
+                    if node.tries: self.on_record(self._interrupted(node))
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
@@ -2603,7 +2626,7 @@ class Crawler:
                 if isinstance(work, (Awaitable, Generator)): yield from _ensure_future(cast("Awaitable[Any]", work))
             self.on_record(record)
         except CancelledError:
-            self._interrupted(node)
+            self.on_record(self._interrupted(node))
             raise
         return None
 
@@ -2622,8 +2645,7 @@ class Crawler:
         self.pages += not node.counted
         node.counted = True
         self.in_flight[node] = self.loop.time(), self.loop.current_task
-        response = yield from (self.outside.fetch(url, wanted=_never) if outside else
-                               self.client.fetch(url, wanted=_is_page))
+        response = yield from self._client(url).fetch(url, wanted=_never if outside else _is_page)
         if response.status not in _RETRIED or node.tries >= self.max_tries: return response
         pause = self.loop.time() + _retry_after(response.headers)
         if pause > max(site.paused_until, self.loop.time()):
@@ -2653,6 +2675,10 @@ class Crawler:
         if task._state != "FINISHED" and site.robots is task: site.robots = None
         return task.result()
 
+    def _client(self, url: URL) -> Client:
+        """Return the client for a URL: one that sends the user's headers, or the other."""
+        return self.outside if self.refuse(url) == "other host" or _scope_key(url) in self.adopted else self.client
+
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
         """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing.
@@ -2661,7 +2687,7 @@ class Crawler:
         """
         url = parse_url("/robots.txt", url)
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
-            response = yield from self.client.fetch(url, max_body=MAX_BODY)
+            response = yield from self._client(url).fetch(url, max_body=MAX_BODY)
             if response.status not in _REDIRECTS: break
             target = url
             with contextlib.suppress(ValueError):
@@ -2675,8 +2701,8 @@ class Crawler:
         return Record(node.text, tries=node.tries, depth=node.depth,
                       parent=node.parent.text if node.parent else "", **fields)
 
-    def _interrupted(self, node: Node) -> None:
-        self.on_record(self._record(node, error="the crawl was interrupted", kind="not finished"))
+    def _interrupted(self, node: Node) -> Record:
+        return self._record(node, error="the crawl was interrupted", kind="not finished")
 
     def _seconds(self, node: Node) -> float:
         """Return for how long a node has been in flight, in seconds and milliseconds."""
@@ -2687,7 +2713,11 @@ class Crawler:
         certificate = isinstance(error, ssl.SSLCertVerificationError)
         if node.role == "guessed" and isinstance(error, OSError) and not certificate:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
-            self.add(parse_url("http" + node.text[5:]), None)
+            del self.seen_urls[_identity(node.text)]  # a link may lead there, which is no guess
+            self.pages -= node.counted
+            url = parse_url("http" + node.text[5:])
+            self.scope.add(_scope_key(url))
+            self.add(url, None, role="root")
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
@@ -2735,12 +2765,15 @@ class Crawler:
         fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
         if node.role == "external": return
         chain = node.path(node.hops)
-        if chain[0].parent is None and _scope_key(url) in self.scope and _scope_key(target) not in self.scope:
+        if chain[0].role in ("root", "guessed") and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
+            self.adopted.add(_scope_key(target))
             refused = [key for key, reason in self.seen_urls.items()
                        if reason == "other host" and not self.refuse(parse_url(key))]
-            for key in refused: del self.seen_urls[key]  # met before this root's answer
             self.skipped["other host"] -= len(refused)
+            for key in refused:  # met before this root's answer
+                del self.seen_urls[key]
+                self.add(parse_url(key), node)
             self._meanings, self._num_meanings = {}, 0
             self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
         step = self.seen_urls.get(_identity(str(target)))
@@ -2775,7 +2808,7 @@ class Crawler:
                 if page.depth < self.depth and not nofollow and len(link) < MAX_SPELLING:
                     if reference is None or _ABSOLUTE.match(reference):
                         everywhere[link] = node
-                    elif reference.lstrip()[:1] not in ("", "?", "#"):
+                    elif not _OF_ITS_PAGE.match(reference):
                         here[link] = node
                     self._num_meanings += 1
             nodes[node] = None
@@ -2810,10 +2843,7 @@ class Crawler:
             else:
                 url = parse_url(reference, base)
         except ValueError:
-            text = _printable(reference)
-            if text not in self.seen_urls:
-                self.seen_urls[text] = "no http or https URL"
-                self._skip(text, page, "no http or https URL")
+            self._give_up(_printable(reference), page)
             return None
         return self.add(url, page, nofollow=nofollow)
 
@@ -2870,6 +2900,7 @@ class Journal:
                     return
                 try:
                     fields = json.loads(line)
+                    if type(fields.get("seconds")) is int: fields["seconds"] += 0.0  # jq writes 2.0 as 2
                     record = Record(**fields | {"links": tuple(fields.get("links", ()))})
                     if list(map(type, record)) != _TYPES or not all(isinstance(link, str) for link in record.links):
                         raise ValueError("a field of another type was expected")
@@ -2942,25 +2973,26 @@ class Report:
             for item in [*items[:-1], items[-1] + rest]: say(f"      {item}")
 
         def section(title: str, colour: int, records: list[Record]) -> None:
-            found = [(record, crawler.seen_urls.get(_identity(record.url))) for record in records]
+            found = [(record, cast(Node, crawler.seen_urls[_identity(record.url)])) for record in records]
             if found: say(f"{title} ({len(found)})", colour)
-            for record, node in sorted(found, key=lambda pair: -getattr(pair[1], "referrers", 0)):
+            for record, node in sorted(found, key=lambda pair: -pair[1].referrers):
                 say(f"  {record.url}")
                 say(f"    {record.error or f'{record.status} to {record.next_url}'}")
-                if not isinstance(node, Node) or node.parent is None: continue
-                if node.parent.next_node is node: tell("redirected from", [node.parent.text])
+                if node.parent and node.parent.next_node is node: tell("redirected from", [node.parent.text])
                 pages = [page.text for page in (node.parent, node.second, node.third)
                          if page and page.next_node is not node]
                 more = node.referrers - len(pages)
                 if pages: tell("linked from", pages, f" and {more} more" if more > 0 else "")
-                if node.parent.parent: tell("path", [step.text for step in node.path()], comma=" > ")
+                path = [step.text for step in node.path()]
+                if len(path) > MAX_PATH: path[4:-4] = ["..."]
+                if len(path) > 2: tell("path", path, comma=" > ")
 
         for kind in PROBLEMS:
             section(kind, 31, [record for record in self.problems if record.kind == kind])
         if brief: return
         section("redirects worth updating", 33, [
             record for record in self.outdated
-            if getattr(crawler.seen_urls.get(_identity(record.url)), "referrers", 0)])
+            if cast(Node, crawler.seen_urls[_identity(record.url)]).referrers])
         for note in crawler.notes: say(note)
         new = self.statuses.total() - self.old
         say(f"{_count_of(sum(self.statuses[status] for status in range(200, 300)), 'page')}, "
@@ -3079,9 +3111,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
              "include exclude subdomains external robots").split()
     crawler = Crawler(options.roots, headers={"User-Agent": options.user_agent, **dict(options.headers)},
                       **{name: getattr(options, name) for name in named})
-    if options.why: return (yield from _why(crawler, options.why))
-    if journal: _resume(crawler, report, journal)
-    began, signals = loop.time(), list[int]()
+    if options.why is not None: return (yield from _why(crawler, options.why))
+    signals: list[int] = []
     live = sys.stderr.isatty() and not options.verbose and not options.quiet
 
     def on_record(record: Record) -> None:
@@ -3105,7 +3136,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
 
     for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
     loop.add_signal_handler(signal.SIGQUIT, lambda: print(crawler.describe(), file=sys.stderr, flush=True))
-    crawler.on_record = on_record
+    if journal: _resume(crawler, report, journal)
+    began, crawler.on_record = loop.time(), on_record
     if live: show_progress()
     try:
         yield from crawler.crawl()
@@ -3123,10 +3155,11 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
 
 def main(arguments: list[str]) -> int:
     """Crawl as the command line says; return the exit status."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     options = _options(arguments)
     try:
         with contextlib.ExitStack() as stack:
-            journal = Journal(options.journal) if options.journal else None
+            journal = None if options.journal is None else Journal(options.journal)
             if journal: stack.callback(journal.close)
             status = run(_crawl(options, journal))
         sys.stdout.flush()

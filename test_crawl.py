@@ -2495,8 +2495,8 @@ def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Si
 
 
 def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Site) -> None:
-    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'>")
-    site.add("/d/2", "<a href='?x'><a href='2'>")
+    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'><a href='http:?x'><a href='\1?x'>")
+    site.add("/d/2", "<a href='?x'><a href='2'><a href=' HTTP:?x'><a href='http:?x'>")
     records, _ = crawled(site.url + "/d/1", max_tasks=1)
     assert [url.removeprefix(site.url) for url in records] == ["/d/1", "/d/1?x", "/d/2", "/d/1?y", "/d/2?x"]
 
@@ -2597,7 +2597,7 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
 
     async def main() -> dict[str, crawl.Record]:
         crawler = Crawler(["http://h/"], max_tasks=tasks, robots=False)
-        crawler.client = client  # type: ignore[assignment]
+        crawler.client = crawler.outside = client  # type: ignore[assignment]
         task = create_task(crawler.crawl())
         await sleep(0.4)
         assert len(crawler._waiting) == 1
@@ -2627,6 +2627,116 @@ def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
     assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s, [89]\.\d s left", fetch)
     assert "_work" in stack[0] and "in Crawler._fetch" in "".join(stack) and "in Stream._readable" in "".join(stack)
     assert re.fullmatch(r"in ([0-9]|1[0-9]|20)\.\d s: <\w+ .*>", stack[-1])
+
+
+def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
+    other = Site()
+    try:
+        site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
+        other.add("/", f"<a href=/a><a href={site.url}/b>")
+        records, _ = crawled(site.url, headers={"Cookie": "secret"}, max_body=100)
+        assert len(records) == 4 and not any("secret" in head for head in other.heads)
+        assert all("secret" in head for head in site.heads)
+    finally:
+        other.close()
+
+
+def test_a_guess_that_failed_leaves_no_trace(site: Site) -> None:
+    site.add("/", f"<a href=https://localhost:{site.port}/>")
+    records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
+    assert [record.kind for record in records.values()] == ["", "refused"] and crawler.pages == 2
+    site.add("/?u=http://x/")
+    assert len(crawled(f"localhost:{site.port}/?u=http://x/", robots=False, max_pages=1)[0]) == 1
+
+
+def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
+    async def main() -> str:
+        crawler = crawl.Crawler(["h:80"])
+        node = crawler.seen_urls["https://h:80/"]
+        assert isinstance(node, crawl.Node)
+        crawler.in_flight[node] = 0.0, None
+        crawler._failed(node, ConnectionRefusedError())
+        return crawler.refuse(crawl.parse_url("http://h/x"))
+    assert crawl.run(main()) == ""
+
+
+def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Site) -> None:
+    real = f"{site.url}/" + "y" * (200 - len(site.url) - 1)
+    site.add("/", f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>".encode("utf-8", "ignore"))
+    records: list[crawl.Record] = []
+
+    async def main() -> tuple[int, int]:
+        crawler = crawl.Crawler([site.url], on_record=records.append)
+        await crawler.crawl()
+        again = crawl.Crawler([site.url], on_record=records.append)
+        for record in list(records):
+            again.replay(record)
+        await again.crawl()
+        return crawler.skipped.total(), again.skipped.total()
+    assert crawl.run(main()) == (2, 2)
+    assert len({record.url for record in records if record.status == 404}) == len(records) - 3
+    assert real in [record.url for record in records if record.status]
+
+
+def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
+    client = SimulatedClient({
+        "http://s/": [(200, {}, "<a href=//b/x>")], "http://b/x": [(200, {}, "")],
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]})
+
+    async def main() -> Crawler:
+        crawler = Crawler(["http://s/", "http://r/"], robots=False)
+        crawler.client = crawler.outside = client  # type: ignore[assignment]
+        await crawler.crawl()
+        return crawler
+    crawler = play(main())
+    assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
+
+
+def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew() -> None:
+    answers: dict[str, Any] = {"http://h/": [(200, {}, "<a href=/0><a href=/slow>")], "http://h/3": [(200, {}, "")],
+                               "http://h/slow": [(200, {"seconds": 9}, "<a href=/2>")]}
+    for number in range(3):
+        answers[f"http://h/{number}"] = [(302, {"location": f"/{number + 1}"}, "")]
+
+    async def main(before: list[crawl.Record], cut: bool) -> list[crawl.Record]:
+        records: list[crawl.Record] = []
+        crawler = crawl.Crawler(["http://h/"], robots=False, max_redirect=2)
+        crawler.client = crawler.outside = SimulatedClient(answers)  # type: ignore[assignment]
+        done = [record for record in before if crawler.replay(record)]
+        crawler.on_record = records.append
+        task = create_task(crawler.crawl())
+        if cut:
+            await sleep(5)
+            crawler.stop()
+            task.cancel()
+        with contextlib.suppress(CancelledError):
+            await task
+        return done + records
+    first = play(main([], True))
+    assert {record.url for record in first if record.kind == "not finished"} == {"http://h/2", "http://h/slow"}
+    assert {record.url: record.kind for record in play(main(first, False))} == {
+        f"http://h/{page}": "" for page in ("", "0", "1", "2", "3", "slow")}
+
+
+def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Site, tls_site: Site) -> None:
+    site.add("/", "<a href=/meta><a href=/open>")
+    site.add("/meta", f"<meta name=robots content=nofollow><a href={tls_site.url}/gone>")
+    site.add("/open", f"<a href={tls_site.url}/gone>")
+
+    async def main() -> tuple[list[crawl.Record], int]:
+        records: list[crawl.Record] = []
+        crawler = crawl.Crawler([site.url], external=True, max_tasks=1, on_record=records.append)
+        await crawler.crawl()
+        return records, (+crawler.skipped).total()
+    records, skipped = crawl.run(main())
+    assert [record.skipped or record.kind for record in records if record.url == tls_site.url + "/gone"] == ["nofollow", "broken"]
+    assert skipped == 0
+
+
+@pytest.mark.parametrize("kind, pages", [("text/html, text/html", 2), ("TEXT/HTML;charset=utf-8", 2), ("text/plain, text/html", 1)])
+def test_the_first_content_type_decides(kind: str, pages: int, site: Site) -> None:
+    site.add("/", "<a href=/x>", Content_Type=kind)
+    assert len(crawled(site.url)[0]) == pages
 
 
 PIECES: dict[str, Any] = {
@@ -2676,7 +2786,8 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
     async def main() -> tuple[int, int]:
         crawler = crawl.Crawler(["http://h/"], depth=5)
         crawler.replay(crawl.Record("http://h/x", 200, depth=4, parent="http://h/lost", links=("http://h/y",)))
-        crawler.replay(crawl.Record("http://else/", 301, parent="http://h/lost", next_url="http://more/"))
+        crawler.replay(crawl.Record("http://h/go", 301, parent="http://h/lost", next_url="http://more/"))
+        crawler.replay(crawl.Record("http://h/deep", skipped="depth", parent="http://h/lost"))
         node = crawler.seen_urls["http://h/y"]
         assert isinstance(node, crawl.Node)
         return node.depth, len(crawler.scope)
@@ -2685,10 +2796,11 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
 
 @pytest.mark.parametrize("url, reason", [
     ("/x", ""), ("/private/x", "robots.txt: Disallow: /private/"), ("http://other.test/", "other host"),
-    ("mailto:x", "'mailto': only http and https URLs can be fetched"), ("/x.pdf", "excluded")])
+    ("ftp://h/", "'ftp': only http and https URLs can be fetched"), ("/x.pdf", "excluded"),
+    ("other.test", "other host"), ("/root.pdf", "")])
 def test_why_answers_without_a_crawl(site: Site, url: str, reason: str) -> None:
     async def main() -> str:
-        crawler = crawl.Crawler([site.url], exclude="pdf$")
+        crawler = crawl.Crawler([site.url + "/root.pdf"], exclude="pdf$")
         return await crawler.why(site.url + url if url[0] == "/" else url)
     site.add("/robots.txt", "User-agent: *\nDisallow: /private/", 200)
     assert crawl.run(main()) == reason
@@ -2697,7 +2809,8 @@ def test_why_answers_without_a_crawl(site: Site, url: str, reason: str) -> None:
 
 def test_without_robots_why_asks_for_nothing(site: Site) -> None:
     async def main() -> str:
-        return await crawl.Crawler([site.url], robots=False).why(site.url + "/x")
+        crawler = crawl.Crawler([site.url], robots=False, external=True)
+        return await crawler.why(site.url + "/x") + await crawler.why("http://other.test/")
     assert crawl.run(main()) == "" and site.requests == []
 
 
@@ -2746,7 +2859,7 @@ def simulated(root: str, answers: dict[str, Any], **options: Any) -> tuple[dict[
 
     async def main() -> dict[str, crawl.Record]:
         crawler = Crawler([root], **options)
-        crawler.client = client  # type: ignore[assignment]
+        crawler.client = crawler.outside = client  # type: ignore[assignment]
         await crawler.crawl()
         return crawler.records
     return play(main()), client.asked
@@ -2813,7 +2926,7 @@ def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> No
 
     async def main() -> Crawler:
         crawler = Crawler(["http://s/", "http://r/"], robots=False)
-        crawler.client = client  # type: ignore[assignment]
+        crawler.client = crawler.outside = client  # type: ignore[assignment]
         await crawler.crawl()
         return crawler
     crawler = play(main())
@@ -3115,6 +3228,19 @@ def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
     assert "\x1b" not in said(site.url)[1]
 
 
+def test_a_long_click_path_is_cut_in_its_middle(site: Site) -> None:
+    for number in range(15):
+        site.add(f"/{number}", f"<a href=/{number + 1}>")
+    path, = [line for line in said(f"{site.url}/0")[1].replace(site.url, "").splitlines() if "path" in line]
+    assert path == "    path /0 > /1 > /2 > /3 > ... > /12 > /13 > /14 > /15"
+
+
+def test_a_broken_root_names_the_pages_that_link_to_it(site: Site) -> None:
+    site.add("/a", "<a href=/gone>")
+    lines = said(f"{site.url}/gone", f"{site.url}/a")[1].splitlines()
+    assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/a"]
+
+
 def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
     site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
     site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
@@ -3190,6 +3316,13 @@ def test_a_mutated_journal_is_read_or_refused(tmp_path: pathlib.Path) -> None:
                 for record in journal.read():
                     crawler.replay(record)
     crawl.run(main())
+
+
+def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url":"http://h/","seconds":2}\n')
+    with contextlib.closing(crawl.Journal(str(path))) as journal:
+        assert list(journal.read()) == [crawl.Record("http://h/", seconds=2.0)]
 
 
 def test_two_crawls_may_throw_their_journals_away_together() -> None:
@@ -3345,7 +3478,8 @@ def test_a_note_about_the_root_is_in_the_report(site: Site, capsys: pytest.Captu
 @pytest.mark.parametrize("arguments, complaint", [
     (["http://no.such.host.invalid"], "cannot be crawled: "), (["http://[x"], "not an IPv6 address"),
     (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"), (["--exclude", "(", "h"], "missing"),
-    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--user-agent", "a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
+    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--include", "a{99999999999999999999}", "h"], "too large"), (["--exclude", "(" * 3000, "h"], "recursion"),
+    (["--user-agent", "a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
         arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
@@ -3518,6 +3652,36 @@ def test_headers_are_sent_to_the_site(site: Site) -> None:
     site.add("/")
     assert crawl.main([site.url, "-q", "-H", "X-Word: a: b", "-H", "accept:text/html"]) == 0
     assert "X-Word: a: b\r\n" in site.heads[1] and "Accept: text/html\r\n" in site.heads[1] and "*/*" not in site.heads[1]
+
+
+def test_without_stdout_and_stderr_the_crawl_goes_on(site: Site, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "<a href=/gone>")
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    path = tmp_path / "journal"
+    assert crawl.main([site.url, "-v", "-o", str(path)]) == 1
+    sys.stdout.close()
+    sys.stderr.close()
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(sys, "stderr", Gone())
+    loop = crawl.EventLoop()
+    called: list[str] = []
+    loop.call_soon(math.sqrt, -1)
+    loop.call_soon(called.append, "still")
+    loop.tick()
+    loop.close()
+    assert called == ["still"]
+
+
+def test_an_empty_option_is_not_one_left_out(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert crawl.main([site.url, "-o", ""]) == 2 and crawl.main([site.url, "--why", ""]) == 1
+    assert site.requests == []
 
 
 def test_why_says_whether_a_url_would_be_fetched(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
