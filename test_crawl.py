@@ -500,6 +500,15 @@ def test_a_task_may_end_the_program(error: type[BaseException]) -> None:
         play(leave())
 
 
+def test_an_end_of_the_program_is_no_error_to_report(capsys: pytest.CaptureFixture[str]) -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+    with pytest.raises(SystemExit):
+        crawl.run(leave())
+    gc.collect()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_task_has_its_coroutines_name_unless_given_another() -> None:
     async def main() -> None:
         one, other = create_task(sleep(0)), create_task(sleep(0), name=7)
@@ -1101,6 +1110,18 @@ def test_join_waits_until_every_item_is_dealt_with_batch_after_batch() -> None:
             await crawl.gather(*joiners)
         with pytest.raises(ValueError, match="too many"):
             queue.task_done()
+    play(main())
+
+
+def test_who_left_the_line_is_not_in_it_any_more() -> None:
+    async def main() -> None:
+        queue: Queue[int] = Queue()
+        task = create_task(queue.get())
+        await sleep(0)
+        assert len(queue._getters) == 1
+        task.cancel()
+        await sleep(0)
+        assert not queue._getters
     play(main())
 
 
@@ -2603,6 +2624,8 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
         assert len(crawler._waiting) == 1
         crawler.stop()
         await task
+        await sleep(60)
+        assert get_running_loop().reported == []  # type: ignore[attr-defined]
         return crawler.records
     fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
     assert {url: record.kind for url, record in play(main()).items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
@@ -2896,6 +2919,14 @@ def test_tries_wait_longer_and_longer() -> None:
     pauses = [b - a - 0.125 for a, b in zip(moments, moments[1:])]
     assert all(low <= pause <= 3 * low for low, pause in zip((0.5, 1, 2), pauses, strict=True))
     assert records["http://h/"].tries == 4
+
+
+def test_tries_wait_half_a_time_to_one_and_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    for end in (0, 1):
+        monkeypatch.setattr(random, "uniform", lambda *ends: ends[end])
+        _, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False)
+        moments = [moment for moment, _ in asked]
+        assert [b - a - 0.125 for a, b in zip(moments, moments[1:])] == [[0.5, 1], [1.5, 3]][end]
 
 
 def test_retry_after_pauses_the_whole_site() -> None:
@@ -3614,6 +3645,22 @@ def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
     assert "not finished (1)" in capsys.readouterr().out
 
 
+def test_told_twice_it_does_not_wait(site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(connection: socket.socket) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+        silence(connection)
+    monkeypatch.setattr(crawl, "GRACE", 3600)
+    site.answers["/"] = interrupt
+    assert crawl.main([site.url]) == 143
+    assert "not finished (1)" in capsys.readouterr().out
+
+
+def test_a_delay_is_a_number_or_none() -> None:
+    assert [crawl._options(["--delay", text, "h"]).delay for text in ("0", "0.00", "0.5", "3")] == [0, 0, 0.5, 3]
+
+
 def test_a_crawl_told_to_end_reports_what_ended_in_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -3705,6 +3752,7 @@ def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> N
     assert second.splitlines()[:4] == first.splitlines()[:4] and f"linked from {site.url}/, {site.url}/a" in second
     assert ", 3 URLs were done before" in second and "done before" not in first
     assert re.search(r"\n3 pages, .* s, \d+ URLs/s, 1 problem, 1 connection, 3 URLs", second)
+    assert re.search(r"\n3 pages, .* s, 0 URLs/s, 1 problem, 0 connections, 4 URLs", said("-o", path, site.url)[1])
 
 
 @pytest.mark.soak
