@@ -86,7 +86,7 @@ def play(main: Any) -> Any:
 
 
 class Site:
-    """A web server in a thread: one thread for each connection, answers as scripted.
+    """A web server in threads, one that listens and one for each connection; it answers as scripted.
 
     A page is a path and either the bytes of the whole answer, or a function that is
     called with the connection and may do to it what it likes.

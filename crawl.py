@@ -22,7 +22,7 @@ sections above it.
     11  Links            what a page points to
     12  Robots           what a site asks of crawlers
     13  Crawler          frontier, workers, redirects, retries, courtesy
-    14  Report           what was found, worst first
+    14  Report           the journal, and what was found, worst first
     15  Command line
 
          crawler  13-15      what to fetch next, and what was found
@@ -203,12 +203,12 @@ class LimitError(ProtocolError):
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, those of one kind
-# in the order in which they became ready: while one runs no other does, hence no locks. A tick
-# polls first, then runs what is ready by then; what those callbacks add waits for the
+# The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those of
+# ready sockets first, then the ready queue in its order. While one runs no other does, hence no
+# locks. A tick polls first, then runs what is ready by then; what those callbacks add waits for the
 # next one, after the sockets were polled again, so that a callback which keeps
-# rescheduling itself starves nobody. And a loop that nothing could ever wake
-# does not sleep for ever: it raises DeadlockError.
+# rescheduling itself starves nobody. And an EventLoop that nothing could ever
+# wake does not sleep for ever: it raises DeadlockError.
 #
 # The cost: O(1) per callback, O(log n) per deadline (a heap), one system call per
 # tick, none per watched socket. A callback that computes for a second stops
@@ -219,7 +219,7 @@ class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
     It is waiting, then has run or was cancelled. The ready queue takes anything with
-    a run() and an obsolete(); this is the plainest.
+    a run(), the heap of deadlines anything that has an obsolete() as well; this is the plainest.
     """
 
     __slots__ = ("callback", "args", "context")
@@ -286,7 +286,7 @@ class CallbackLoop:
     """An event loop that knows callbacks and nothing else.
 
     Section 5 adds coroutines to it and calls the result EventLoop. *selector*
-    does the waiting; a test may pass one that moves a clock, which time() then reads.
+    does the waiting; a test may pass one that does not sleep, and override time() to match.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -396,8 +396,8 @@ class CallbackLoop:
     def run_forever(self) -> None:
         """Tick until stop() is called.
 
-        Raises RuntimeError when a loop already runs in this thread, DeadlockError
-        when nothing could ever happen again.
+        Raises RuntimeError when a loop already runs in this thread. An EventLoop raises
+        DeadlockError when nothing could ever happen again.
         """
         self._check_runnable()
         _thread_state.loop = cast("EventLoop", self)
@@ -534,7 +534,7 @@ class CallbackLoop:
 #
 # The one `yield` of this file that hands out a future is in Future.__iter__. A generator is a
 # function whose frame (its variables, and the line it has reached) survives its suspension:
-# `yield` hands a value to whoever called send() and leaves loops and `try` blocks as they are,
+# `yield` hands a value to whoever called send() (next() is send(None)) and leaves loops and `try` blocks as they are,
 # on the heap, until the next send(). So a function that says
 #
 #       result = yield from future
@@ -740,8 +740,9 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # that is not waiting (not begun, running, or woken already) gets it at its next step or wait.
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
-# among the callbacks of the one future in `_waiting_for`. The loop holds every
-# unfinished task in `tasks`, so that none is garbage-collected in mid-wait.
+# among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which has
+# `tasks` and `current_task`) holds every unfinished task, so that none is
+# garbage-collected in mid-wait.
 
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
@@ -878,8 +879,9 @@ class Task(Future[T]):
 # future that the last of many resolves. A thread's result is a future that the
 # thread resolves by way of the self-pipe.
 #
-# The invariant: whatever is started here is cleaned up here. A wait that is left,
-# in whichever way, leaves no timeout that would still do something; `run` leaves no task behind.
+# The invariants. A wait that is left, in whichever way, leaves no timeout that would still
+# do something; `run` leaves no task behind. Only a call that has begun in a thread cannot be
+# stopped: it goes on, and its result is dropped.
 
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
@@ -914,7 +916,7 @@ class _Alarm(Future[Any]):
 def sleep(delay: float, result: Any = None) -> Waits[Any]:
     """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
 
-    Raises ValueError when *delay* is not a number.
+    Raises ValueError for NaN.
     """
     if delay <= 0:
         yield
@@ -982,7 +984,8 @@ def finished(future: Future[Any]) -> Waits[None]:
 def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
-    It is cancelled then, and has ended when wait_for returns. With *timeout* <= 0
+    Then, or when wait_for is cancelled, *fut* is cancelled, and has ended before the error is
+    raised. With *timeout* <= 0
     only what is done already gives its result; None waits for any time.
     """
     if timeout is not None and timeout <= 0:
@@ -1061,8 +1064,8 @@ class EventLoop(CallbackLoop):
         self.tasks: set[Task[Any]] = set()           # every unfinished task
         self.current_task: Task[Any] | None = None   # the one taking a step
         self._executor: Any = None                   # default thread pool, made when needed
-        self._pool_threads: set[int] = set()         # idents of the pool's threads,
-        self._jobs = 0                               # and what they still have to do
+        self._pool_threads: set[int] = set()         # idents of the default pool's threads
+        self._jobs = 0                               # calls in any executor that have not ended
 
     def create_future(self) -> Future[Any]:
         """Return a new pending Future of this loop."""
@@ -1148,7 +1151,11 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
 
 
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
-    """Return the Future of func(*args, **kwargs), run in a thread, in the current context."""
+    """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
+
+    Cancelling it keeps a call that has not begun from beginning; one that has goes on, and its
+    result is dropped.
+    """
     call = functools.partial(contextvars.copy_context().run, func, *args, **kwargs)
     return get_running_loop().run_in_executor(None, call)
 
@@ -1299,9 +1306,9 @@ class Queue(Generic[T]):
 #
 # The invariants. Each wait has a deadline, in the one object that waits. A socket is
 # closed in one place. A stream that becomes readable while nobody reads was closed by
-# the server, or sent something unasked: it is `stale`, never to be used again. The
-# cost: interest in reading stays registered from one read to the next, which saves
-# two system calls and some 4 microseconds on each.
+# the server, or sent something unasked: it is `stale`, never to be used again.
+# Interest in reading stays registered from one read to the next, which saves two system
+# calls and some 4 microseconds on each.
 
 
 class _Wait(_Alarm):
@@ -1333,7 +1340,7 @@ class Stream:
         """Return up to *size* bytes as soon as there are some; b"" at the end of the stream.
 
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
-        TimeoutError after self.timeout seconds without a byte.
+        TimeoutError after self.timeout seconds without a byte. Cancelled: no byte is lost.
         """
         data: bytes = (yield from self._call(self._readable, self.sock.recv, size))
         return data
@@ -1344,7 +1351,10 @@ class Stream:
 
     @coroutine
     def drain(self) -> Waits[None]:
-        """Wait until all that was written is sent. Raises as read() does."""
+        """Wait until all that was written is sent. Raises as read() does.
+
+        Cancelled: what was not sent stays for the next drain().
+        """
         while self._unsent:
             sent = yield from self._call(self._writable, self.sock.send, self._unsent)
             self._unsent = self._unsent[sent:]
@@ -1408,11 +1418,12 @@ class Stream:
 
 @coroutine
 def lookup(host: str, port: int) -> Waits[list[Any]]:
-    """Return the addresses of *host* as getaddrinfo does, which has no deadline: in a thread.
+    """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    The thread is a daemon of its own and not one of the pool's, so that a name server
+    It runs in a thread, for getaddrinfo has no deadline. The thread is a daemon of its own and not one of the pool's, so that a name server
     which never answers delays neither other lookups nor the end of the program.
-    Raises OSError for an unknown or impossible name, TimeoutError.
+    Raises OSError for an unknown or impossible name, UnicodeError for one that cannot be encoded,
+    TimeoutError after LOOKUP_TIMEOUT seconds.
     """
     if len(host) > 253 or max(map(len, host.split("."))) > 63:
         raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
@@ -1440,8 +1451,9 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     """Connect to the first address of *host* that accepts, and return (stream, stream).
 
     The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a context,
-    it speaks TLS. Every one of *addresses* (by default those that lookup() finds) is tried,
-    each for CONNECT_TIMEOUT seconds; the error of the last is raised (OSError).
+    it speaks TLS. Every one of *addresses* (by default those that lookup() finds) is tried;
+    connecting, and each wait of the TLS handshake, may last CONNECT_TIMEOUT seconds. The error
+    of the last is raised (OSError). Cancelled, it closes the socket.
     """
     failure: OSError = OSError(f"{host} has no address")
     found: Iterable[Any] = addresses or (yield from lookup(host, port))
@@ -1503,8 +1515,8 @@ _NO_HOST = re.compile(r"[\0-\x20\x7f-\uffff#%/:<>?@[\\\]^|]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
-_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # in names: nothing, to both
-_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # standards; not the same
+_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # dropped by IDNA 2003 and 2008 alike
+_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # different in the two
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -1742,8 +1754,10 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether the response is complete.
 
-        Raises ProtocolError, of which TruncatedError means that the end came too
-        early and LimitError that something is larger than it may be.
+        Then it is in .response, which before that may hold an interim one or lack its body.
+        Raises ProtocolError, of which TruncatedError means that the end came too early and
+        LimitError that something is larger than it may be. After True or an error the parser
+        is not to be fed again.
         """
         self.buffer += data
         self.ended = not data
@@ -1881,8 +1895,10 @@ class Client:
               wanted: Callable[[Response], bool] = bool, max_body: int = 0) -> Waits[Response]:
         """Return the response to one request of *method*; redirects are not followed.
 
-        The body is read if *wanted(response)*, asked when the head is there, says so (bool
-        says so always), and if it has no more than *max_body* bytes (0: the client's limit).
+        *method* must be one that may be sent twice, such as GET or HEAD. The body is read if
+        *wanted(response)*, called when the head is there, is true (the default, bool, is true
+        of every Response). One of more than *max_body* bytes (0: the client's limit) raises
+        LimitError, a ProtocolError.
         Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
@@ -1949,7 +1965,11 @@ class Client:
 
 @coroutine
 def fetch(url: str, **options: Any) -> Waits[Response]:
-    """Return the response to GET *url*, redirects not followed; options are Client's."""
+    """Return the response to GET *url*, which needs its http:// or https://.
+
+    Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
+    otherwise what Client.fetch raises.
+    """
     client = Client(**options)
     try:
         response: Response = (yield from client.fetch(parse_url(url)))
@@ -1973,7 +1993,7 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # The invariant: linear time, whatever the page. Every repetition is possessive (`*+`
 # never gives back what it took) and every alternative that begins at a `<` and then
 # fails does so before the next `<`, or leaves the rest of the page to one that
-# takes it all. The cost: some 5 microseconds per KB, where html.parser takes 150.
+# takes it all. The cost: some 4 microseconds per KB, where html.parser takes 150.
 
 _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
@@ -2134,7 +2154,7 @@ class Robots:
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
         self.delay = 0.0  # seconds between requests that the site asks for
-        groups: dict[str, list[tuple[str, str]]] = {}  # those for us and for "*"
+        groups: dict[str, list[tuple[str, str]]] = {}  # by name; "" stands for "*"
         names: set[str] = set()
         rules_began = True
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
@@ -2181,7 +2201,9 @@ class Robots:
 #        roots --> frontier --> worker: fetch --> page --> links --+
 #                     ^                            |               |
 #                     |                          record       seen? in scope?
-#                     +---- new URLs, redirects' targets, retries -+
+#                     +----------- new URLs ------------------------+
+#
+# Redirects' targets and retries come from the worker, and enter the frontier, too.
 #
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl: there are finitely many URLs
@@ -2197,8 +2219,8 @@ class Robots:
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no `yield from`
 # in between, and control changes hands nowhere else.
 #
-# The invariants. Each URL that is asked for ends as one record, an answer or an error; one that
-# is not gets a record with the reason, and another if a later link lets it in. What has to wait
+# The invariants. Each URL that is asked for ends as one record, an answer or an error (a guessed
+# https root that cannot be reached leaves only a note); one that is not gets a record with the reason, and another if a later link lets it in. What has to wait
 # for another try goes back into the frontier by a Timeout: no worker and no connection
 # sleeps. An error in this code, or in a callback, ends the crawl with its traceback instead of
 # leaving `join` waiting. And a page is recorded after its links were added, so that the
@@ -2236,7 +2258,7 @@ class Record(NamedTuple):
     error is in words, and kind says which of PROBLEMS it is; skipped is the reason why the
     URL was not fetched; seconds is the time from
     the request to the end of the answer, size the bytes of the decoded body, parent
-    the page that linked here first and links what this page links to, in scope:
+    the page, or the redirect, that led here first and links what this page links to, in scope:
     num_urls of them, of which num_new_urls were not known; encoding is the charset;
     insecure marks a redirect from https down to http.
     """
@@ -2275,20 +2297,25 @@ class Site:
         self.url = url              # one of its URLs
         self.robots: Task[Robots] | None = None
         self.next_turn = 0.0        # under a delay: the first moment that nobody has reserved
-        self.paused_until = 0.0     # it asked to be left alone until then,
-        self.pauses = 0             # so often; a pause makes all turns given before it void
+        self.paused_until = 0.0     # when it can be asked again: it wanted to be left alone
+        self.pauses = 0             # how often it did; each makes all turns given before void
 
 
 class Node:
     """One URL that links point to; the way back to a root leads through the parents.
 
-    text        the URL                     depth       links from a root
-    site        its origin                  hops        redirects that led here from a link
-    parent      what led here first         next_node   where it redirects to
-    referrers   pages that link here        second, third: of them, beside the parent
-    tries       fetches so far              counted     whether it is one of the crawl's pages
-    role        "", "root", "guessed" (a root whose https is a guess) or "external"
-    turn        site.pauses when its turn under the delay was given; -1: it has none
+    text            the URL
+    site            its origin
+    parent          the Node that led here first
+    depth           links from a root
+    hops            redirects that led here from a link
+    next_node       the Node that it redirects to
+    referrers       how many pages link here
+    second, third   two of those pages, beside the parent
+    tries           fetches so far
+    counted         whether Crawler.pages has counted it
+    role            "", "root", "guessed" (a root whose https is a guess) or "external"
+    turn            site.pauses when its turn under the delay was given; -1: it has none
     """
 
     __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second", "third",
@@ -2374,8 +2401,8 @@ class Crawler:
     and, with *subdomains*, those below them, but not to hosts that these lead to. *robots* says whether robots.txt is obeyed.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
-    two fetches from one origin (its Crawl-delay may be longer). A URL that fails for a time is
-    tried *max_tries* times; *max_redirect* redirects in a row are followed.
+    two fetches from one origin (its Crawl-delay may be longer). A URL that fails with an error
+    that may pass is tried *max_tries* times; *max_redirect* redirects in a row are followed.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before that with
     the Page of each page in scope; if it returns an awaitable, that is awaited. (bool stands
@@ -2404,10 +2431,10 @@ class Crawler:
         self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()
         self.frontier: Queue[Node] = Queue()
-        self.seen_urls: dict[str, Node | str] = {}   # every URL met, or why it is not fetched
+        self.seen_urls: dict[str, Node | str] = {}   # every URL met: its Node, or why it is not fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
-        self.scope: set[tuple[str, int]] = set()     # (host without www., port) of the roots,
-        self.adopted: set[tuple[str, int]] = set()   # those of them that other roots redirect to
+        self.scope: set[tuple[str, int]] = set()     # (host without www., port) that are crawled
+        self.adopted: set[tuple[str, int]] = set()   # those of them not named: a root redirects there
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
@@ -2429,12 +2456,15 @@ class Crawler:
     def _parse_root(self, text: str) -> URL:
         return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
 
+    def _is_on(self, url: URL, hosts: set[tuple[str, int]]) -> bool:
+        """Return whether *url* is on one of *hosts* or, with subdomains, below one."""
+        host, port = _scope_key(url)
+        return (host, port) in hosts or self.subdomains and any(
+            host.endswith(f".{root}") and port == root_port for root, root_port in hosts)
+
     def refuse(self, url: URL) -> str:
         """Return why *url* is out of scope, "" if it is in it."""
-        host, port = _scope_key(url)
-        if (host, port) not in self.scope and not (self.subdomains and any(
-                host.endswith(f".{root}") and port == root_port for root, root_port in self.scope)):
-            return "other host"
+        if not self._is_on(url, self.scope): return "other host"
         text = str(url)
         if not self.include.search(text) or self.exclude.search(text): return "excluded"
         if url.target.count("/") <= MAX_REPEATS: return ""
@@ -2533,6 +2563,7 @@ class Crawler:
     def crawl(self) -> Waits[None]:
         """Fetch until nothing is left, or until stop() and the end of what is in flight.
 
+        To be called once; replay() comes before it.
         Cancelled, it cuts off what is in flight; each such URL gets a record that says
         so. An error in a callback, or in this code, ends the crawl and comes out here.
         """
@@ -2674,7 +2705,7 @@ class Crawler:
 
     def _client(self, url: URL) -> Client:
         """Return the client for a URL: one that sends the user's headers, or the other."""
-        return self.outside if self.refuse(url) == "other host" or _scope_key(url) in self.adopted else self.client
+        return self.client if self._is_on(url, self.scope - self.adopted) else self.outside
 
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
@@ -2702,7 +2733,7 @@ class Crawler:
         return self._record(node, error="the crawl was interrupted", kind="not finished")
 
     def _seconds(self, node: Node) -> float:
-        """Return for how long a node has been in flight, in seconds and milliseconds."""
+        """Return for how long a node has been in flight, in seconds, to the millisecond."""
         return round(self.loop.time() - self.in_flight[node][0], 3)
 
     def _failed(self, node: Node, error: Exception) -> float | None:
@@ -2912,7 +2943,10 @@ class Journal:
                 yield record
 
     def write(self, record: Record) -> None:
-        """Append one record; of a line that the disk cannot take whole nothing is left."""
+        """Append one record; of a line that the disk cannot take whole nothing is left.
+
+        Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
+        """
         line = json.dumps({name: value for name, value in zip(Record._fields, record) if value}).encode() + b"\n"
         written = 0
         try:
@@ -3075,7 +3109,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--delay", type=_pause, default=0.0, metavar="S",
         help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
-        help="send this field, to the sites crawled (none)")
+        help="send this field to the hosts named here, not to those they redirect to (none)")
     add("--user-agent", default=USER_AGENT, metavar="TEXT", help="what to call itself (%(default)s)")
     add = parser.add_argument_group("what to say").add_argument
     add("-o", dest="journal", metavar="FILE.jsonl",
@@ -3157,7 +3191,10 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Crawl as the command line says; return the exit status."""
+    """Crawl as *arguments*, without the program's name, say; return the exit status.
+
+    Raises SystemExit for wrong use, --help and --version.
+    """
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     options = _options(arguments)
     try:

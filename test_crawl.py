@@ -2664,6 +2664,20 @@ def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
         other.close()
 
 
+def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
+    client = SimulatedClient({"http://a.example/": [(302, {"location": "http://b.example/"}, "")],
+                              "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]})
+    outside = SimulatedClient(client.answers)
+
+    async def main() -> None:
+        crawler = Crawler(["http://a.example/"], subdomains=True, robots=False)
+        crawler.client, crawler.outside = client, outside  # type: ignore[assignment]
+        await crawler.crawl()
+    play(main())
+    assert [url for _, url in client.asked] == ["http://a.example/", "http://s.a.example/"]
+    assert [url for _, url in outside.asked] == ["http://b.example/", "http://s.b.example/"]
+
+
 def test_a_guess_that_failed_leaves_no_trace(site: Site) -> None:
     site.add("/", f"<a href=https://localhost:{site.port}/>")
     records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
