@@ -1717,6 +1717,7 @@ def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: s
     (b"HTTP/1.1 100 Continue\r\n\r\n" * 11, "more than 10 interim responses"),
     (CHUNKED + (b"1;" + b"x" * 9000 + b"\r\ny\r\n") * 9, "chunk's first line of more than"),
     (CHUNKED + b"0\r\n" + b"X: y\r\n" * 20000, "trailer section of more than"),
+    (CHUNKED + (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 7000, "chunk's first line of more than"),
     (CHUNKED + b"FFFFFFFFFFFFFFFF\r\n", "body of more than"),
     (OK + b"Content-Length: 999999999999\r\n\r\n", "body of more than"),
     (OK + b"\r\n" + b"x" * (crawl.MAX_BODY + 1), "body of more than"),
@@ -1752,6 +1753,8 @@ def test_a_body_that_is_not_wanted_is_not_judged_either() -> None:
 
 def test_ten_thousand_small_chunks_are_within_the_bounds() -> None:
     assert parsed(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n").body == b"x" * 10_000
+    # An extension of 42 bytes on a chunk of ten costs ten.
+    assert len(parsed(CHUNKED + (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 6000 + b"0\r\n\r\n").body) == 60_000
 
 
 def test_the_answer_to_head_has_no_body() -> None:
@@ -2229,6 +2232,12 @@ def test_a_robots_file_is_obeyed_and_asked_for_once(site: Site) -> None:
 def test_a_site_whose_robots_file_fails_is_left_alone(site: Site) -> None:
     site.add("/robots.txt", "", 503)
     assert crawled(site.url)[0] == {}
+
+
+def test_what_comes_with_a_404_is_no_robots_file(site: Site) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /", 404)
+    site.add("/")
+    assert len(crawled(site.url)[0]) == 1
 
 
 def test_redirects_of_robots_txt_are_followed_five_times(site: Site) -> None:
@@ -3082,12 +3091,11 @@ def test_mutated_references_mean_what_the_parser_says() -> None:
 
 
 def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "MAX_SPELLINGS", 1)
-    site.add("/", "<a href=/a><a href=/b>")
-    site.add("/a", "<a href=/b>")
-    site.add("/b", "<a href=/a>")
-    records, crawler = crawled(site.url)
-    assert len(records) == 3 and len(crawler._meanings) <= 3
+    monkeypatch.setattr(crawl, "MAX_SPELLINGS", 20)
+    for number in range(40):
+        site.add(f"/{number}", "".join(f"<a href=/{number + step}><a href={number + step}>" for step in range(1, 4) if number + step < 40))
+    records, crawler = crawled(site.url + "/0")
+    assert len(records) == 40 and sum(map(len, crawler._meanings.values())) <= 20 + 7
 
 
 class CancelledAtStep(crawl.Task[Any]):
@@ -3278,6 +3286,8 @@ def test_a_long_click_path_is_cut_in_its_middle(site: Site) -> None:
         site.add(f"/{number}", f"<a href=/{number + 1}>")
     path, = [line for line in said(f"{site.url}/0")[1].replace(site.url, "").splitlines() if "path" in line]
     assert path == "    path /0 > /1 > /2 > /3 > ... > /12 > /13 > /14 > /15"
+    path, = [line for line in said(f"{site.url}/4")[1].replace(site.url, "").splitlines() if "path" in line]
+    assert path == "    path " + " > ".join(f"/{number}" for number in range(4, 16))
 
 
 def test_a_broken_root_names_the_pages_that_link_to_it(site: Site) -> None:
@@ -3611,8 +3621,11 @@ def test_a_terminal_shows_progress_in_one_line(site: Site, monkeypatch: pytest.M
 
 def test_a_progress_line_names_the_oldest_fetch_or_none() -> None:
     async def main() -> str:
-        return crawl.Report().progress(crawl.Crawler(["h"]), 2.0, 200)
-    assert crawl.run(main()) == "0 done, 1 queued, 0 in flight, 0 problems, 0/s, 0.0 s nothing in flight"
+        report = crawl.Report()
+        for number in range(10):
+            report.add(crawl.Record(f"http://h/{number}", 200), old=number < 4)
+        return report.progress(crawl.Crawler(["h"]), 2.0, 200)
+    assert crawl.run(main()) == "10 done, 1 queued, 0 in flight, 0 problems, 3/s, 0.0 s nothing in flight"
 
 
 def started(site: Site, *arguments: str) -> subprocess.Popen[str]:
