@@ -55,7 +55,6 @@ import encodings.idna
 import errno
 import functools
 import heapq
-import html
 import html.entities
 import itertools
 import json
@@ -253,9 +252,8 @@ class Timeout(Handle):
 
     __slots__ = ("deadline",)
 
-    def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...],
-                 context: Context | None = None) -> None:
-        super().__init__(callback, args, context)
+    def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...]) -> None:
+        super().__init__(callback, args)
         self.deadline = deadline
 
 
@@ -297,16 +295,14 @@ class CallbackLoop:
         self._timeouts: list[tuple[float, int, Any]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
-        self._watched = 0               # sockets in the selector, the self-pipe not counted
+        self._watched = -1              # sockets in the selector, the self-pipe below not counted
         self._stopping = self._closed = False
         self._signals: dict[int, Any] = {}  # which signals are handled, and by whom before
         # The self-pipe: a byte written to one end makes the other end readable,
         # which is how a thread or a signal ends a sleep in the selector.
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
+        for sock in (self._wake_receiver, self._wake_sender): sock.setblocking(False)
         self.add_reader(self._wake_receiver, self._drain)
-        self._watched = 0  # it is no socket that anybody waits for
 
     # Asking for a call
 
@@ -362,12 +358,10 @@ class CallbackLoop:
         A reader and a writer on one socket (or file descriptor) are independent.
         Both must be removed before it is closed.
         """
-        self._check_open()
         self._watch(sock, selectors.EVENT_READ, Handle(callback, args))
 
     def add_writer(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is writable."""
-        self._check_open()
         self._watch(sock, selectors.EVENT_WRITE, Handle(callback, args))
 
     def remove_reader(self, sock: Any) -> bool:
@@ -378,8 +372,7 @@ class CallbackLoop:
         """Stop watching for writability; return whether it was watched."""
         return self._watch(sock, selectors.EVENT_WRITE, None)
 
-    def add_signal_handler(self, number: int, callback: Callable[..., object],
-                           *args: Any) -> None:
+    def add_signal_handler(self, number: int, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in the loop whenever signal *number* arrives.
 
         Works in the main thread only (ValueError elsewhere), until the loop is closed.
@@ -489,6 +482,7 @@ class CallbackLoop:
 
     def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
         """Put *handle* on one side of a socket, or take it off; return whether one was there."""
+        if handle is not None: self._check_open()
         if self._closed: return False
         key = self._selector.get_map().get(sock)
         handles: list[Handle | None] = key.data if key else [None, None]  # reader, writer
@@ -558,10 +552,9 @@ class _Failure:
         self.retrieved = isinstance(exception, CancelledError)  # no error that anybody misses
 
     def __del__(self) -> None:
-        if not self.retrieved:
-            self.loop.call_exception_handler({
-                "message": f"the exception of {self.name} was never retrieved",
-                "exception": self.exception})
+        if self.retrieved: return
+        self.loop.call_exception_handler({
+            "message": f"the exception of {self.name} was never retrieved", "exception": self.exception})
 
 
 class Future(Generic[T]):
@@ -641,8 +634,7 @@ class Future(Generic[T]):
         self._finish("CANCELLED", CancelledError() if msg is None else CancelledError(msg))
         return True
 
-    def add_done_callback(self, callback: Any, *,
-                          context: Context | None = None) -> None:
+    def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
         """Have the loop call callback(self) when the future is done, or soon if it is.
 
         What has a run() is taken as it is: a task that waits stands here itself.
@@ -848,10 +840,8 @@ class Task(Future[T]):
 
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
-        if self._cancel_requests > 0:
-            self._cancel_requests -= 1
-            if self._cancel_requests == 0 and isinstance(self._throw, CancelledError):
-                self._throw = None
+        self._cancel_requests = max(0, self._cancel_requests - 1)
+        if self._cancel_requests == 0 and isinstance(self._throw, CancelledError): self._throw = None
         return self._cancel_requests
 
     def where(self) -> str:
@@ -950,11 +940,10 @@ class TimeLimit:
                              loop.call_soon(self._expire))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: types.TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._timeout is not None: self._timeout.cancel()
         if self._expired and self._task.uncancel() <= self._cancelling \
-                and kind is not None and issubclass(kind, CancelledError):
+                and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
     async def __aenter__(self) -> TimeLimit:
@@ -998,8 +987,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
         except CancelledError as error:
             raise TimeoutError from error
     with TimeLimit(timeout):
-        result: T = (yield from cast(Any, fut))
-        return result
+        return (yield from cast("Waits[T]", fut))
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -1273,9 +1261,7 @@ class Queue(Generic[T]):
         """Wake the first in line who still waits."""
         while line:
             waiter, _ = line.popitem(last=False)
-            if not waiter.done():
-                waiter.set_result(None)
-                break
+            if not waiter.done(): return waiter.set_result(None)
 
     def _line_up(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
         """Wait in *line* while *blocked()*."""
@@ -1317,8 +1303,7 @@ class _Wait(_Alarm):
     __slots__ = ()
 
     def run(self) -> None:
-        if self._state == "PENDING":
-            self.set_exception(TimeoutError("the server was silent for too long"))
+        if not self.done(): self.set_exception(TimeoutError("the server was silent for too long"))
 
 
 class Stream:
@@ -1342,8 +1327,7 @@ class Stream:
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
         TimeoutError after self.timeout seconds without a byte. Cancelled: no byte is lost.
         """
-        data: bytes = (yield from self._call(self._readable, self.sock.recv, size))
-        return data
+        return (yield from self._call(self._readable, self.sock.recv, size))
 
     def write(self, data: bytes) -> None:
         """Take *data* to be sent; await drain() to have it sent."""
@@ -1374,7 +1358,7 @@ class Stream:
             self._fd = -1
             self.sock.close()
 
-    def _call(self, wait: Callable[[], Waits[None]], operation: Callable[..., Any], *args: Any) -> Waits[Any]:
+    def _call(self, wait: Callable[[], Waits[None]], operation: Callable[..., T], *args: Any) -> Waits[T]:
         """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
@@ -1439,10 +1423,9 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
             loop.call_soon_threadsafe(resolve, answer, found)
 
     threading.Thread(target=work, daemon=True).start()
-    outcome: Any = (yield from answer)
+    outcome = yield from answer
     if isinstance(outcome, BaseException): raise outcome
-    addresses: list[Any] = outcome
-    return addresses
+    return cast("list[Any]", outcome)
 
 
 @coroutine
@@ -1456,8 +1439,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     of the last is raised (OSError). Cancelled, it closes the socket.
     """
     failure: OSError = OSError(f"{host} has no address")
-    found: Iterable[Any] = addresses or (yield from lookup(host, port))
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses or (yield from lookup(host, port)):
         stream = None
         try:
             sock = socket.socket(family, kind, protocol)
