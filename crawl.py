@@ -2075,28 +2075,23 @@ class Markup(NamedTuple):
     nofollow: bool          # whether a robots meta asks not to follow the links
 
 
-def _read_meta(tags: Iterable[str]) -> tuple[str, bool]:
-    """Return where the meta tags of a page lead, and whether they forbid to follow its links."""
-    refresh, nofollow = "", False
-    for tag in tags:
-        content = _attribute(tag, "content") or ""
-        match = _REFRESH.match(content) if (_attribute(tag, "http-equiv") or "").lower() == "refresh" else None
-        if match: refresh = match[1] or match[2] or match[3] or ""
-        if (_attribute(tag, "name") or "").lower() in ("robots", PRODUCT):
-            nofollow = nofollow or bool(_NOFOLLOW.search(content))
-    return refresh, nofollow
-
-
 def read_markup(text: str, page: URL) -> Markup:
     """Return the links of an HTML page and what else it says about them. Never fails."""
     tags = dict.fromkeys(_TAGS.findall(text))
     tags.pop("", None)  # what was stepped over
-    others = [tag for tag in tags if tag[0] in "aAeE"]  # base and meta
-    for tag in others: del tags[tag]
-    refresh, nofollow = _read_meta([tag for tag in others if tag[0] in "eE"])
-    bases = [base for tag in others if tag[0] in "aA" for base in [_attribute(tag, "href")] if base is not None]
+    base, refresh, nofollow = None, "", False
+    for tag in [tag for tag in tags if tag[0] in "aAeE"]:
+        del tags[tag]
+        if tag[0] in "aA":  # of base: the first href counts
+            base = _attribute(tag, "href") if base is None else base
+            continue
+        content = _attribute(tag, "content") or ""  # of meta
+        match = _REFRESH.match(content) if (_attribute(tag, "http-equiv") or "").lower() == "refresh" else None
+        if match: refresh = match[1] or match[2] or match[3] or ""
+        if (_attribute(tag, "name") or "").lower() in ("robots", PRODUCT):
+            nofollow = nofollow or bool(_NOFOLLOW.search(content))
     with contextlib.suppress(ValueError):
-        if bases: page = parse_url(bases[0], page)
+        if base is not None: page = parse_url(base, page)
     return Markup(list(tags), page, refresh, nofollow)
 
 
