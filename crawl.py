@@ -453,8 +453,7 @@ class CallbackLoop:
             self._ready.clear()
             self._timeouts.clear()
             self._selector.close()
-            self._wake_receiver.close()
-            self._wake_sender.close()
+            for sock in (self._wake_receiver, self._wake_sender): sock.close()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and the traceback of context["exception"], if any.
@@ -2554,12 +2553,11 @@ class Crawler:
         finally:
             complete = joined.done() and not self.stopping
             self.stop()
-            joined.cancel()
-            everyone.cancel()
-            robots = [site.robots for site in self.sites.values() if site.robots]
-            for task in robots: task.cancel()
+            rest: list[Future[Any]] = [
+                joined, everyone, *[site.robots for site in self.sites.values() if site.robots]]
+            for waited in rest: waited.cancel()
             try:
-                yield from gather(joined, everyone, *robots, return_exceptions=True)
+                yield from gather(*rest, return_exceptions=True)
             finally:  # also when it is cancelled here
                 self.client.close()
                 self.outside.close()
@@ -3175,9 +3173,8 @@ def main(arguments: list[str]) -> int:
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     options = _options(arguments)
     try:
-        with contextlib.ExitStack() as stack:
-            journal = None if options.journal is None else Journal(options.journal)
-            if journal: stack.callback(journal.close)
+        journal = None if options.journal is None else Journal(options.journal)
+        with contextlib.closing(journal) if journal else contextlib.nullcontext():
             status = run(_crawl(options, journal))
         sys.stdout.flush()
         return status
