@@ -3028,6 +3028,9 @@ class Report:
 # "not fetched"; 1 also says that whoever read the output left before its end.
 
 
+_DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # the options that are Crawler's
+
+
 def _number(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not float(text):
         raise argparse.ArgumentTypeError(f"a number above 0 was expected, not {text!r}")
@@ -3061,27 +3064,27 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         prog="crawl.py", description="Crawl web sites and report what is broken.", allow_abbrev=False,
         epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl, "
                "130 ended by Ctrl-C, 143 by SIGTERM.")
+    parser.set_defaults(**_DEFAULTS)
     parser.add_argument("roots", nargs="+", metavar="URL",
                         help="where to start; without http:// or https://, https is tried first")
     add = parser.add_argument_group("what to fetch").add_argument
-    add("--depth", type=_count, default=MAX_DEPTH, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=_count, default=MAX_PAGES, metavar="N", help="URLs fetched (%(default)s)")
-    add("--include", default="", metavar="RE", help="only URLs in which this regular expression is found (all)")
-    add("--exclude", default="", metavar="RE", help="no URLs in which this regular expression is found (none)")
+    add("--depth", type=_count, metavar="N", help="links from a root (%(default)s)")
+    add("--max-pages", type=_count, metavar="N", help="URLs fetched (%(default)s)")
+    add("--include", metavar="RE", help="only URLs in which this regular expression is found (all)")
+    add("--exclude", metavar="RE", help="no URLs in which this regular expression is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too (no)")
     add("--external", action="store_true",
         help="check links that leave the site, one request each; their pages are not read (no)")
     add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
     add("--why", metavar="URL", help="crawl nothing; say whether this URL would be fetched, and why not")
     add = parser.add_argument_group("how to fetch").add_argument
-    add("--max-tasks", type=_count, default=10, metavar="N", help="URLs fetched at a time (%(default)s)")
-    add("--max-redirect", type=_count, default=10, metavar="N", help="redirects in a row (%(default)s)")
-    add("--max-tries", type=_count, default=3, metavar="N", help="tries for a URL that fails (%(default)s)")
-    add("--max-body", type=_count, default=MAX_BODY, metavar="BYTES",
+    add("--max-tasks", type=_count, metavar="N", help="URLs fetched at a time (%(default)s)")
+    add("--max-redirect", type=_count, metavar="N", help="redirects in a row (%(default)s)")
+    add("--max-tries", type=_count, metavar="N", help="tries for a URL that fails (%(default)s)")
+    add("--max-body", type=_count, metavar="BYTES",
         help="size of a page, on the wire and unpacked (%(default)s)")
-    add("--timeout", type=_number, default=FETCH_TIMEOUT, metavar="S",
-        help="seconds for a whole fetch (%(default)g)")
-    add("--delay", type=_pause, default=0.0, metavar="S",
+    add("--timeout", type=_number, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--delay", type=_pause, metavar="S",
         help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here, not to those they redirect to (none)")
@@ -3119,10 +3122,8 @@ def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
 def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     """Crawl, print the report and return the exit status."""
     loop, task, report = get_running_loop(), cast("Task[Any]", current_task()), Report()
-    named = ("max_tasks max_redirect max_tries timeout delay depth max_pages max_body "
-             "include exclude subdomains external robots").split()
-    crawler = Crawler(options.roots, headers={"User-Agent": options.user_agent, **dict(options.headers)},
-                      **{name: getattr(options, name) for name in named})
+    given = {**vars(options), "headers": {"User-Agent": options.user_agent, **dict(options.headers)}}
+    crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     if options.why is not None: return (yield from _why(crawler, options.why))
     signals: list[int] = []
     live = sys.stderr.isatty() and not options.verbose and not options.quiet
