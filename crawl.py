@@ -473,8 +473,7 @@ class CallbackLoop:
 
     def _check_runnable(self) -> None:
         self._check_open()
-        if _thread_state.loop is not None:
-            raise RuntimeError("this thread runs an event loop already")
+        if _thread_state.loop is not None: raise RuntimeError("this thread runs an event loop already")
 
     def _check_deadlock(self) -> None:
         """Do nothing; EventLoop raises DeadlockError where a sleep would last for ever."""
@@ -875,8 +874,7 @@ class Task(Future[T]):
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
     """Return a Future as it is and a coroutine as a new Task (TypeError for anything else)."""
-    if not isinstance(awaitable, Future):
-        return (loop or get_running_loop()).create_task(awaitable)
+    if not isinstance(awaitable, Future): return (loop or get_running_loop()).create_task(awaitable)
     if loop is not None and awaitable._loop is not loop:
         raise ValueError(f"{awaitable!r} belongs to a different loop")
     return awaitable
@@ -1661,8 +1659,7 @@ def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: status line and fields, RFC 9112 sections 4 and 5."""
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
     match = _STATUS_LINE.fullmatch(line)
-    if match is None:
-        raise ProtocolError(f"a status line of HTTP/1 was expected, not {line[:60]!r}")
+    if match is None: raise ProtocolError(f"a status line of HTTP/1 was expected, not {line[:60]!r}")
     fields = _FOLD.sub(" ", fields)
     pairs = _FIELD.findall(fields)
     if len(pairs) != fields.count("\n") + bool(fields):
