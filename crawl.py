@@ -333,12 +333,10 @@ class CallbackLoop:
 
         Raises ValueError for NaN, which no heap can order.
         """
-        timeout = Timeout(deadline, callback, args)
-        self._add_timeout(deadline, timeout)
-        return timeout
+        return self._add_timeout(deadline, Timeout(deadline, callback, args))
 
-    def _add_timeout(self, deadline: float, timeout: Any) -> None:
-        """Have *timeout* run at *deadline*.
+    def _add_timeout(self, deadline: float, timeout: T) -> T:
+        """Have *timeout* run at *deadline*, and return it.
 
         Cancelled ones stay in the heap until they are due, or until it has doubled
         since they were last swept out: O(1) for each, amortised.
@@ -351,6 +349,7 @@ class CallbackLoop:
             self._timeouts[:] = [entry for entry in self._timeouts if not entry[2].obsolete()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
+        return timeout
 
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is readable.
@@ -680,9 +679,8 @@ class Future(Generic[T]):
             if not isinstance(error, CancelledError): error = CancelledError(*error)
             self._result = error.args
             raise error
-        failure: _Failure = self._result
-        failure.retrieved = True
-        return failure.exception
+        self._result.retrieved = True
+        return cast(BaseException, self._result.exception)
 
 
 def resolve(future: Future[T], result: T | None = None) -> None:
