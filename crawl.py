@@ -1152,17 +1152,14 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
     """
     if _thread_state.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
-    loop = loop_factory()
-    try:
-        return loop.run_until_complete(loop.create_task(main))
-    finally:
+    with contextlib.closing(loop_factory()) as loop:
         try:
+            return loop.run_until_complete(loop.create_task(main))
+        finally:
             while loop.tasks:  # a task may start others while it ends
                 tasks = list(loop.tasks)
                 for task in tasks: task.cancel()
                 loop.run_until_complete(gather(*tasks, return_exceptions=True))
-        finally:
-            loop.close()
 
 
 # 6  Queue
@@ -1946,12 +1943,8 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
     Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
     otherwise what Client.fetch raises.
     """
-    client = Client(**options)
-    try:
-        response: Response = (yield from client.fetch(parse_url(url)))
-        return response
-    finally:
-        client.close()
+    with contextlib.closing(Client(**options)) as client:
+        return (yield from client.fetch(parse_url(url)))
 
 
 # 11  Links
@@ -2524,10 +2517,8 @@ class Crawler:
         reason = "" if root else self.refuse(url)
         if reason == "other host" and self.external: return ""
         if reason or not self.robots: return reason
-        try:
+        with contextlib.closing(self.client):
             rule = (yield from self._load_robots(url)).rule(url.target)
-        finally:
-            self.client.close()
         return f"robots.txt: {rule}" if rule else ""
 
     @coroutine
