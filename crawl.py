@@ -1746,9 +1746,6 @@ class ResponseParser:
             if response.status >= 200 or response.status == 101: break
         else:
             raise LimitError(f"more than {MAX_INTERIM} interim responses")
-        keep = response.headers.get("connection", "").lower()
-        reusable = (response.version >= 1 and response.status >= 200
-                    and "close" not in keep and framing != "close")
         wanted = self._wanted(response)
         if not wanted and (not isinstance(framing, int) or framing > len(self.buffer)): return
         if framing == "chunked":
@@ -1763,7 +1760,9 @@ class ResponseParser:
         if wanted:
             coding = response.headers.get("content-encoding", "").lower()
             response.body = _decode(body, coding, self._max_body)
-        response.reusable = reusable and not self.buffer
+        keep = response.headers.get("connection", "").lower()
+        response.reusable = (response.version >= 1 and response.status >= 200 and "close" not in keep
+                             and framing != "close" and not self.buffer)
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
@@ -1899,10 +1898,9 @@ class Client:
     def _exchange(self, stream: Stream, url: URL, parser: ResponseParser) -> Waits[Response]:
         """Send one request and return its response; the stream goes into the pool or is closed."""
         reused, stream.used = stream.used, True
-        host = url.origin.partition("//")[2]
         try:
             stream.write(f"{parser.method} {url.target} HTTP/1.1\r\n"
-                         f"Host: {host}\r\n{self._fields}\r\n".encode())
+                         f"Host: {url.origin.partition('//')[2]}\r\n{self._fields}\r\n".encode())
             yield from stream.drain()
             while not parser.feed((yield from stream.read())): pass
             return cast(Response, parser.response)
@@ -2117,7 +2115,6 @@ class Robots:
     """The rules of one robots.txt for one *product* name."""
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
-        self.delay = 0.0  # seconds between requests that the site asks for
         groups: dict[str, list[tuple[str, str]]] = {}  # by name; "" stands for "*"
         names: set[str] = set()
         rules_began = True
@@ -2139,9 +2136,9 @@ class Robots:
         self.rules = sorted(((key, _comparable(value)) for key, value in mine
                              if value and key != "crawl-delay"),
                             key=lambda rule: (-len(rule[1]), rule[0]))
-        for key, value in mine:
-            if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value):
-                self.delay = max(self.delay, float(value))
+        delays = [float(value) for key, value in mine
+                  if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)]
+        self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
@@ -2340,10 +2337,6 @@ def _phrase(status: int) -> str:
 def _is_page(response: Response) -> bool:
     kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
     return response.status < 300 and kind in ("text/html", "application/xhtml+xml")
-
-
-def _never(_: Response) -> bool:
-    return False
 
 
 _DEPTH, _NOFOLLOW_PAGE = "depth", "nofollow"  # reasons that do not hold for another way to the URL
@@ -2634,7 +2627,8 @@ class Crawler:
         self.pages += not node.counted
         node.counted = True
         self.in_flight[node] = self.loop.time(), self.loop.current_task
-        response = yield from self._client(url).fetch(url, wanted=_never if outside else _is_page)
+        response = yield from self._client(url).fetch(
+            url, wanted=(lambda _: False) if outside else _is_page)
         if response.status not in _RETRIED or node.tries >= self.max_tries: return response
         pause = self.loop.time() + _retry_after(response.headers)
         if pause > max(site.paused_until, self.loop.time()):
