@@ -203,11 +203,11 @@ class LimitError(ProtocolError):
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those of
-# ready sockets first, then the ready queue in its order. While one runs no other does, hence no
-# locks. A tick polls first, then runs what is ready by then; what those callbacks add waits for the
-# next one, after the sockets were polled again, so that a callback which keeps
-# rescheduling itself starves nobody. And an EventLoop that nothing could ever
-# wake does not sleep for ever: it raises DeadlockError.
+# ready sockets first, then the ready queue in its order. While one runs no other does, hence
+# no locks. A tick polls first, then runs what is ready by then; what those callbacks add
+# waits for the next one, after the sockets were polled again, so that a callback which keeps
+# rescheduling itself starves nobody. And an EventLoop that nothing could ever wake does not
+# sleep for ever: it raises DeadlockError.
 #
 # The cost: O(1) per callback, O(log n) per deadline (a heap), one system call per
 # tick, none per watched socket. A callback that computes for a second stops
@@ -374,10 +374,11 @@ class CallbackLoop:
     def add_signal_handler(self, number: int, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in the loop whenever signal *number* arrives.
 
-        Works in the main thread only (ValueError elsewhere), until the loop is closed.
-        A signal to come does not count as something that could end a deadlock. The byte that Python
-        writes to the wake-up descriptor ends a sleep that begins just after the signal, before
-        Python could look; without it the handler would run only after that sleep.
+        Works in the main thread only (ValueError elsewhere), until the loop is closed. A
+        signal to come does not count as something that could end a deadlock. The byte that
+        Python writes to the wake-up descriptor ends a sleep that begins just after the
+        signal, before Python could look; without it the handler would run only after that
+        sleep.
         """
         signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
@@ -525,8 +526,8 @@ class CallbackLoop:
 #
 # The one `yield` of this file that hands out a future is in Future.__iter__. A generator is a
 # function whose frame (its variables, and the line it has reached) survives its suspension:
-# `yield` hands a value to whoever called send() (next() is send(None)) and leaves loops and `try` blocks as they are,
-# on the heap, until the next send(). So a function that says
+# `yield` hands a value to whoever called send() (next() is send(None)) and leaves loops and
+# `try` blocks as they are, on the heap, until the next send(). So a function that says
 #
 #       result = yield from future
 #
@@ -1146,9 +1147,9 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
 def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it ends, in whichever way, tasks still running are cancelled and waited for,
-    and the loop, made by *loop_factory*, is closed. Raises DeadlockError when nothing could happen any more,
-    RuntimeError where a loop is running already.
+    When it ends, in whichever way, tasks still running are cancelled and waited for, and the
+    loop, made by *loop_factory*, is closed. Raises DeadlockError when nothing could happen
+    any more, RuntimeError where a loop is running already.
     """
     if _thread_state.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
@@ -1396,10 +1397,10 @@ class Stream:
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    It runs in a thread, for getaddrinfo has no deadline. The thread is a daemon of its own and not one of the pool's, so that a name server
-    which never answers delays neither other lookups nor the end of the program.
-    Raises OSError for an unknown or impossible name, UnicodeError for one that cannot be encoded,
-    TimeoutError after LOOKUP_TIMEOUT seconds.
+    It runs in a thread, for getaddrinfo has no deadline. The thread is a daemon of its own
+    and not one of the pool's, so that a name server which never answers delays neither other
+    lookups nor the end of the program. Raises OSError for an unknown or impossible name,
+    UnicodeError for one that cannot be encoded, TimeoutError after LOOKUP_TIMEOUT seconds.
     """
     if len(host) > 253 or max(map(len, host.split("."))) > 63:
         raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
@@ -1986,11 +1987,12 @@ def _raw_text(name: str) -> str:
     return rf"(?i:{name[1:]})(?=[\s/>]){_REST}>[^<]*+(?:<(?!/(?i:{name})[\s/>])[^<]*+)*+"
 
 
-# One group captures what is wanted: of a and area the href, with the last letter of its name so
-# that an empty one is not nothing; of base, meta, frame and iframe the tag without its first
-# letter: <a class=x href="/b"> is captured as f="/b, <a href> as f, <base href=/c> as ase href=/c.
-# Most tags are none of these, so they are rejected first: end tags, and those of one or two
-# characters and no attributes, which hide nothing (20 of 63 microseconds a page); then by first letter.
+# One group captures what is wanted: of a and area the href, with the last letter of its name
+# so that an empty one is not nothing; of base, meta, frame and iframe the tag without its
+# first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f, <base href=/c> as
+# ase href=/c. Most tags are none of these, so they are rejected first: end tags, and those of
+# one or two characters and no attributes, which hide nothing (20 of 63 microseconds a page);
+# then by first letter.
 _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
@@ -2071,7 +2073,8 @@ def read_markup(text: str, page: URL) -> Markup:
             base = _attribute(tag, "href") if base is None else base
             continue
         content = _attribute(tag, "content") or ""  # of meta
-        match = _REFRESH.match(content) if (_attribute(tag, "http-equiv") or "").lower() == "refresh" else None
+        refreshes = (_attribute(tag, "http-equiv") or "").lower() == "refresh"
+        match = _REFRESH.match(content) if refreshes else None
         if match: refresh = match[1] or match[2] or match[3] or ""
         if (_attribute(tag, "name") or "").lower() in ("robots", PRODUCT):
             nofollow = nofollow or bool(_NOFOLLOW.search(content))
@@ -2180,13 +2183,14 @@ class Robots:
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no `yield from`
 # in between, and control changes hands nowhere else.
 #
-# The invariants. Each URL that is asked for ends as one record, an answer or an error (a guessed
-# https root that cannot be reached leaves only a note); one that is not gets a record with the reason, and another if a later link lets it in. What has to wait
-# for another try goes back into the frontier by a Timeout: no worker and no connection
-# sleeps. An error in this code, or in a callback, ends the crawl with its traceback instead of
-# leaving `join` waiting. And a page is recorded after its links were added, so that the
-# records of a crawl that was killed, added again in their order, restore its frontier. The
-# cost: one Node for each URL in scope.
+# The invariants. Each URL that is asked for ends as one record, an answer or an error (a
+# guessed https root that cannot be reached leaves only a note); one that is not gets a record
+# with the reason, and another if a later link lets it in. What has to wait for another try
+# goes back into the frontier by a Timeout: no worker and no connection sleeps. An error in
+# this code, or in a callback, ends the crawl with its traceback instead of leaving `join`
+# waiting. And a page is recorded after its links were added, so that the records of a crawl
+# that was killed, added again in their order, restore its frontier. The cost: one Node for
+# each URL in scope.
 
 _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 _ABSOLUTE = re.compile("/(?!/)|https?://")
@@ -2351,11 +2355,12 @@ class Crawler:
     A root without a scheme is tried with https first. CrawlError if one is no URL, a
     header no header field, or a regular expression none.
 
-    Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those below them; URLs in which the regular
-    expression *include* is found and *exclude* is not; *depth* links from a root;
-    *max_pages* URLs fetched. With *external*, links that leave the hosts are asked for, too,
-    once each and without reading the answer. *headers* are sent to the hosts named in *roots*
-    and, with *subdomains*, those below them, but not to hosts that these lead to. *robots* says whether robots.txt is obeyed.
+    Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those below
+    them; URLs in which the regular expression *include* is found and *exclude* is not;
+    *depth* links from a root; *max_pages* URLs fetched. With *external*, links that leave the
+    hosts are asked for, too, once each and without reading the answer. *headers* are sent to
+    the hosts named in *roots* and, with *subdomains*, those below them, but not to hosts that
+    these lead to. *robots* says whether robots.txt is obeyed.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
     two fetches from one origin (its Crawl-delay may be longer). A URL that fails with an error
@@ -2433,7 +2438,8 @@ class Crawler:
             nofollow: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope.
 
-        *parent* led to it, by a link or by the last of *hops* redirects; *depth* is used without one.
+        *parent* led to it, by a link or by the last of *hops* redirects; *depth* is used
+        without one.
         """
         text = str(url)
         key = _identity(text)
@@ -2605,7 +2611,8 @@ class Crawler:
             if record is None: return None
             if record.encoding:
                 work = self.on_page(Page(record, response.headers, response.body))
-                if isinstance(work, (Awaitable, Generator)): yield from _ensure_future(cast("Awaitable[Any]", work))
+                if isinstance(work, (Awaitable, Generator)):
+                    yield from _ensure_future(cast("Awaitable[Any]", work))
             self.on_record(record)
         except CancelledError:
             self.on_record(self._interrupted(node))
@@ -2810,8 +2817,9 @@ class Crawler:
                  nofollow: bool) -> Node | None:
         """Return the Node that a reference means; None if it will not be fetched.
 
-        Parsing one takes 5 microseconds, and most are spelled as we spell them, but for the folder
-        in front. What a folder means is remembered in *prefixes*: then a known URL is found in 1.
+        Parsing one takes 5 microseconds, and most are spelled as we spell them, but for the
+        folder in front. What a folder means is remembered in *prefixes*: then a known URL is
+        found in one microsecond.
         """
         head, slash, name = reference.partition("#")[0].rpartition("/")
         folder = head + slash
@@ -2871,7 +2879,8 @@ class Journal:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
         try:
-            self._file = os.dup(1) if path == "-" else os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            self._file = os.dup(1) if path == "-" else os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             self._regular = stat.S_ISREG(os.fstat(self._file).st_mode) and path != "-"
             if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -2891,7 +2900,7 @@ class Journal:
                     fields = json.loads(line)
                     if type(fields.get("seconds")) is int: fields["seconds"] += 0.0  # jq writes 2.0 as 2
                     record = Record(**fields | {"links": tuple(fields.get("links", ()))})
-                    if list(map(type, record)) != _TYPES or not all(isinstance(link, str) for link in record.links):
+                    if list(map(type, record)) != _TYPES or set(map(type, record.links)) - {str}:
                         raise ValueError("a field of another type was expected")
                 except (ValueError, TypeError, AttributeError, RecursionError) as error:
                     raise ValueError(f"line {number}: {_explain(error)}") from None
@@ -2902,7 +2911,8 @@ class Journal:
 
         Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
-        line = json.dumps({name: value for name, value in zip(Record._fields, record) if value}).encode() + b"\n"
+        fields = {name: value for name, value in zip(Record._fields, record) if value}
+        line = json.dumps(fields).encode() + b"\n"
         written = 0
         try:
             while written < len(line): written += os.write(self._file, line[written:])
@@ -3085,7 +3095,7 @@ def _why(crawler: Crawler, url: str) -> Waits[int]:
         reason = yield from crawler.why(url)
     except (OSError, ProtocolError) as error:
         raise CrawlError(f"robots.txt cannot be had: {_explain(error)}") from None
-    print(f"{_printable(url)}: {f'not fetched: {reason}' if reason else 'fetched, where a link leads to it'}")
+    print(f"{_printable(url)}:", f"not fetched: {reason}" if reason else "fetched, where a link leads to it")
     return 1 if reason else 0
 
 
@@ -3117,7 +3127,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
 
     def show_progress() -> None:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        print(f"\r\x1b[K{report.progress(crawler, loop.time() - began, columns)}", end="", file=sys.stderr, flush=True)
+        line = report.progress(crawler, loop.time() - began, columns)
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
         loop.call_later(PROGRESS, show_progress)
 
     def end(number: int) -> None:
