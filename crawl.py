@@ -3116,6 +3116,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     if options.why is not None: return (yield from _why(crawler, options.why))
     signals: list[int] = []
+    timer: list[Timeout] = []  # of the next progress line
     live = sys.stderr.isatty() and not options.verbose and not options.quiet
 
     def on_record(record: Record) -> None:
@@ -3129,7 +3130,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
         line = report.progress(crawler, loop.time() - began, columns)
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        loop.call_later(PROGRESS, show_progress)
+        timer[:] = [loop.call_later(PROGRESS, show_progress)]
 
     def end(number: int) -> None:
         """Let what is in flight come to its end; asked again, or after a while, do not."""
@@ -3149,6 +3150,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
         if not signals: raise
     finally:
         if live: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        for timeout in timer: timeout.cancel()
     if set(report.statuses) <= {0} and not signals:  # no answer at all
         why = [record.error for record in report.problems] or list(+crawler.skipped)
         raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {why[0]}")

@@ -3615,6 +3615,8 @@ def test_a_terminal_shows_progress_in_one_line(site: Site, monkeypatch: pytest.M
     *states, end = shown.split("\r\x1b[K")[1:]
     assert "\n" not in shown and end == "" and len(states) >= 2 and all(len(state) < 70 for state in states)
     assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, 0\.\d s http://", state) for state in states)
+    monkeypatch.setattr(crawl, "PROGRESS", 0)  # due again at once, also when all is done
+    assert in_terminal(site.url, stream="stderr").endswith("\r\x1b[K")
     for option in ("-v", "-q"):
         assert "in flight" not in in_terminal(site.url, option, stream="stderr")
 
