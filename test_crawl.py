@@ -271,7 +271,7 @@ def test_a_closed_loop_refuses_work_and_closing_twice_is_allowed(loop: JumpingLo
     loop.close()
     loop.close()
     for call in (lambda: loop.call_soon(print), lambda: loop.call_later(1, print),
-                 lambda: loop.add_reader(0, print), loop.run_forever):
+                 lambda: loop.add_reader(0, print), lambda: loop.create_task(sleep(1)), loop.run_forever):
         with pytest.raises(RuntimeError, match="closed"):
             call()
     assert not loop.remove_reader(0)
@@ -1544,7 +1544,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("?caf\u00e9 \"<>'`{}", "http://example.com/dir/page.html?caf%C3%A9%20%22%3C%3E%27`{}"),
     ("/\ud800", "http://example.com/%EF%BF%BD"),
     ("http://127.1/", "http://127.0.0.1/"),
-    ("http://0x7f.0.0.1./", "http://127.0.0.1/"),
+    ("http://0x7f.0.0.1./", "http://127.0.0.1/"), ("http://1.2.3.4/", "http://1.2.3.4/"), ("http://1.2.772/", "http://1.2.3.4/"),
     ("http://017700000001/", "http://127.0.0.1/"),
     ("http://0x/", "http://0.0.0.0/"),
     ("http://[::1]:81/", "http://[::1]:81/"),
@@ -1567,7 +1567,7 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
 @pytest.mark.parametrize("reference", [
     "mailto:me@example.com", "javascript:alert(1)", "file:///etc/passwd", "ftp://h/", "data:,x",
     "http://", "http:///", "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/",
-    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://256.0.0.1/",
+    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://1.2.3.4.0/", "http://256.0.0.1/",
     "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
     "http://fa\u00df.example/", "http://a\u200db/", "http://xn--a/", "http://xn--bcher-KVB.example/",
     "http://www\u2025x/", "http://xn--xn--a-/", "http://" + "xn--" * 1300 + "a" + "-" * 1300 + "/", "http://" + "\u6f22" * 64 + "/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
@@ -2529,6 +2529,7 @@ def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Si
     site.add("/d/2", "<a href='?x'><a href='2'><a href=' HTTP:?x'><a href='http:?x'>")
     records, _ = crawled(site.url + "/d/1", max_tasks=1)
     assert [url.removeprefix(site.url) for url in records] == ["/d/1", "/d/1?x", "/d/2", "/d/1?y", "/d/2?x"]
+    assert records[site.url + "/d/2"].links == (site.url + "/d/2?x", site.url + "/d/2")
 
 
 def test_a_plain_reference_that_is_too_long_is_refused(site: Site) -> None:
@@ -3261,6 +3262,13 @@ def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Si
     assert re.fullmatch(r"8 pages, 1\.3 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
     assert (statuses, reasons) == ("statuses: 8 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 3 x 404",
                                    "not fetched: 1 (other host)")
+
+
+@pytest.mark.parametrize("status, outdated", [(301, True), (302, False), (303, False), (307, False), (308, True)])
+def test_links_to_permanent_redirects_are_worth_updating(status: int, outdated: bool, site: Site) -> None:
+    site.add("/", "<a href=/moved>")
+    site.add_redirect("/moved", "/", status)
+    assert ("redirects worth updating (1)" in said(site.url)[1]) == outdated
 
 
 def test_the_quiet_report_holds_the_problems_only(site: Site) -> None:
