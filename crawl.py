@@ -2193,6 +2193,10 @@ class Robots:
 # each URL in scope.
 
 _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
+# A reference of which the path needs no work but to be put behind that of the page: no dots but
+# "../" in front, nothing to encode. Parsing all of them would make a crawl a tenth slower.
+_PLAIN = re.compile(r"(?![?]|.*%2[eE])(/|(?:\.\./)*+)((?:[\w~@=+&,;!%-][\w.~@=+&,;!%-]*+/)*+"
+                    r"(?:[\w~@=+&,;!%-][\w.~@=+&,;!%-]*+)?+(?:\?[\w.&=+%-]++)?+)(?:#|\Z)", re.ASCII)
 _ABSOLUTE = re.compile("/(?!/)|https?://")
 _OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)", re.IGNORECASE)  # and not of a directory
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
@@ -2409,7 +2413,6 @@ class Crawler:
         self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
         # What links mean, by directory; under an origin, those that mean the same in all its directories.
         self._meanings: dict[str, dict[str, Node | None]] = {}
-        self._prefixes: dict[str, dict[str, str]] = {}  # what the folders in references mean, likewise
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
             self.scope.add(_scope_key(url))
@@ -2764,7 +2767,7 @@ class Crawler:
             for key in refused:  # met before this root's answer
                 del self.seen_urls[key]
                 self.add(parse_url(key), node)
-            self._forget()
+            self._meanings, self._num_meanings = {}, 0
             self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
@@ -2777,19 +2780,14 @@ class Crawler:
         else:
             node.next_node = self.add(target, node, hops=node.hops + 1)
 
-    def _forget(self) -> None:
-        """Forget what links mean: there are too many, or the scope has changed."""
-        self._meanings, self._prefixes, self._num_meanings = {}, {}, 0
-
     def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
         """Put what a page links to into the frontier; return those of its links that are in scope."""
         links, base, refresh, nofollow = read_markup(text, page.url)
         nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
-        if self._num_meanings > MAX_SPELLINGS: self._forget()
-        folder = f"{base.origin}{base.target.partition('?')[0].rpartition('/')[0]}/"
+        folder = base.target.partition("?")[0].rpartition("/")[0]
+        if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
         everywhere = self._meanings.setdefault(base.origin, {})
-        here = self._meanings.setdefault(folder, {})
-        prefixes = self._prefixes.setdefault(folder, {})
+        here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
         nodes: dict[Node | None, None] = {}
         for link in links:
             if link in everywhere:
@@ -2798,7 +2796,7 @@ class Crawler:
                 node = here[link]
             else:
                 reference = spelled(link)
-                node = None if reference is None else self._resolve(reference, base, prefixes, page, nofollow)
+                node = None if reference is None else self._resolve(reference, base, folder, page, nofollow)
                 # What depends on the page and not on its directory, or on its depth, is not kept.
                 if page.depth < self.depth and not nofollow and len(link) < MAX_SPELLING:
                     if reference is None or _ABSOLUTE.match(reference):
@@ -2807,42 +2805,41 @@ class Crawler:
                         here[link] = node
                     self._num_meanings += 1
             nodes[node] = None
-        if refresh: nodes[self._resolve(refresh, base, prefixes, page, nofollow)] = None
+        if refresh: nodes[self._resolve(refresh, base, folder, page, nofollow)] = None
         nodes.pop(None, None)
         if nofollow: return ()
         self._refer(page, cast("dict[Node, None]", nodes))
         return tuple([node.text for node in cast("dict[Node, None]", nodes)])
 
-    def _resolve(self, reference: str, base: URL, prefixes: dict[str, str], page: Node,
-                 nofollow: bool) -> Node | None:
+    def _resolve(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node | None:
         """Return the Node that a reference means; None if it will not be fetched.
 
-        Parsing one takes 5 microseconds, and most are spelled as we spell them, but for the
-        folder in front. What a folder means is remembered in *prefixes*: then a known URL is
-        found in one microsecond.
+        Parsing one takes 5 microseconds. Most are plain, and a plain one only has to be
+        joined to the *folder* of *base*, in 1 microsecond, to see that it is known.
         """
-        head, slash, name = reference.partition("#")[0].rpartition("/")
-        folder = head + slash
-        prefix = prefixes.get(folder)
-        if prefix is None: prefix = prefixes[folder] = self._prefix(folder, base)
-        # "", "?x" and "mailto:x" do not begin with a folder, not even with the page's own.
-        if folder or name[:1] not in ("", "?") and ":" not in name:
-            known = self.seen_urls.get(prefix + name)
-            if isinstance(known, Node): return known
+        absolute = reference[:1] == "/" != reference[1:2]
+        known = self.seen_urls.get(base.origin + reference if absolute else reference)
+        if isinstance(known, Node): return known  # spelled as we do
+        path = f"{base.scheme}:{reference}" if reference[:2] == "//" else reference
+        plain = _PLAIN.match(path[len(base.origin):] if path.startswith(base.origin + "/") else path)
         try:
-            return self.add(parse_url(reference, base), page, nofollow=nofollow)
+            if plain and len(reference) < MAX_URL - len(folder):
+                ups, path = plain.groups()
+                if ups == "/":
+                    target = "/" + path
+                elif ups or path:
+                    target = f"{folder.rsplit('/', len(ups) // 3)[0] if ups else folder}/{path}"
+                else:
+                    target = base.target
+                known = self.seen_urls.get(base.origin + target)
+                if isinstance(known, Node): return known
+                url = base._replace(target=target)
+            else:
+                url = parse_url(reference, base)
         except ValueError:
             self._give_up(_printable(reference), page)
             return None
-
-    def _prefix(self, folder: str, base: URL) -> str:
-        """Return the URL of the folder in front of a reference, "" if it is none."""
-        self._num_meanings += 1
-        if "?" in folder or len(folder) > MAX_SPELLING: return ""
-        try:
-            return str(parse_url(folder or "./", base))
-        except ValueError:
-            return ""
+        return self.add(url, page, nofollow=nofollow)
 
     def _refer(self, page: Node, nodes: Iterable[Node]) -> None:
         """Note that *page* links to *nodes*, which renews the budget of redirects that begin there."""

@@ -2533,9 +2533,9 @@ def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Si
 
 
 def test_a_plain_reference_that_is_too_long_is_refused(site: Site) -> None:
-    site.add("/", f"<a href=/{'/'.join(map(str, range(crawl.MAX_SPELLING)))}><a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
+    site.add("/", f"<a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
     records, crawler = crawled(site.url)
-    assert len(records) == 3 and list(crawler.reasons.values()) == ["no http or https URL"]
+    assert len(records) == 2 and list(crawler.reasons.values()) == ["no http or https URL"]
 
 
 def test_nothing_is_asked_for_during_a_pause() -> None:
@@ -3081,13 +3081,13 @@ def test_mutated_references_mean_what_the_parser_says() -> None:
         crawler = crawl.Crawler(["http://h/"])
         page = crawler.add(crawl.parse_url("http://h/"), None)
         assert page
-        prefixes: dict[str, dict[str, str]] = {}
         for _ in range(ROUNDS):
             reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
             base = crawl.parse_url(rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x")))
             with contextlib.suppress(ValueError):
                 meant = crawler.add(crawl.parse_url(reference, base), page)
-                assert crawler._resolve(reference, base, prefixes.setdefault(str(base), {}), page, False) is meant, (reference, base)
+                folder = base.target.partition("?")[0].rpartition("/")[0]
+                assert crawler._resolve(reference, base, folder, page, False) is meant, (reference, base)
     crawl.run(main())
 
 
