@@ -1844,29 +1844,35 @@ class _DeadOnArrival(Exception):
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
-    *headers* are sent with every request, in place of or beside the usual ones
-    (ValueError for what is no header field); *timeout* is in seconds for one fetch, from
+    *headers* are sent with every request that does not decline them, in place of or beside
+    the usual ones (ValueError for what is no header field); *timeout* is in seconds for one fetch, from
     lookup to last byte; *max_body* in bytes, on the wire and decoded.
     """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
-        fields = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
-        fields |= {name.title(): value for name, value in (headers or {}).items()}  # one spelling each
+        usual = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+        fields = usual | {name.title(): value for name, value in (headers or {}).items()}  # one spelling each
         for name, value in fields.items():
             if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable() or name.lower() == "host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {name + ': ' + value!r}")
         self.timeout, self.max_body = timeout, max_body
         self.opened = 0                 # connections made
-        self._fields = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        usual["User-Agent"] = fields["User-Agent"]
+        # What every request says: without the user's *headers*, and with them.
+        self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
+                        for some in (usual, fields)]
         self._pool: dict[str, list[Stream]] = {}
         self._lookups: dict[tuple[str, int], Task[list[Any]]] = {}
         self._tls: ssl.SSLContext | None = None
 
     @coroutine
-    def fetch(self, url: URL, method: str = "GET",
-              wanted: Callable[[Response], bool] = bool, max_body: int = 0) -> Waits[Response]:
+    def fetch(self, url: URL, method: str = "GET", wanted: Callable[[Response], bool] = bool,
+              max_body: int = 0, private: bool = True) -> Waits[Response]:
         """Return the response to one request of *method*; redirects are not followed.
+
+        *private* says whether the client's *headers* are sent; without it, of them only the
+        User-Agent is.
 
         *method* must be one that may be sent twice, such as GET or HEAD. The body is read if
         *wanted(response)*, called when the head is there, is true (the default, bool, is true
@@ -1877,15 +1883,16 @@ class Client:
         self.timeout seconds, the connection is closed.
         """
         new_parser = functools.partial(ResponseParser, method, wanted, max_body or self.max_body)
+        fields = self._fields[private]
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].stale: pool.pop().close()
             if pool:
                 with contextlib.suppress(_DeadOnArrival):
-                    return (yield from self._exchange(pool.pop(), url, new_parser()))
+                    return (yield from self._exchange(pool.pop(), url, fields, new_parser()))
                 while pool: pool.pop().close()  # of the same age, and likely as dead
             stream = yield from self._connect(url)
-            return (yield from self._exchange(stream, url, new_parser()))
+            return (yield from self._exchange(stream, url, fields, new_parser()))
 
     def idle(self) -> int:
         """Return how many connections wait to be used again."""
@@ -1896,12 +1903,12 @@ class Client:
         for pool in self._pool.values():
             while pool: pool.pop().close()
 
-    def _exchange(self, stream: Stream, url: URL, parser: ResponseParser) -> Waits[Response]:
+    def _exchange(self, stream: Stream, url: URL, fields: str, parser: ResponseParser) -> Waits[Response]:
         """Send one request and return its response; the stream goes into the pool or is closed."""
         reused, stream.used = stream.used, True
         try:
             stream.write(f"{parser.method} {url.target} HTTP/1.1\r\n"
-                         f"Host: {url.origin.partition('//')[2]}\r\n{self._fields}\r\n".encode())
+                         f"Host: {url.origin.partition('//')[2]}\r\n{fields}\r\n".encode())
             yield from stream.drain()
             while not parser.feed((yield from stream.read())): pass
             return cast(Response, parser.response)
@@ -2387,8 +2394,6 @@ class Crawler:
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
         try:
             self.client = Client(headers, timeout, max_body)
-            self.outside = Client({name: value for name, value in (headers or {}).items()
-                                   if name.title() == "User-Agent"}, timeout, max_body)
             self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
             urls = [self._parse_root(text) for text in self.roots]
         except (ValueError, re.error, OverflowError, RecursionError) as error:
@@ -2400,7 +2405,7 @@ class Crawler:
         self.seen_urls: dict[str, Node | str] = {}   # every URL met: its Node, or why it is not fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.scope: set[tuple[str, int]] = set()     # (host without www., port) that are crawled
-        self.adopted: set[tuple[str, int]] = set()   # those of them not named: a root redirects there
+        self.named: set[tuple[str, int]] = set()     # those of them that no root had to redirect to
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
@@ -2415,8 +2420,12 @@ class Crawler:
         self._meanings: dict[str, dict[str, Node | None]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
-            self.scope.add(_scope_key(url))
-            self.add(url, None, role="root" if _HAS_SCHEME.match(text) else "guessed")
+            self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
+
+    def _add_root(self, url: URL, role: str) -> None:
+        self.scope.add(_scope_key(url))
+        self.named.add(_scope_key(url))
+        self.add(url, None, role=role)
 
     def _parse_root(self, text: str) -> URL:
         return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
@@ -2548,7 +2557,6 @@ class Crawler:
                 yield from gather(*rest, return_exceptions=True)
             finally:  # also when it is cancelled here
                 self.client.close()
-                self.outside.close()
                 for node, record in self._exhausted.items():
                     self.on_record(record if complete else self._interrupted(node))
                 for node in self._left:  # those never asked for are found again by who crawls again
@@ -2637,8 +2645,8 @@ class Crawler:
         self.pages += not node.counted
         node.counted = True
         self.in_flight[node] = self.loop.time(), self.loop.current_task
-        response = yield from self._client(url).fetch(
-            url, wanted=(lambda _: False) if outside else _is_page)
+        response = yield from self.client.fetch(
+            url, wanted=(lambda _: False) if outside else _is_page, private=self._is_on(url, self.named))
         if response.status not in _RETRIED or node.tries >= self.max_tries: return response
         pause = self.loop.time() + _retry_after(response.headers)
         if pause > max(site.paused_until, self.loop.time()):
@@ -2668,10 +2676,6 @@ class Crawler:
         if task._state != "FINISHED" and site.robots is task: site.robots = None
         return task.result()
 
-    def _client(self, url: URL) -> Client:
-        """Return the client for a URL: one that sends the user's headers, or the other."""
-        return self.client if self._is_on(url, self.scope - self.adopted) else self.outside
-
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
         """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing.
@@ -2680,7 +2684,8 @@ class Crawler:
         """
         url = parse_url("/robots.txt", url)
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
-            response = yield from self._client(url).fetch(url, max_body=MAX_BODY)
+            response = yield from self.client.fetch(
+                url, max_body=MAX_BODY, private=self._is_on(url, self.named))
             if response.status not in _REDIRECTS: break
             target = url
             with contextlib.suppress(ValueError):
@@ -2708,9 +2713,7 @@ class Crawler:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
             del self.seen_urls[_identity(node.text)]  # a link may lead there, which is no guess
             self.pages -= node.counted
-            url = parse_url("http" + node.text[5:])
-            self.scope.add(_scope_key(url))
-            self.add(url, None, role="root")
+            self._add_root(parse_url("http" + node.text[5:]), "root")
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
@@ -2760,7 +2763,6 @@ class Crawler:
         chain = node.path(node.hops)
         if chain[0].role in ("root", "guessed") and _scope_key(target) not in self.scope:
             self.scope.add(_scope_key(target))
-            self.adopted.add(_scope_key(target))
             refused = [key for key, reason in self.seen_urls.items()
                        if reason == "other host" and not self.refuse(parse_url(key))]
             self.skipped["other host"] -= len(refused)

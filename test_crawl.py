@@ -2177,6 +2177,57 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
 
 
+class SimulatedClient:
+    """Answers from a table, on a clock that jumps; notes when it was asked for what."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[float, str]] = []
+        self.private: dict[str, bool] = {}  # whether the user's headers were sent, by URL
+
+    @crawl.coroutine
+    def fetch(self, url: crawl.URL, wanted: Any = None, max_body: int = 0, private: bool = True) -> Any:
+        self.asked.append((get_running_loop().time(), str(url)))
+        self.private[str(url)] = private
+        answers = self.answers.get(str(url), [(404, {}, "")])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            yield from sleep(0.125)
+            raise answer
+        status, headers, body = answer
+        yield from sleep(headers.get("seconds", 0.125))
+        response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
+        response.body = body.encode()
+        return response
+
+    def close(self) -> None:
+        pass
+
+
+def simulated_crawl(roots: list[str], answers: dict[str, Any], **options: Any) -> tuple[Crawler, SimulatedClient]:
+    """Crawl simulated sites; return the crawler and its client."""
+    client = SimulatedClient(answers)
+
+    async def main() -> Crawler:
+        crawler = Crawler(roots, **options)
+        crawler.client = client  # type: ignore[assignment]
+        await crawler.crawl()
+        return crawler
+    return play(main()), client
+
+
+def simulated(root: str, answers: dict[str, Any], **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
+    """Crawl a simulated site; return the records and what was asked for, when."""
+    crawler, client = simulated_crawl([root], answers, **options)
+    return crawler.records, client.asked
+
+
+def pages(count: int) -> dict[str, Any]:
+    """A site of *count* pages, all linked from the root of http://h/."""
+    site: dict[str, Any] = {f"http://h/{number}": [(200, {}, "")] for number in range(1, count)}
+    return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
+
+
 def test_every_page_is_fetched_once(site: Site) -> None:
     site.add("/", "<a href=/a><a href=b/><a href=#top><a href=/a#x>")
     site.add("/a", "<a href=/><a href='b/'><a href=b/>")
@@ -2628,7 +2679,7 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
 
     async def main() -> dict[str, crawl.Record]:
         crawler = Crawler(["http://h/"], max_tasks=tasks, robots=False)
-        crawler.client = crawler.outside = client  # type: ignore[assignment]
+        crawler.client = client  # type: ignore[assignment]
         task = create_task(crawler.crawl())
         await sleep(0.4)
         assert len(crawler._waiting) == 1
@@ -2667,7 +2718,8 @@ def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
     try:
         site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
         other.add("/", f"<a href=/a><a href={site.url}/b>")
-        records, _ = crawled(site.url, headers={"Cookie": "secret"}, max_body=100)
+        records, crawler = crawled(site.url, headers={"Cookie": "secret"}, max_body=100)
+        assert crawler.client.opened == site.connections + other.connections
         assert len(records) == 4 and not any("secret" in head for head in other.heads)
         assert all("secret" in head for head in site.heads)
     finally:
@@ -2675,17 +2727,11 @@ def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
 
 
 def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
-    client = SimulatedClient({"http://a.example/": [(302, {"location": "http://b.example/"}, "")],
-                              "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]})
-    outside = SimulatedClient(client.answers)
-
-    async def main() -> None:
-        crawler = Crawler(["http://a.example/"], subdomains=True, robots=False)
-        crawler.client, crawler.outside = client, outside  # type: ignore[assignment]
-        await crawler.crawl()
-    play(main())
-    assert [url for _, url in client.asked] == ["http://a.example/", "http://s.a.example/"]
-    assert [url for _, url in outside.asked] == ["http://b.example/", "http://s.b.example/"]
+    _, client = simulated_crawl(["http://a.example/"], {
+        "http://a.example/": [(302, {"location": "http://b.example/"}, "")],
+        "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]}, subdomains=True, robots=False)
+    assert client.private == {"http://a.example/": True, "http://b.example/": False,
+                              "http://s.b.example/": False, "http://s.a.example/": True}
 
 
 def test_a_guess_that_failed_leaves_no_trace(site: Site) -> None:
@@ -2726,16 +2772,9 @@ def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Site
 
 
 def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
-    client = SimulatedClient({
+    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
         "http://s/": [(200, {}, "<a href=//b/x>")], "http://b/x": [(200, {}, "")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]})
-
-    async def main() -> Crawler:
-        crawler = Crawler(["http://s/", "http://r/"], robots=False)
-        crawler.client = crawler.outside = client  # type: ignore[assignment]
-        await crawler.crawl()
-        return crawler
-    crawler = play(main())
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
     assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
 
 
@@ -2748,7 +2787,7 @@ def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew
     async def main(before: list[crawl.Record], cut: bool) -> list[crawl.Record]:
         records: list[crawl.Record] = []
         crawler = crawl.Crawler(["http://h/"], robots=False, max_redirect=2)
-        crawler.client = crawler.outside = SimulatedClient(answers)  # type: ignore[assignment]
+        crawler.client = SimulatedClient(answers)  # type: ignore[assignment]
         done = [record for record in before if crawler.replay(record)]
         crawler.on_record = records.append
         task = create_task(crawler.crawl())
@@ -2805,7 +2844,7 @@ def test_a_crawl_goes_on_from_any_prefix_of_its_records(options: dict[str, Any])
     async def main(before: list[crawl.Record]) -> tuple[list[crawl.Record], crawl.Crawler]:
         records: list[crawl.Record] = []
         crawler = crawl.Crawler(["http://h/"], on_record=records.append, **options)
-        crawler.client = crawler.outside = SimulatedClient({url: answers[:] for url, answers in PIECES.items()})  # type: ignore[assignment]
+        crawler.client = SimulatedClient({url: answers[:] for url, answers in PIECES.items()})  # type: ignore[assignment]
         done = [record for record in before if crawler.replay(record)]
         assert [record for record in before if not record.skipped] == done and not records
         await crawler.crawl()
@@ -2875,49 +2914,6 @@ def test_frames_and_refreshes_are_followed(site: Site) -> None:
     assert {url.removeprefix(site.url) for url in records} == {"/", "/frame", "/next"}
 
 
-class SimulatedClient:
-    """Answers from a table, on a clock that jumps; notes when it was asked for what."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers = answers
-        self.asked: list[tuple[float, str]] = []
-
-    @crawl.coroutine
-    def fetch(self, url: crawl.URL, wanted: Any = None, max_body: int = 0) -> Any:
-        self.asked.append((get_running_loop().time(), str(url)))
-        answers = self.answers.get(str(url), [(404, {}, "")])
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, Exception):
-            yield from sleep(0.125)
-            raise answer
-        status, headers, body = answer
-        yield from sleep(headers.get("seconds", 0.125))
-        response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
-        response.body = body.encode()
-        return response
-
-    def close(self) -> None:
-        pass
-
-
-def simulated(root: str, answers: dict[str, Any], **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
-    """Crawl a simulated site; return the records and what was asked for, when."""
-    client = SimulatedClient(answers)
-
-    async def main() -> dict[str, crawl.Record]:
-        crawler = Crawler([root], **options)
-        crawler.client = crawler.outside = client  # type: ignore[assignment]
-        await crawler.crawl()
-        return crawler.records
-    return play(main()), client.asked
-
-
-def pages(count: int) -> dict[str, Any]:
-    """A site of *count* pages, all linked from the root of http://h/."""
-    site: dict[str, Any] = {f"http://h/{number}": [(200, {}, "")] for number in range(1, count)}
-    return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
-
-
 def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
     records, _ = simulated("http://h/", {
         "http://h/": [(200, {}, "<a href=/slow><a href=/a>")], "http://h/a": [(200, {}, "<a href=/b>")],
@@ -2975,16 +2971,9 @@ def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
 
 
 def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
-    client = SimulatedClient({
+    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
         "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]})
-
-    async def main() -> Crawler:
-        crawler = Crawler(["http://s/", "http://r/"], robots=False)
-        crawler.client = crawler.outside = client  # type: ignore[assignment]
-        await crawler.crawl()
-        return crawler
-    crawler = play(main())
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
     assert crawler.records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
 
 
