@@ -22,14 +22,9 @@ T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes minutes, unless it is asked for."""
-    if not config.option.markexpr:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")
+    config.option.markexpr = config.option.markexpr or "not soak"
 
 
 # A key and a certificate for localhost and 127.0.0.1, good for nothing but these tests.

@@ -2177,8 +2177,9 @@ class Robots:
 # Redirects' targets and retries come from the worker, and enter the frontier, too.
 #
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
-# hand can add others, that is the end of the crawl: there are finitely many URLs
-# below the limits, each enters once, and each leaves after finitely many tries.
+# hand can add others, that is the end of the crawl: there are finitely many URLs below
+# the limits, each is new once and is tried finitely often, and a redirect whose budget ran out
+# comes back at most once.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link. So two paths to one page join there, and the page is fetched once:
@@ -2232,11 +2233,11 @@ class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
     error is in words, and kind says which of PROBLEMS it is; skipped is the reason why the
-    URL was not fetched; seconds is the time from
-    the request to the end of the answer, size the bytes of the decoded body, parent
-    the page, or the redirect, that led here first and links what this page links to, in scope:
-    num_urls of them, of which num_new_urls were not known; encoding is the charset;
-    insecure marks a redirect from https down to http.
+    URL was not fetched; seconds is the time from the request to the end of the answer, size
+    the bytes of the decoded body; parent is the page, or the redirect, that led here first;
+    links is what this page links to and the crawl may fetch, num_urls of them, of which
+    num_new_urls were not known; encoding is the charset; insecure marks a redirect from https
+    down to http.
     """
 
     url: str
@@ -2754,7 +2755,8 @@ class Crawler:
         """Put a redirect's target into the frontier."""
         try:
             if location is None: raise ValueError("it has no Location")
-            url, target = node.url, parse_url(location, node.url)
+            url = node.url
+            target = parse_url(location, url)
         except ValueError as error:
             fields.update(error=f"a redirect that leads nowhere: {_explain(error)}", kind="broken")
             return
@@ -2973,10 +2975,13 @@ class Report:
             say(f"    {label}")
             for item in [*items[:-1], items[-1] + rest]: say(f"      {item}")
 
+        def node_of(record: Record) -> Node:
+            return cast(Node, crawler.seen_urls[_identity(record.url)])
+
         def section(title: str, colour: int, records: list[Record]) -> None:
-            found = [(record, cast(Node, crawler.seen_urls[_identity(record.url)])) for record in records]
-            if found: say(f"{title} ({len(found)})", colour)
-            for record, node in sorted(found, key=lambda pair: -pair[1].referrers):
+            if records: say(f"{title} ({len(records)})", colour)
+            for record in sorted(records, key=lambda record: -node_of(record).referrers):
+                node = node_of(record)
                 say(f"  {record.url}")
                 say(f"    {record.error or f'{record.status} to {record.next_url}'}")
                 if node.parent and node.parent.next_node is node: tell("redirected from", [node.parent.text])
@@ -2991,9 +2996,7 @@ class Report:
         for kind in PROBLEMS:
             section(kind, 31, [record for record in self.problems if record.kind == kind])
         if brief: return
-        section("redirects worth updating", 33, [
-            record for record in self.outdated
-            if cast(Node, crawler.seen_urls[_identity(record.url)]).referrers])
+        section("redirects worth updating", 33, [record for record in self.outdated if node_of(record).referrers])
         for note in crawler.notes: say(note)
         new = self.statuses.total() - self.old
         say(f"{_count_of(sum(self.statuses[status] for status in range(200, 300)), 'page')}, "

@@ -45,7 +45,7 @@ def page(number):
 
 
 def serve(listener):
-    """Answer every request on a thread of its own with an event loop of crawl.py's."""
+    """Answer every request, one process and one event loop of crawl.py's for all of them."""
     host = "localhost:%d" % listener.getsockname()[1]
     answers = {}
     for number in range(PAGES):
@@ -244,8 +244,7 @@ def bytes_per_sleeper(module):
     async def main():
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        tasks = [module.create_task(module.sleep(1000)) if module is asyncio else
-                 module.create_task(crawl.sleep(1000)) for _ in range(5000)]
+        tasks = [module.create_task(module.sleep(1000)) for _ in range(5000)]
         await module.sleep(0)
         used = tracemalloc.get_traced_memory()[0] - before
         for task in tasks:
