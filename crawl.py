@@ -915,28 +915,35 @@ class TimeLimit:
     `with` in generator coroutines, `async with` in native ones. When the time is up
     the current task is cancelled, and the CancelledError that leaves the block is
     turned into TimeoutError. A cancellation from elsewhere passes as it is.
+    It can be entered once.
     """
 
-    __slots__ = ("_delay", "_task", "_timeout", "_cancelling", "_expired")
+    # It is its own Timeout, as an _Alarm is: 240 bytes less, too.
+    __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_left")
 
     def __init__(self, delay: float | None) -> None:
         self._delay = delay
-        self._timeout: Handle | None = None
-        self._expired = False
+        self._task: Task[Any] | None = None
+        self._expired = self._left = False
+
+    def __repr__(self) -> str:
+        return f"<TimeLimit of {self._delay} s>"
 
     def __enter__(self) -> TimeLimit:
         loop = get_running_loop()
         task = loop.current_task
         if task is None: raise RuntimeError("a time limit should be used inside a task")
+        if self._task is not None: raise RuntimeError("a time limit can be entered only once")
         self._task, self._cancelling = task, task._cancel_requests
-        if self._delay is not None:
-            self._timeout = (loop.call_later(self._delay, self._expire) if self._delay > 0 else
-                             loop.call_soon(self._expire))
+        if self._delay is not None and self._delay <= 0:
+            loop._ready.append(self)
+        elif self._delay is not None:
+            loop._add_timeout(loop.time() + self._delay, self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._timeout is not None: self._timeout.cancel()
-        if self._expired and self._task.uncancel() <= self._cancelling \
+        self._left = True
+        if self._expired and cast("Task[Any]", self._task).uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
@@ -946,9 +953,13 @@ class TimeLimit:
     async def __aexit__(self, *failure: Any) -> None:
         self.__exit__(*failure)
 
-    def _expire(self) -> None:
-        self._expired = True
-        self._task.cancel()
+    def obsolete(self) -> bool:
+        """Return whether the block has been left."""
+        return self._left
+
+    def run(self) -> None:
+        """Cancel the task: the time is up."""
+        if not self._left: self._expired = cast("Task[Any]", self._task).cancel()
 
 
 timeout = TimeLimit  # asyncio's name for making one
@@ -1300,6 +1311,8 @@ class _Wait(_Alarm):
 class Stream:
     """A connected socket, plain or TLS; at most one task reads and one writes at a time."""
 
+    __slots__ = ("sock", "timeout", "stale", "used", "_fd", "_loop", "_reader", "_watched", "_unsent")
+
     def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
         self.sock = sock
         self.timeout = timeout          # seconds that one wait may last
@@ -1313,7 +1326,7 @@ class Stream:
 
     @coroutine
     def read(self, size: int = READ_SIZE) -> Waits[bytes]:
-        """Return up to *size* bytes as soon as there are some; b"" at the end of the stream.
+        """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
         TimeoutError after self.timeout seconds without a byte. Cancelled: no byte is lost.
@@ -1349,7 +1362,7 @@ class Stream:
             self._fd = -1
             self.sock.close()
 
-    def _call(self, wait: Callable[[], Waits[None]], operation: Callable[..., T], *args: Any) -> Waits[T]:
+    def _call(self, wait: Callable[[], Iterable[Any]], operation: Callable[..., T], *args: Any) -> Waits[T]:
         """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
@@ -1368,10 +1381,10 @@ class Stream:
             self._watched = True
             self._loop.add_reader(self._fd, self._wake)
 
-    def _readable(self) -> Waits[None]:
+    def _readable(self) -> Future[None]:
         self.watch()
         self._reader = _Wait(self._loop, self.timeout)
-        yield from self._reader
+        return self._reader
 
     def _wake(self) -> None:
         """Resume the reader; where nobody reads, note that this stream is finished."""
@@ -1715,6 +1728,8 @@ class ResponseParser:
     *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
     """
 
+    __slots__ = ("response", "buffer", "ended", "method", "_budget", "_wanted", "_max_body", "_parsing")
+
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = bool,
                  max_body: int = 0) -> None:
         self.response: Response | None = None
@@ -1883,17 +1898,16 @@ class Client:
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
         """
-        new_parser = functools.partial(ResponseParser, method, wanted, max_body or self.max_body)
-        fields = self._fields[private]
+        asked = url, self._fields[private], method, wanted, max_body or self.max_body
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].stale: pool.pop().close()
             if pool:
                 with contextlib.suppress(_DeadOnArrival):
-                    return (yield from self._exchange(pool.pop(), url, fields, new_parser()))
+                    return (yield from self._exchange(pool.pop(), *asked))
                 while pool: pool.pop().close()  # of the same age, and likely as dead
             stream = yield from self._connect(url)
-            return (yield from self._exchange(stream, url, fields, new_parser()))
+            return (yield from self._exchange(stream, *asked))
 
     def idle(self) -> int:
         """Return how many connections wait to be used again."""
@@ -1904,9 +1918,9 @@ class Client:
         for pool in self._pool.values():
             while pool: pool.pop().close()
 
-    def _exchange(self, stream: Stream, url: URL, fields: str, parser: ResponseParser) -> Waits[Response]:
+    def _exchange(self, stream: Stream, url: URL, fields: str, *parsing: Any) -> Waits[Response]:
         """Send one request and return its response; the stream goes into the pool or is closed."""
-        reused, stream.used = stream.used, True
+        reused, stream.used, parser = stream.used, True, ResponseParser(*parsing)
         try:
             stream.write(f"{parser.method} {url.target} HTTP/1.1\r\n"
                          f"Host: {url.origin.partition('//')[2]}\r\n{fields}\r\n".encode())

@@ -828,6 +828,27 @@ def test_a_timeout_in_time_changes_nothing_and_leaves_nothing() -> None:
     play(main())
 
 
+def test_a_timeout_that_is_up_when_its_block_has_been_left_does_nothing() -> None:
+    async def main() -> None:
+        async with crawl.timeout(0):
+            pass
+        await sleep(10)
+        task = crawl.current_task()
+        assert task is not None and task.cancelling() == 0
+    play(main())
+
+
+def test_a_timeout_can_be_entered_once() -> None:
+    async def main() -> None:
+        limit = crawl.timeout(1)
+        assert repr(limit) == "<TimeLimit of 1 s>"
+        with limit:
+            await sleep(0)
+        with pytest.raises(RuntimeError, match="once"):
+            limit.__enter__()
+    play(main())
+
+
 def test_the_outer_of_two_timeouts_passes_through_the_inner() -> None:
     async def main() -> None:
         with pytest.raises(TimeoutError, match="1 s"):
@@ -1487,7 +1508,8 @@ def test_a_lookup_that_ends_after_its_loop_is_dropped(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("want, waits", [(ssl.SSLWantReadError, "_readable"), (ssl.SSLWantWriteError, "_writable")])
-def test_tls_may_want_to_read_or_to_write_whatever_it_was_asked_for(want: type[ssl.SSLError], waits: str) -> None:
+def test_tls_may_want_to_read_or_to_write_whatever_it_was_asked_for(
+        want: type[ssl.SSLError], waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -1503,7 +1525,7 @@ def test_tls_may_want_to_read_or_to_write_whatever_it_was_asked_for(want: type[s
         def wait() -> Any:
             waited.append(waits)
             yield
-        setattr(stream, waits, wait)
+        monkeypatch.setattr(crawl.Stream, waits, lambda self: wait())
         assert await crawl.coroutine(stream._call)(wait, operation) == "done" and waited == [waits]
         stream.close()
         theirs.close()
@@ -2709,7 +2731,7 @@ def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
     first, fetch, *stack = crawl.run(main()).splitlines()
     assert re.fullmatch(r"2 URLs asked for, 0 queued, 0 to be asked for later, 0 of \d+ connections idle", first)
     assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s, [89]\.\d s left", fetch)
-    assert "_work" in stack[0] and "in Crawler._fetch" in "".join(stack) and "in Stream._readable" in "".join(stack)
+    assert "_work" in stack[0] and "in Crawler._fetch" in "".join(stack) and "in Stream._call" in "".join(stack)
     assert re.fullmatch(r"in ([0-9]|1[0-9]|20)\.\d s: <\w+ .*>", stack[-1])
 
 
