@@ -94,12 +94,12 @@ __all__ = [
 # A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
 # calls another with `yield from`: so every place where control may be lost is visible,
 # and the machinery is the generator's own. `async def` and `await` are the same thing
-# with their own keywords: either kind may wait for the other, and whoever uses this file may
-# write either. What a generator coroutine returns is annotated Waits[T]: it yields
-# whatever it waits for, and in the end returns a T.
+# with their own keywords: either kind may wait for the other, and whoever uses this
+# file may write either. What a generator coroutine returns is annotated Waits[T]: it
+# yields whatever it waits for, and in the end returns a T.
 #
-# Nothing that a server decides is unbounded: its limit stands below, with its reason where
-# that is not plain.
+# Nothing that a server decides is unbounded: its limit stands below, with its reason
+# where that is not plain.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -200,12 +200,12 @@ class LimitError(ProtocolError):
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those of
-# ready sockets first, then the ready queue in its order. While one runs no other does, hence
-# no locks. A tick polls first, then runs what is ready by then; what those callbacks add
-# waits for the next one, after the sockets were polled again, so that a callback which keeps
-# rescheduling itself starves nobody. And an EventLoop that nothing could ever wake does not
-# sleep for ever: it raises DeadlockError.
+# The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those
+# of ready sockets first, then the ready queue in its order. While one runs no other
+# does, hence no locks. A tick polls first, then runs what is ready by then; what those
+# callbacks add waits for the next one, after the sockets were polled again, so that a
+# callback which keeps rescheduling itself starves nobody. And an EventLoop that nothing
+# could ever wake does not sleep for ever: it raises DeadlockError.
 #
 # The cost: O(1) per callback, O(log n) per deadline (a heap), one system call per
 # tick, none per watched socket. A callback that computes for a second stops
@@ -215,8 +215,8 @@ class LimitError(ProtocolError):
 class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
-    It is waiting, then has run or was cancelled. The ready queue takes anything with
-    a run(), the heap of deadlines anything that has an obsolete() as well; this is the plainest.
+    It is waiting, then has run or was cancelled. The ready queue takes anything with a
+    run(), the heap of deadlines anything with an obsolete() as well; this is the plainest.
     """
 
     __slots__ = ("callback", "args", "context")
@@ -282,7 +282,7 @@ class CallbackLoop:
     """An event loop that knows callbacks and nothing else.
 
     Section 5 adds coroutines to it and calls the result EventLoop. *selector*
-    does the waiting; a test may pass one that does not sleep, and override time() to match.
+    does the waiting; a test may pass one that never sleeps, and override time() to match.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -372,11 +372,11 @@ class CallbackLoop:
     def add_signal_handler(self, number: int, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in the loop whenever signal *number* arrives.
 
-        Works in the main thread only (ValueError elsewhere), until the loop is closed. A
-        signal to come does not count as something that could end a deadlock. The byte that
-        Python writes to the wake-up descriptor ends a sleep that begins just after the
-        signal, before Python could look; without it the handler would run only after that
-        sleep.
+        Works in the main thread only (ValueError elsewhere), until the loop is closed.
+        A signal to come does not count as something that could end a deadlock. The byte
+        that Python writes to the wake-up descriptor ends a sleep that begins just after
+        the signal, before Python could look; without it the handler would run only
+        after that sleep.
         """
         signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
@@ -522,10 +522,11 @@ class CallbackLoop:
 # resolving is O(1) for the one who does it, a chain of thousands of futures needs
 # no deep stack, and a callback added too late still comes, one tick later.
 #
-# The one `yield` of this file that hands out a future is in Future.__iter__. A generator is a
-# function whose frame (its variables, and the line it has reached) survives its suspension:
-# `yield` hands a value to whoever called send() (next() is send(None)) and leaves loops and
-# `try` blocks as they are, on the heap, until the next send(). So a function that says
+# The one `yield` of this file that hands out a future is in Future.__iter__. A
+# generator is a function whose frame (its variables, and the line it has reached)
+# survives its suspension: `yield` hands a value to whoever called send() (next() is
+# send(None)) and leaves loops and `try` blocks as they are, on the heap, until the next
+# send(). So a function that says
 #
 #       result = yield from future
 #
@@ -724,11 +725,12 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # cancels the future being waited for, whose CancelledError then appears at the
 # `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task.
 # It is a BaseException so that `except Exception` does not swallow it. A task
-# that is not waiting (not begun, running, or woken already) gets it at its next step or wait.
+# that is not waiting (not begun, running, or woken already) gets it at its next step, or
+# its next wait.
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
-# among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which has
-# `tasks` and `current_task`) holds every unfinished task, so that none is
+# among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which
+# has `tasks` and `current_task`) holds every unfinished task, so that none is
 # garbage-collected in mid-wait.
 
 class Task(Future[T]):
@@ -864,9 +866,9 @@ class Task(Future[T]):
 # future that the last of many resolves. A thread's result is a future that the
 # thread resolves by way of the self-pipe.
 #
-# The invariants. A wait that is left, in whichever way, leaves no timeout that would still
-# do something; `run` leaves no task behind. Only a call that has begun in a thread cannot be
-# stopped: it goes on, and its result is dropped.
+# The invariants. A wait that is left, in whichever way, leaves no timeout that would
+# still do something; `run` leaves no task behind. Only a call that has begun in a
+# thread cannot be stopped: it goes on, and its result is dropped.
 
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
@@ -978,9 +980,9 @@ def finished(future: Future[Any]) -> Waits[None]:
 def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
-    Then, or when wait_for is cancelled, *fut* is cancelled, and has ended before the error is
-    raised. With *timeout* <= 0
-    only what is done already gives its result; None waits for any time.
+    Then, or when wait_for is cancelled, *fut* is cancelled, and has ended before the
+    error is raised. With *timeout* <= 0 only what is done already gives its result; None
+    waits for any time.
     """
     if timeout is not None and timeout <= 0:
         future = _ensure_future(fut)
@@ -1146,8 +1148,8 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
 
-    Cancelling it keeps a call that has not begun from beginning; one that has goes on, and its
-    result is dropped.
+    Cancelling it keeps a call that has not begun from beginning; one that has goes on,
+    and its result is dropped.
     """
     call = functools.partial(contextvars.copy_context().run, func, *args, **kwargs)
     return get_running_loop().run_in_executor(None, call)
@@ -1156,9 +1158,9 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
 def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it ends, in whichever way, tasks still running are cancelled and waited for, and the
-    loop, made by *loop_factory*, is closed. Raises DeadlockError when nothing could happen
-    any more, RuntimeError where a loop is running already.
+    When it ends, in whichever way, tasks still running are cancelled and waited for,
+    and the loop, made by *loop_factory*, is closed. Raises DeadlockError when nothing
+    could happen any more, RuntimeError where a loop is running already.
     """
     if _thread_state.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
@@ -1329,7 +1331,7 @@ class Stream:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
-        TimeoutError after self.timeout seconds without a byte. Cancelled: no byte is lost.
+        TimeoutError after self.timeout seconds without a byte. Cancelled: none is lost.
         """
         return (yield from self._call(self._readable, self.sock.recv, size))
 
@@ -1408,10 +1410,11 @@ class Stream:
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    It runs in a thread, for getaddrinfo has no deadline. The thread is a daemon of its own
-    and not one of the pool's, so that a name server which never answers delays neither other
-    lookups nor the end of the program. Raises OSError for an unknown or impossible name,
-    UnicodeError for one that cannot be encoded, TimeoutError after LOOKUP_TIMEOUT seconds.
+    It runs in a thread, for getaddrinfo has no deadline. The thread is a daemon of its
+    own and not one of the pool's, so that a name server which never answers delays
+    neither other lookups nor the end of the program. Raises OSError for an unknown or
+    impossible name, UnicodeError for one that cannot be encoded, TimeoutError after
+    LOOKUP_TIMEOUT seconds.
     """
     if len(host) > 253 or max(map(len, host.split("."))) > 63:
         raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
@@ -1437,10 +1440,11 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
                     addresses: Iterable[Any] = ()) -> Waits[tuple[Stream, Stream]]:
     """Connect to the first address of *host* that accepts, and return (stream, stream).
 
-    The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a context,
-    it speaks TLS. Every one of *addresses* (by default those that lookup() finds) is tried;
-    connecting, and each wait of the TLS handshake, may last CONNECT_TIMEOUT seconds. The error
-    of the last is raised (OSError). Cancelled, it closes the socket.
+    The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a
+    context, it speaks TLS. Every one of *addresses* (by default those that lookup()
+    finds) is tried; connecting, and each wait of the TLS handshake, may last
+    CONNECT_TIMEOUT seconds. The error of the last is raised (OSError). Cancelled, it
+    closes the socket.
     """
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses or (yield from lookup(host, port)):
@@ -1638,8 +1642,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 # The invariants. Every byte is accounted for: an end before the length is reached, or
 # two lengths that differ, are errors; bytes after the end are nobody's answer, and the
-# connection is not used again. No part grows without a bound. Numbers are digits and nothing
-# else (`int` takes "+5", "5_0" and Arabic digits).
+# connection is not used again. No part grows without a bound. Numbers are digits and
+# nothing else (`int` takes "+5", "5_0" and Arabic digits).
 
 
 class Response:
@@ -1744,10 +1748,10 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether the response is complete.
 
-        Then it is in .response, which before that may hold an interim one or lack its body.
-        Raises ProtocolError, of which TruncatedError means that the end came too early and
-        LimitError that something is larger than it may be. After True or an error the parser
-        is not to be fed again.
+        Then it is in .response, which before that may hold an interim one or lack its
+        body. Raises ProtocolError, of which TruncatedError means that the end came too
+        early and LimitError that something is larger than it may be. After True or an
+        error the parser is not to be fed again.
         """
         self.buffer += data
         self.ended = not data
@@ -1822,8 +1826,8 @@ class ResponseParser:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
             if size == 0: break
-            # A size line costs what exceeds 16 bytes and twice its chunk: plain chunks are free,
-            # however many, and extensions stay bounded.
+            # A size line costs what exceeds 16 bytes and twice its chunk: plain chunks
+            # are free, however many, and extensions stay bounded.
             self._budget += min(len(line), 16 + 2 * size)
             self._check_size(len(body) + size)
             chunk = yield from self._take(size + 2)
@@ -1860,9 +1864,10 @@ class _DeadOnArrival(Exception):
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
-    *headers* are sent with every request that does not decline them, in place of or beside
-    the usual ones (ValueError for what is no header field); *timeout* is in seconds for one fetch, from
-    lookup to last byte; *max_body* in bytes, on the wire and decoded.
+    *headers* are sent with every request that does not decline them, in place of or
+    beside the usual ones (ValueError for what is no header field); *timeout* is in
+    seconds for one fetch, from lookup to last byte; *max_body* in bytes, on the wire
+    and decoded.
     """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
@@ -1887,13 +1892,13 @@ class Client:
               max_body: int = 0, private: bool = True) -> Waits[Response]:
         """Return the response to one request of *method*; redirects are not followed.
 
-        *private* says whether the client's *headers* are sent; without it, of them only the
-        User-Agent is.
+        *private* says whether the client's *headers* are sent; without it, of them only
+        the User-Agent is.
 
-        *method* must be one that may be sent twice, such as GET or HEAD. The body is read if
-        *wanted(response)*, called when the head is there, is true (the default, bool, is true
-        of every Response). One of more than *max_body* bytes (0: the client's limit) raises
-        LimitError, a ProtocolError.
+        *method* must be one that may be sent twice, such as GET or HEAD. The body is
+        read if *wanted(response)*, called when the head is there, is true (the default,
+        bool, is true of every Response). One of more than *max_body* bytes (0: the
+        client's limit) raises LimitError, a ProtocolError.
         Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
@@ -1961,8 +1966,8 @@ class Client:
 def fetch(url: str, **options: Any) -> Waits[Response]:
     """Return the response to GET *url*, which needs its http:// or https://.
 
-    Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
-    otherwise what Client.fetch raises.
+    Redirects are not followed; options are Client's. Raises ValueError for what is no
+    URL, otherwise what Client.fetch raises.
     """
     with contextlib.closing(Client(**options)) as client:
         return (yield from client.fetch(parse_url(url)))
@@ -1992,7 +1997,8 @@ _REST = rf"[^>=]*+{_ASSIGNED}*+"        # of a tag, up to its >
 _REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
                       r"""(?:"([^"]*)|'([^']*)|(\S+))""", re.ASCII | re.IGNORECASE)
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-# Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides markup.
+# Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides
+# markup.
 _WEB_CHARSET = re.compile("(?!utf-?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
                           "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
@@ -2009,12 +2015,12 @@ def _raw_text(name: str) -> str:
     return rf"(?i:{name[1:]})(?=[\s/>]){_REST}>[^<]*+(?:<(?!/(?i:{name})[\s/>])[^<]*+)*+"
 
 
-# One group captures what is wanted: of a and area the href, with the last letter of its name
-# so that an empty one is not nothing; of base, meta, frame and iframe the tag without its
-# first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f, <base href=/c> as
-# ase href=/c. Most tags are none of these, so they are rejected first: end tags, and those of
-# one or two characters and no attributes, which hide nothing (20 of 63 microseconds a page);
-# then by first letter.
+# One group captures what is wanted: of a and area the href, with the last letter of its
+# name so that an empty one is not nothing; of base, meta, frame and iframe the tag
+# without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
+# <base href=/c> as ase href=/c. Most tags are none of these, so they are rejected
+# first: end tags, and those of one or two characters and no attributes, which hide
+# nothing (20 of 63 microseconds a page); then by first letter.
 _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
@@ -2197,8 +2203,8 @@ class Robots:
 #
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl: there are finitely many URLs below
-# the limits, each is new once and is tried finitely often, and a redirect whose budget ran out
-# comes back at most once.
+# the limits, each is new once and is tried finitely often, and a redirect whose budget
+# ran out comes back at most once.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link. So two paths to one page join there, and the page is fetched once:
@@ -2207,17 +2213,17 @@ class Robots:
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no `yield from`
-# in between, and control changes hands nowhere else.
+# `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
+# `yield from` in between, and control changes hands nowhere else.
 #
-# The invariants. Each URL that is asked for ends as one record, an answer or an error (a
-# guessed https root that cannot be reached leaves only a note); one that is not gets a record
-# with the reason, and another if a later link lets it in. What has to wait for another try
-# goes back into the frontier by a Timeout: no worker and no connection sleeps. An error in
-# this code, or in a callback, ends the crawl with its traceback instead of leaving `join`
-# waiting. And a page is recorded after its links were added, so that the records of a crawl
-# that was killed, added again in their order, restore its frontier. The cost: one Node for
-# each URL in scope.
+# The invariants. Each URL that is asked for ends as one record, an answer or an error
+# (a guessed https root that cannot be reached leaves only a note); one that is not gets
+# a record with the reason, and another if a later link lets it in. What has to wait for
+# another try goes back into the frontier by a Timeout: no worker and no connection
+# sleeps. An error in this code, or in a callback, ends the crawl with its traceback
+# instead of leaving `join` waiting. And a page is recorded after its links were added,
+# so that the records of a crawl that was killed, added again in their order, restore
+# its frontier. The cost: one Node for each URL in scope.
 
 _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 _OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.I)  # and not of a directory
@@ -2246,12 +2252,12 @@ PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    error is in words, and kind says which of PROBLEMS it is; skipped is the reason why the
-    URL was not fetched; seconds is the time from the request to the end of the answer, size
-    the bytes of the decoded body; parent is the page, or the redirect, that led here first;
-    links is what this page links to and the crawl may fetch, num_urls of them, of which
-    num_new_urls were not known; encoding is the charset; insecure marks a redirect from https
-    down to http.
+    error is in words, and kind says which of PROBLEMS it is; skipped is the reason why
+    the URL was not fetched; seconds is the time from the request to the end of the
+    answer, size the bytes of the decoded body; parent is the page, or the redirect,
+    that led here first; links is what this page links to and the crawl may fetch,
+    num_urls of them, of which num_new_urls were not known; encoding is the charset;
+    insecure marks a redirect from https down to http.
     """
 
     url: str
@@ -2381,24 +2387,26 @@ _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
-    To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`.
-    A root without a scheme is tried with https first. CrawlError if one is no URL, a
-    header no header field, or a regular expression none.
+    To be made and used inside a running loop:
+    `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is tried with https first.
+    CrawlError if one is no URL, a header no header field, or a regular expression none.
 
-    Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those below
-    them; URLs in which the regular expression *include* is found and *exclude* is not;
-    *depth* links from a root; *max_pages* URLs fetched. With *external*, links that leave the
-    hosts are asked for, too, once each and without reading the answer. *headers* are sent to
-    the hosts named in *roots* and, with *subdomains*, those below them, but not to hosts that
-    these lead to. *robots* says whether robots.txt is obeyed.
+    Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those
+    below them; URLs in which the regular expression *include* is found and *exclude* is
+    not; *depth* links from a root; *max_pages* URLs fetched. With *external*, links
+    that leave the hosts are asked for, too, once each and without reading the answer.
+    *headers* are sent to the hosts named in *roots* and, with *subdomains*, those below
+    them, but not to hosts that these lead to. *robots* says whether robots.txt is
+    obeyed.
 
-    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
-    two fetches from one origin (its Crawl-delay may be longer). A URL that fails with an error
-    that may pass is tried *max_tries* times; *max_redirect* redirects in a row are followed.
+    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
+    between two fetches from one origin (its Crawl-delay may be longer). A URL that
+    fails with an error that may pass is tried *max_tries* times; *max_redirect*
+    redirects in a row are followed.
 
-    *on_record* is called with each Record as soon as there is one, *on_page* before that with
-    the Page of each page in scope; if it returns an awaitable, that is awaited. (bool stands
-    for doing nothing.)
+    *on_record* is called with each Record as soon as there is one, *on_page* before
+    that with the Page of each page in scope; if it returns an awaitable, that is
+    awaited. (bool stands for doing nothing.)
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
@@ -2435,7 +2443,8 @@ class Crawler:
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
         self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
-        # What links mean, by directory; under an origin, those that mean the same in all its directories.
+        # What links mean, by directory; under an origin, those that mean the same in
+        # all its directories.
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
@@ -2469,8 +2478,8 @@ class Crawler:
             nofollow: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope.
 
-        *parent* led to it, by a link or by the last of *hops* redirects; *depth* is used
-        without one.
+        *parent* led to it, by a link or by the last of *hops* redirects; *depth* is
+        used without one.
         """
         text = str(url)
         key = _identity(text)
@@ -2510,8 +2519,8 @@ class Crawler:
     def replay(self, record: Record) -> bool:
         """Do what was done when *record* was made; return whether its URL is thereby done.
 
-        With the records of an earlier crawl, in their order, crawl() then goes on where that
-        one ended. Raises ValueError where one holds what is no URL.
+        With the records of an earlier crawl, in their order, crawl() then goes on where
+        that one ended. Raises ValueError where one holds what is no URL.
         """
         known = self.seen_urls.get(_identity(record.parent), "")
         parent = known if isinstance(known, Node) else None
@@ -2537,7 +2546,8 @@ class Crawler:
     def why(self, text: str) -> Waits[str]:
         """Return why crawl() does not fetch the URL *text* where it finds it; "" if it does.
 
-        Asks for robots.txt where that decides; raises OSError or ProtocolError if it fails.
+        Asks for robots.txt where that decides; raises OSError or ProtocolError if it
+        fails.
         """
         try:
             url = self._parse_root(text)
@@ -2699,7 +2709,8 @@ class Crawler:
     def _load_robots(self, url: URL) -> Waits[Robots]:
         """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing.
 
-        One that redirects to another site, which the crawl does not ask for anything, allows all.
+        One that redirects to another site, which the crawl does not ask for anything,
+        allows all.
         """
         url = parse_url("/robots.txt", url)
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
@@ -2816,7 +2827,8 @@ class Crawler:
             if node is None:
                 reference = spelled(link)
                 node = reference is not None and self._resolve(reference, base, folder, page, nofollow) or _NOWHERE
-                # What depends on the page and not on its directory, or on its depth, is not kept.
+                # What depends on the page and not on its directory, or on its depth, is
+                # not kept.
                 if page.depth < self.depth and not nofollow and len(link) < MAX_SPELLING:
                     if reference is None or reference.startswith(("/", "http://", "https://")):
                         everywhere[link] = node
@@ -2833,9 +2845,10 @@ class Crawler:
     def _resolve(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node | None:
         """Return the Node that a reference means; None if it will not be fetched.
 
-        Parsing one takes 4 microseconds. Most mean what is known already, and by the spelling
-        that joining them to the *folder* of *base* gives, in 1 microsecond. Whatever would need
-        more than that to be spelled right is known by another spelling, and found by parsing.
+        Parsing one takes 4 microseconds. Most mean what is known already, and by the
+        spelling that joining them to the *folder* of *base* gives, in 1 microsecond.
+        Whatever would need more than that to be spelled right is known by another
+        spelling, and found by parsing.
         """
         path = reference.partition("#")[0]
         if path[:1] == "/":
@@ -2870,10 +2883,11 @@ class Crawler:
 # 14  Report
 # ==========
 #
-# Two things are made of the records. The journal keeps them, one line of JSON each, handed
-# to the kernel as the URL ends; nothing else is needed to go on after a crash. The report
-# puts what was found into the order in which one acts on it: what is broken and where the
-# links to it stand, redirects that links should be made to skip, and the numbers.
+# Two things are made of the records. The journal keeps them, one line of JSON each,
+# handed to the kernel as the URL ends; nothing else is needed to go on after a crash.
+# The report puts what was found into the order in which one acts on it: what is broken
+# and where the links to it stand, redirects that links should be made to skip, and the
+# numbers.
 
 
 _BEGINNING = b'{"url": "'  # of each line
@@ -2883,8 +2897,8 @@ _TYPES = list(map(type, Record("")))
 class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
-    A last line that a crash cut off is dropped and written over. One crawl at a time may
-    use it. Raises CrawlError for what cannot be opened or written, or is in use.
+    A last line that a crash cut off is dropped and written over. One crawl at a time
+    may use it. Raises CrawlError for what cannot be opened or written, or is in use.
     """
 
     def __init__(self, path: str) -> None:
@@ -3027,8 +3041,8 @@ class Report:
 #
 # The exit status says in one number how it went: 0 all is well, 1 something is broken,
 # 2 it could not crawl (wrong use, an unknown host, a root that cannot be reached, a
-# journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM. For --why, 1 is
-# "not fetched"; 1 also says that whoever read the output left before its end.
+# journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM. For --why,
+# 1 is "not fetched"; 1 also says that whoever read the output left before its end.
 
 
 _DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # the options that are Crawler's
