@@ -2792,16 +2792,7 @@ class Crawler:
         fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
         if node.role == "external": return
         chain = node.path(node.hops)
-        if chain[0].role in ("root", "guessed") and _scope_key(target) not in self.scope:
-            self.scope.add(_scope_key(target))
-            refused = [key for key, reason in self.seen_urls.items()
-                       if reason == "other host" and not self.refuse(parse_url(key))]
-            self.skipped["other host"] -= len(refused)
-            for key in refused:  # met before this root's answer
-                del self.seen_urls[key]
-                self.add(parse_url(key), node)
-            self._meanings, self._num_meanings = {}, 0
-            self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
+        if chain[0].role in ("root", "guessed"): self._widen(node, target)
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
             if not isinstance(step, Node) or step is node: break
@@ -2813,6 +2804,19 @@ class Crawler:
         else:
             node.next_node = self.add(target, node, hops=node.hops + 1)
 
+    def _widen(self, node: Node, target: URL) -> None:
+        """Take the host that a root redirects to into the scope."""
+        if _scope_key(target) in self.scope: return
+        self.scope.add(_scope_key(target))
+        refused = [key for key, reason in self.seen_urls.items()
+                   if reason == "other host" and not self.refuse(parse_url(key))]
+        self.skipped["other host"] -= len(refused)
+        for key in refused:  # met before this root's answer
+            del self.seen_urls[key]
+            self.add(parse_url(key), node)
+        self._meanings, self._num_meanings = {}, 0
+        self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
+
     def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
         """Put what a page links to into the frontier; return those of its links that are in scope."""
         links, base, refresh, nofollow = read_markup(text, page.url)
@@ -2821,15 +2825,15 @@ class Crawler:
         if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
         everywhere = self._meanings.setdefault(base.origin, {})
         here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
+        # What depends on the page and not on its directory, or on its depth, is not kept.
+        keeping = page.depth < self.depth and not nofollow
         nodes: dict[Node, None] = {}
         for link in links:
             node = everywhere.get(link) or here.get(link)
             if node is None:
                 reference = spelled(link)
                 node = reference is not None and self._resolve(reference, base, folder, page, nofollow) or _NOWHERE
-                # What depends on the page and not on its directory, or on its depth, is
-                # not kept.
-                if page.depth < self.depth and not nofollow and len(link) < MAX_SPELLING:
+                if keeping and len(link) < MAX_SPELLING:
                     if reference is None or reference.startswith(("/", "http://", "https://")):
                         everywhere[link] = node
                     elif reference[:1] == "." or not _OF_ITS_PAGE.match(reference):
@@ -2894,6 +2898,15 @@ _BEGINNING = b'{"url": "'  # of each line
 _TYPES = list(map(type, Record("")))
 
 
+def _parse_record(line: bytes) -> Record:
+    fields = json.loads(line)
+    if type(fields.get("seconds")) is int: fields["seconds"] += 0.0  # jq writes 2.0 as 2
+    record = Record(**fields | {"links": tuple(fields.get("links", ()))})
+    if list(map(type, record)) != _TYPES or set(map(type, record.links)) - {str}:
+        raise ValueError("a field of another type was expected")
+    return record
+
+
 class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
@@ -2923,14 +2936,9 @@ class Journal:
                     os.ftruncate(self._file, file.tell() - len(line))
                     return
                 try:
-                    fields = json.loads(line)
-                    if type(fields.get("seconds")) is int: fields["seconds"] += 0.0  # jq writes 2.0 as 2
-                    record = Record(**fields | {"links": tuple(fields.get("links", ()))})
-                    if list(map(type, record)) != _TYPES or set(map(type, record.links)) - {str}:
-                        raise ValueError("a field of another type was expected")
+                    yield _parse_record(line)
                 except (ValueError, TypeError, AttributeError, RecursionError) as error:
                     raise ValueError(f"line {number}: {_explain(error)}") from None
-                yield record
 
     def write(self, record: Record) -> None:
         """Append one record; of a line that the disk cannot take whole nothing is left.
@@ -2955,6 +2963,31 @@ class Journal:
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _listing(label: str, items: list[str], columns: int, rest: str = "", comma: str = ", ") -> Iterator[str]:
+    """Yield a list as one line or, where *columns* (0: any number) are too few, a line for each item."""
+    line = f"    {label} {comma.join(items)}{rest}"
+    if not columns or len(line) <= columns or len(items) == 1:
+        yield line
+    else:
+        yield f"    {label}"
+        for item in [*items[:-1], items[-1] + rest]: yield f"      {item}"
+
+
+def _story(node: Node, record: Record, columns: int) -> Iterator[str]:
+    """Yield the lines about one problem: what it is, who links there, and a way that leads there."""
+    yield f"  {record.url}"
+    yield f"    {record.error or f'{record.status} to {record.next_url}'}"
+    if node.parent and node.parent.next_node is node:
+        yield from _listing("redirected from", [node.parent.text], columns)
+    pages = [page.text for page in (node.parent, node.second, node.third)
+             if page and page.next_node is not node]
+    more = node.referrers - len(pages)
+    if pages: yield from _listing("linked from", pages, columns, f" and {more} more" if more > 0 else "")
+    path = [step.text for step in node.path()]
+    if len(path) > MAX_PATH: path[4:-4] = ["..."]
+    if len(path) > 2: yield from _listing("path", path, columns, comma=" > ")
 
 
 class Report:
@@ -2990,50 +3023,36 @@ class Report:
         columns = os.get_terminal_size(file.fileno()).columns if terminal else 0
         colours = terminal and not os.environ.get("NO_COLOR")
 
-        def say(line: str, colour: int = 0) -> None:
-            print(f"\x1b[1;{colour}m{line}\x1b[0m" if colour and colours else line, file=file)
+        def section(title: str, colour: int, nodes: list[tuple[Node, Record]]) -> None:
+            if not nodes: return
+            title = f"{title} ({len(nodes)})"
+            print(f"\x1b[1;{colour}m{title}\x1b[0m" if colours else title, file=file)
+            for node, record in sorted(nodes, key=lambda pair: -pair[0].referrers):
+                for line in _story(node, record, columns): print(line, file=file)
 
-        def tell(label: str, items: list[str], rest: str = "", comma: str = ", ") -> None:
-            """Print a list on one line, or on one line each where the terminal is too narrow."""
-            line = f"    {label} {comma.join(items)}{rest}"
-            if not columns or len(line) <= columns or len(items) == 1: return say(line)
-            say(f"    {label}")
-            for item in [*items[:-1], items[-1] + rest]: say(f"      {item}")
-
-        def node_of(record: Record) -> Node:
-            return cast(Node, crawler.seen_urls[_identity(record.url)])
-
-        def section(title: str, colour: int, records: list[Record]) -> None:
-            if records: say(f"{title} ({len(records)})", colour)
-            for record in sorted(records, key=lambda record: -node_of(record).referrers):
-                node = node_of(record)
-                say(f"  {record.url}")
-                say(f"    {record.error or f'{record.status} to {record.next_url}'}")
-                if node.parent and node.parent.next_node is node: tell("redirected from", [node.parent.text])
-                pages = [page.text for page in (node.parent, node.second, node.third)
-                         if page and page.next_node is not node]
-                more = node.referrers - len(pages)
-                if pages: tell("linked from", pages, f" and {more} more" if more > 0 else "")
-                path = [step.text for step in node.path()]
-                if len(path) > MAX_PATH: path[4:-4] = ["..."]
-                if len(path) > 2: tell("path", path, comma=" > ")
+        def found(records: list[Record]) -> list[tuple[Node, Record]]:
+            return [(cast(Node, crawler.seen_urls[_identity(record.url)]), record) for record in records]
 
         for kind in PROBLEMS:
-            section(kind, 31, [record for record in self.problems if record.kind == kind])
-        if brief: return
-        section("redirects worth updating", 33, [record for record in self.outdated if node_of(record).referrers])
-        for note in crawler.notes: say(note)
+            section(kind, 31, found([record for record in self.problems if record.kind == kind]))
+        if not brief:
+            section("redirects worth updating", 33, [pair for pair in found(self.outdated) if pair[0].referrers])
+            for line in self._numbers(crawler, seconds): print(line, file=file)
+
+    def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
+        """Yield the lines at the end: how much, how fast, and what was not fetched."""
+        yield from crawler.notes
         new = self.statuses.total() - self.old
-        say(f"{_count_of(sum(self.statuses[status] for status in range(200, 300)), 'page')}, "
-            f"{self.size / 1e6:.1f} MB in {seconds:.1f} s, {new / max(seconds, 0.001):.0f} URLs/s, "
-            f"{_count_of(len(self.problems), 'problem')}, {_count_of(crawler.client.opened, 'connection')}"
-            + (f", {self.old} URLs were done before" if self.old else ""))
-        say("statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
-                                     for status, count in sorted(self.statuses.items())))
+        yield (f"{_count_of(sum(self.statuses[status] for status in range(200, 300)), 'page')}, "
+               f"{self.size / 1e6:.1f} MB in {seconds:.1f} s, {new / max(seconds, 0.001):.0f} URLs/s, "
+               f"{_count_of(len(self.problems), 'problem')}, {_count_of(crawler.client.opened, 'connection')}"
+               + (f", {self.old} URLs were done before" if self.old else ""))
+        yield "statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
+                                       for status, count in sorted(self.statuses.items()))
         reasons = (+crawler.skipped).most_common()
-        for reason, count in reasons[:MAX_REASONS]: say(f"not fetched: {count} ({reason})")
+        for reason, count in reasons[:MAX_REASONS]: yield f"not fetched: {count} ({reason})"
         others = sum(count for _, count in reasons[MAX_REASONS:])
-        if others: say(f"not fetched: {others} (other reasons)")
+        if others: yield f"not fetched: {others} (other reasons)"
 
 
 # 15  Command line
@@ -3136,6 +3155,20 @@ def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
 
 
 @coroutine
+def _show_progress(crawler: Crawler, report: Report) -> Waits[None]:
+    """Say on the terminal, again and again, how far the crawl is."""
+    began = crawler.loop.time()
+    try:
+        while True:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            line = report.progress(crawler, crawler.loop.time() - began, columns)
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            yield from sleep(PROGRESS)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@coroutine
 def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     """Crawl, print the report and return the exit status."""
     loop, task, report = get_running_loop(), cast("Task[Any]", current_task()), Report()
@@ -3143,7 +3176,6 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     if options.why is not None: return (yield from _why(crawler, options.why))
     signals: list[int] = []
-    timer: list[Timeout] = []  # of the next progress line
     live = sys.stderr.isatty() and not options.verbose and not options.quiet
 
     def on_record(record: Record) -> None:
@@ -3152,12 +3184,6 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
         if options.verbose:
             print(record.url, record.skipped and f"not fetched: {record.skipped}"
                   or record.error or record.next_url or record.status, file=sys.stderr)
-
-    def show_progress() -> None:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        line = report.progress(crawler, loop.time() - began, columns)
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        timer[:] = [loop.call_later(PROGRESS, show_progress)]
 
     def end(number: int) -> None:
         """Let what is in flight come to its end; asked again, or after a while, do not."""
@@ -3170,14 +3196,15 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     loop.add_signal_handler(signal.SIGQUIT, lambda: print(crawler.describe(), file=sys.stderr, flush=True))
     if journal: _resume(crawler, report, journal)
     began, crawler.on_record = loop.time(), on_record
-    if live: show_progress()
+    progress = create_task(_show_progress(crawler, report)) if live else None
     try:
         yield from crawler.crawl()
     except CancelledError:
         if not signals: raise
     finally:
-        if live: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        for timeout in timer: timeout.cancel()
+        if progress:
+            progress.cancel()
+            yield from finished(progress)
     if set(report.statuses) <= {0} and not signals:  # no answer at all
         why = [record.error for record in report.problems] or list(+crawler.skipped)
         raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {why[0]}")
