@@ -7,7 +7,7 @@
 crawls a site, follows every link that stays on it, and reports what is broken.
 The same file is a small typed asyncio (`import crawl`) and an explanation of
 both. It is meant to be read from here to the end: each section needs only the
-sections above it.
+sections above it (but Task, 4, uses two fields of the loop that stand in 5).
 
      1  Vocabulary       limits, errors, a few types
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -36,7 +36,7 @@ sections above it.
          event loop 2        one thread that waits for everything at once
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
-to connect, send and recv", and that HTTP exists.
+to connect, send and recv", that HTTP exists, and for 8 and 11 regular expressions.
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later
@@ -95,11 +95,13 @@ __all__ = [
 # calls another with `yield from`: so every place where control may be lost is visible,
 # and the machinery is the generator's own. `async def` and `await` are the same thing
 # with their own keywords: either kind may wait for the other, and whoever uses this
-# file may write either. What a generator coroutine returns is annotated Waits[T]: it
+# file may write either. `@coroutine` only marks a generator as something that `await`
+# takes and in which an `async def` may be waited for; what none but generators of this
+# file call does without. What a generator coroutine returns is annotated Waits[T]: it
 # yields whatever it waits for, and in the end returns a T.
 #
-# Nothing that a server decides is unbounded: its limit stands below, with its reason
-# where that is not plain.
+# Nothing in an answer is unbounded: its limit stands below, with its reason where that is
+# not plain. How many URLs a site can make us remember follows from the limits.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -113,26 +115,26 @@ TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheap
 CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts in nanoseconds
 MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: epoll takes no more than 24 days
 MAX_URL = 8_000              # characters: what RFC 9110 section 4.1 asks everyone to support
-MAX_HEAD = 65_536            # bytes: head, interim heads and trailers of one response together
+MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
 MAX_FIELDS = 200             # header fields: ten times what large sites send
 MAX_INTERIM = 10             # 1xx responses before the answer: 100 and 103 are the usual ones
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
 MAX_MEMBERS = 100            # parts of one compressed body: each costs a copy of the rest
 MAX_ROBOTS = 512 * 1024      # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 READ_SIZE = 65_536           # bytes: more at once makes malloc map and unmap memory each time
-LOOKUP_TIMEOUT = 20.0        # seconds for a name: three tries of a resolver's usual five, and some
-CONNECT_TIMEOUT = 10.0       # seconds for one address: a lost SYN is sent again after 1, 3 and 7
+LOOKUP_TIMEOUT = 20.0        # seconds for a name: resolvers try a few times, for 5 seconds each
+CONNECT_TIMEOUT = 10.0       # seconds for one address: a lost SYN is sent again a few times in these
 IDLE_TIMEOUT = 20.0          # seconds without a byte: longer than slow pages take to compute
 FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
 MAX_SHOWN = 200              # characters of a server's words that are shown
 MAX_DEPTH = 100              # links from a root: what is deeper is a calendar or another trap
-MAX_PAGES = 1_000_000        # fetches of one crawl: a gigabyte of known URLs
+MAX_PAGES = 1_000_000        # fetches of one crawl: some gigabyte of URLs
 MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
 MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
 MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
-MAX_SPELLINGS = 100_000      # tags remembered with their meaning at a time: some 20 MB
-MAX_SPELLING = 300           # characters of such a tag
+MAX_SPELLINGS = 100_000      # links, as pages spell them, kept with what they mean: some 20 MB
+MAX_SPELLING = 300           # characters of such a link
 BACKOFF = 1.0                # seconds before the second try, doubled for each further one
 GRACE = 5.0                  # seconds for what is in flight when the crawl is told to end
 PROGRESS = 0.25              # seconds between two states of the progress line
@@ -142,7 +144,7 @@ MAX_THREADS = 32             # threads for to_thread: asyncio's bound
 
 
 class CancelledError(BaseException):
-    """The task or future was cancelled. Not an Exception: only meant catches stop it."""
+    """The task or future was cancelled. No Exception: `except Exception` does not stop it."""
 
 
 class InvalidStateError(Exception):
@@ -189,26 +191,27 @@ class LimitError(ProtocolError):
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket
 # never waits: `recv` returns what is there or fails with BlockingIOError. epoll
 # (the `selectors` module picks the platform's best) takes any number of sockets
-# and one deadline, sleeps, and tells which became readable or writable. A waiting
+# and one deadline, sleeps, and tells which are readable or writable. A waiting
 # socket then costs an entry in a kernel table, which is why one thread can hold
 # ten thousand of them. What to do when one is ready is a function, registered
 # beforehand: a callback. The loop sleeps, collects what is due, calls it, and
 # that is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
-#        |    heap: deadlines that have passed --+        |  (they mostly make tasks ready)
+#        |    heap: deadlines that have passed --+        |  (these mostly add more)
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those
 # of ready sockets first, then the ready queue in its order. While one runs no other
-# does, hence no locks. A tick polls first, then runs what is ready by then; what those
-# callbacks add waits for the next one, after the sockets were polled again, so that a
-# callback which keeps rescheduling itself starves nobody. And an EventLoop that nothing
+# does, hence no locks. A tick runs of the ready queue what is there after the poll; what
+# is added meanwhile waits for the next tick, after the sockets were polled again, so that
+# a callback which keeps rescheduling itself starves nobody. And an EventLoop that nothing
 # could ever wake does not sleep for ever: it raises DeadlockError.
 #
-# The cost: O(1) per callback, O(log n) per deadline (a heap), one system call per
-# tick, none per watched socket. A callback that computes for a second stops
+# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per tick,
+# and that costs nothing for sockets that stay silent; to begin and to end watching one
+# is a system call each. A callback that computes for a second stops
 # everything for a second; that is the price of having no other threads.
 
 
@@ -316,7 +319,7 @@ class CallbackLoop:
         return handle
 
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
-        """Do what call_soon does, from any thread or signal handler."""
+        """Do what call_soon does, from any thread or signal handler: a deque needs no lock."""
         handle = self.call_soon(callback, *args)
         with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed loop needs no waking
             self._wake_sender.send(b"\0")
@@ -336,8 +339,8 @@ class CallbackLoop:
     def _add_timeout(self, deadline: float, timeout: T) -> T:
         """Have *timeout* run at *deadline*, and return it.
 
-        Cancelled ones stay in the heap until they are due, or until it has doubled
-        since they were last swept out: O(1) for each, amortised.
+        Cancelled ones stay in the heap until they reach its top, or until it has doubled
+        since they were last swept out, which costs O(1) for each, amortised.
         """
         self._check_open()
         if math.isnan(deadline):
@@ -484,7 +487,6 @@ class CallbackLoop:
         handles: list[Handle | None] = key.data if key else [None, None]  # reader, writer
         side = event == selectors.EVENT_WRITE
         before, handles[side] = handles[side], handle
-        if before is not None: before.cancel()
         events = sum(bit for bit, entry in zip(_EVENTS, handles) if entry)
         if key is None and events:
             self._selector.register(sock, events, handles)
@@ -519,8 +521,8 @@ class CallbackLoop:
 #
 # The invariants. A future leaves "pending" once and never returns to it. Its
 # callbacks are not called there and then but moved to the ready queue, so that
-# resolving is O(1) for the one who does it, a chain of thousands of futures needs
-# no deep stack, and a callback added too late still comes, one tick later.
+# resolving runs nobody's code, a chain of thousands of futures needs no deep stack,
+# and a callback added too late still comes.
 #
 # The one `yield` of this file that hands out a future is in Future.__iter__. A
 # generator is a function whose frame (its variables, and the line it has reached)
@@ -564,7 +566,7 @@ class Future(Generic[T]):
 
     def __init__(self, *, loop: CallbackLoop | None = None) -> None:
         self._loop: Any = loop or get_running_loop()
-        self._state = "PENDING"     # "PENDING", "FINISHED", "FAILED" or "CANCELLED"
+        self._state = "PENDING"     # "PENDING", "RESOLVED", "FAILED" or "CANCELLED"
         # By state: None, the result, a _Failure, the CancelledError or its args.
         self._result: Any = None
         # What to put into the ready queue when done: Handles and waiting tasks.
@@ -593,7 +595,7 @@ class Future(Generic[T]):
 
         Raises CancelledError when cancelled, InvalidStateError while pending.
         """
-        if self._state != "FINISHED": raise self._error()
+        if self._state != "RESOLVED": raise self._error()
         result: T = self._result
         return result
 
@@ -602,11 +604,11 @@ class Future(Generic[T]):
 
         Raises CancelledError when cancelled, InvalidStateError while pending.
         """
-        return None if self._state == "FINISHED" else self._error()
+        return None if self._state == "RESOLVED" else self._error()
 
     def set_result(self, result: T) -> None:
         """Resolve the future. Raises InvalidStateError unless it is pending."""
-        self._finish("FINISHED", result)
+        self._finish("RESOLVED", result)
 
     def set_exception(self, exception: BaseException | type[BaseException]) -> None:
         """Make the future fail. Raises InvalidStateError unless it is pending.
@@ -631,12 +633,12 @@ class Future(Generic[T]):
         self._finish("CANCELLED", CancelledError() if msg is None else CancelledError(msg))
         return True
 
-    def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
-        """Have the loop call callback(self) when the future is done, or soon if it is.
+    def add_done_callback(self, callback: Callback, *, context: Context | None = None) -> None:
+        """Have the loop call callback(self) when the future is done, or soon if it is."""
+        self._call_when_done(Handle(callback, (self,), context))
 
-        What has a run() is taken as it is: a task that waits stands here itself.
-        """
-        entry = callback if hasattr(callback, "run") else Handle(callback, (self,), context)
+    def _call_when_done(self, entry: Any) -> None:
+        """Put *entry* into the ready queue when done: a Handle, or a task that waits."""
         if self._state != "PENDING":
             self._loop._ready.append(entry)
         elif isinstance(self._callbacks, list):
@@ -685,7 +687,7 @@ class Future(Generic[T]):
 
 def resolve(future: Future[T], result: T | None = None) -> None:
     """Set the result, unless the future is done: its waiter may just have been cancelled."""
-    if future._state == "PENDING": future._finish("FINISHED", result)
+    if future._state == "PENDING": future._finish("RESOLVED", result)
 
 
 # 4  Task
@@ -725,8 +727,8 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # cancels the future being waited for, whose CancelledError then appears at the
 # `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task.
 # It is a BaseException so that `except Exception` does not swallow it. A task
-# that is not waiting (not begun, running, or woken already) gets it at its next step, or
-# its next wait.
+# that was woken already gets it at its next step; a running one at its next wait, and if
+# there is none it ends as cancelled; one that has not begun never enters its body.
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
 # among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which
@@ -736,9 +738,9 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
 
-    *coro* is a generator made by a function under @coroutine or an `async def`
-    coroutine (TypeError for anything else); it takes its first step in the next
-    tick, inside *context* (a copy of the current one by default).
+    *coro* is a generator, with @coroutine or without, or an `async def` coroutine
+    (TypeError for anything else). It takes its first step soon, from the ready queue,
+    inside *context* (a copy of the current one by default).
     """
 
     __slots__ = ("_coro", "_context", "_waiting_for", "_throw", "_cancel_requests", "_name")
@@ -777,7 +779,7 @@ class Task(Future[T]):
                 awaited = self._context.run(self._coro.throw, error)
         except StopIteration as stop:
             if self._throw is None:
-                self._end("FINISHED", stop.value)
+                self._end("RESOLVED", stop.value)
             else:  # cancelled during its last step
                 self._end("CANCELLED", self._throw)
         except CancelledError as cancelled:
@@ -804,7 +806,7 @@ class Task(Future[T]):
                                        "another future of its own loop")
             self._loop._ready.append(self)
         else:
-            awaited.add_done_callback(self)
+            awaited._call_when_done(self)
             self._waiting_for = awaited
             if self._throw is not None and awaited.cancel(*self._throw.args):
                 self._throw = None  # it was cancelled while it ran
@@ -822,7 +824,7 @@ class Task(Future[T]):
     def cancel(self, msg: Any = None) -> bool:
         """Ask the coroutine to end; return False if it has ended already.
 
-        CancelledError(msg) is raised where it waits, in a later tick. The coroutine
+        CancelledError(msg) is raised where it waits, at its next step. The coroutine
         may catch it, to clean up or to refuse. Asking again asks again.
         """
         if self._state != "PENDING": return False
@@ -1039,7 +1041,7 @@ def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Futu
         outer.left -= 1
         outcome = _outcome(child)  # which also marks an error as retrieved
         if outer.done(): return
-        if child._state != "FINISHED" and not return_exceptions:
+        if child._state != "RESOLVED" and not return_exceptions:
             outer.set_exception(outcome)
         elif outer.left == 0 and outer.cancel_error is not None:
             outer.set_exception(outer.cancel_error)
@@ -1067,7 +1069,7 @@ class EventLoop(CallbackLoop):
         return Future(loop=self)
 
     def create_task(self, coro: Awaitable[T], **options: Any) -> Task[T]:
-        """Return a new Task that begins to run *coro* in the next tick; options are Task's."""
+        """Return a new Task that begins to run *coro* soon; options are Task's."""
         self._check_open()
         return Task(coro, loop=self, **options)
 
@@ -1129,6 +1131,7 @@ class EventLoop(CallbackLoop):
 
     def _check_deadlock(self) -> None:
         """Raise DeadlockError, with who waits where, if nothing is left that could wake the loop."""
+        # Any thread but this one, and those of the pool that are idle, could call in.
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if not self._watched and not self._jobs and not others - self._pool_threads:
             raise DeadlockError("every task waits for something that can no longer happen:\n"
@@ -1141,7 +1144,7 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 
 
 def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
-    """Run *coro* as a Task of the running loop, beginning in the next tick."""
+    """Run *coro* as a Task of the running loop, beginning soon."""
     return get_running_loop().create_task(coro, **options)
 
 
@@ -1183,7 +1186,7 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 #
 # The idea: count. `put` adds one to the unfinished, `task_done` takes one away, and
 # `join` waits for zero. A worker puts what it found before it says that the item
-# is done, so the count reaches zero once, when nothing is queued and nobody works.
+# is done, so the count is zero only when nothing is queued and nobody works.
 #
 # A task that finds the queue empty (or full) waits on a future in a line of its
 # own. Waking it resolves that future and promises nothing: until its next step
@@ -1191,7 +1194,7 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 #
 # The invariant: a wake-up is never lost. A getter that was woken and cancelled in
 # the same tick cannot use its wake-up, so it passes it on to the next in line; so
-# does a putter. The cost: O(1) for everything, spread over those who are woken.
+# does a putter. The cost: O(1) for each call, amortised: a wait pays for its wake-up.
 
 
 _Line = collections.OrderedDict[Future[None], None]  # oldest first; any one leaves it in O(1)
@@ -1295,14 +1298,15 @@ class Queue(Generic[T]):
 # first and the wait second, bytes that were decrypted already are never waited for.
 #
 # The invariants. Each wait has a deadline, in the one object that waits. A socket is
-# closed in one place. A stream that becomes readable while nobody reads was closed by
-# the server, or sent something unasked: it is `stale`, never to be used again.
+# closed in one place. A stream that becomes readable while nobody reads is `stale`; of a
+# kept connection that says that the server closed it, or sent something unasked, and that
+# it is not to be used again.
 # Interest in reading stays registered from one read to the next, which saves two system
 # calls and some 4 microseconds on each.
 
 
 class _Wait(_Alarm):
-    """A future that fails with TimeoutError when *delay* seconds come first."""
+    """A future that fails with TimeoutError unless it is done in *delay* seconds."""
 
     __slots__ = ()
 
@@ -1389,7 +1393,7 @@ class Stream:
         return self._reader
 
     def _wake(self) -> None:
-        """Resume the reader; where nobody reads, note that this stream is finished."""
+        """Resume the reader; where nobody reads, mark the stream as stale."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
         else:
@@ -1453,6 +1457,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
             sock = socket.socket(family, kind, protocol)
             stream = Stream(sock, CONNECT_TIMEOUT)
             sock.setblocking(False)
+            # Not by _call, for connect is not tried again: the socket becomes writable when
+            # it is connected or has failed, and SO_ERROR says which.
             with contextlib.suppress(BlockingIOError): sock.connect(address)
             yield from stream._writable()
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -1476,7 +1482,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # `:80`, `%2e`, backslashes, tabs, an IPv4 address written as one octal number.
 #
 # The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and
-# https), so that each becomes the one spelling that a browser would request.
+# https), so that each becomes the one spelling that a browser would request (on pages in
+# UTF-8; elsewhere browsers write queries in the page's own charset).
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a
 # request, a log or a terminal as it is. User names and passwords are dropped at
@@ -1640,8 +1647,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# The invariants. Every byte is accounted for: an end before the length is reached, or
-# two lengths that differ, are errors; bytes after the end are nobody's answer, and the
+# The invariants. Every byte is accounted for: an end before the length is reached, two
+# lengths that differ, or a Transfer-Encoding that is not plain chunked or has a length
+# beside it, are errors; bytes after the end are nobody's answer, and the
 # connection is not used again. No part grows without a bound. Numbers are digits and
 # nothing else (`int` takes "+5", "5_0" and Arabic digits).
 
@@ -1739,7 +1747,7 @@ class ResponseParser:
         self.response: Response | None = None
         self.buffer = bytearray()           # received and not yet parsed
         self.ended = False                  # no more will be received
-        self._budget = MAX_HEAD             # bytes that heads and trailers may still take
+        self._budget = MAX_HEAD             # bytes that heads, trailers and long chunk sizes may take
         self.method, self._wanted = method, wanted
         self._max_body = max_body or MAX_BODY
         self._parsing = self._parse()
@@ -1755,7 +1763,7 @@ class ResponseParser:
         """
         self.buffer += data
         self.ended = not data
-        return next(self._parsing, "complete") == "complete"
+        return next(self._parsing, "complete") == "complete"  # each yield gives None
 
     def _parse(self) -> Iterator[None]:
         yield
@@ -1950,7 +1958,7 @@ class Client:
         task = self._lookups.get(key)
         if task is None or task.done() and (task.cancelled() or task.exception() is not None):
             task = self._lookups[key] = create_task(lookup(*key))
-            task.add_done_callback(_outcome)  # it may fail after all who waited have left
+            task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
         yield from finished(task)
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
@@ -1985,8 +1993,8 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # link's value out, and steps over as a whole whatever may hold a `<` that is no tag:
 # comments, the text of scripts and the like, quoted attribute values.
 #
-# The invariant: linear time, whatever the page. Every repetition is possessive (`*+`
-# never gives back what it took) and every alternative that begins at a `<` and then
+# The invariant: linear time, whatever the page. Every repetition in `_TAGS` is possessive
+# (`*+` never gives back what it took) and every alternative that begins at a `<` and then
 # fails does so before the next `<`, or leaves the rest of the page to one that
 # takes it all. The cost: some 4 microseconds per KB, where html.parser takes 150.
 
@@ -2122,7 +2130,7 @@ def read_markup(text: str, page: URL) -> Markup:
 # headed by the names they are for; those with our name count, all of them together,
 # or else those for "*". Of the rules that match a URL the one with the longest
 # pattern wins, of two as long the one that allows. "*" stands for any characters,
-# a final "$" for the end. urllib.robotparser takes the first that matches instead.
+# a final "$" for the end.
 
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
@@ -2202,12 +2210,14 @@ class Robots:
 # Redirects' targets and retries come from the worker, and enter the frontier, too.
 #
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
-# hand can add others, that is the end of the crawl: there are finitely many URLs below
-# the limits, each is new once and is tried finitely often, and a redirect whose budget
-# ran out comes back at most once.
+# hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
+# have a deadline; each URL is tried finitely often, and is new once (twice, if at first
+# it was a guessed root); and there are finitely many below the limits. A redirect that
+# was one too many in its row comes back at most once, when a link begins a new row there.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
-# link. So two paths to one page join there, and the page is fetched once:
+# link, past the same checks of scope, robots.txt and delay. So two paths to one page
+# join there, and the page is fetched once:
 #
 #        /old -> 301 --+
 #                      +--> /new, fetched once
@@ -2216,6 +2226,11 @@ class Robots:
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
 # `yield from` in between, and control changes hands nowhere else.
 #
+# Courtesy is arithmetic on loop times. Under a delay each URL reserves a turn at its site
+# (`_turn`): the next one is a delay later. A Retry-After pauses the whole site, and voids
+# the turns given before, so that no burst follows it: `Site.pauses` counts the pauses,
+# `Node.turn` says under which count a node's turn was given.
+#
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
 # (a guessed https root that cannot be reached leaves only a note); one that is not gets
 # a record with the reason, and another if a later link lets it in. What has to wait for
@@ -2223,10 +2238,10 @@ class Robots:
 # sleeps. An error in this code, or in a callback, ends the crawl with its traceback
 # instead of leaving `join` waiting. And a page is recorded after its links were added,
 # so that the records of a crawl that was killed, added again in their order, restore
-# its frontier. The cost: one Node for each URL in scope.
+# its frontier. The cost: a Node for each URL to be fetched, a string for each other one.
 
 _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
-_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.I)  # and not of a directory
+_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.I)  # means something else on each
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
@@ -2256,7 +2271,7 @@ class Record(NamedTuple):
     the URL was not fetched; seconds is the time from the request to the end of the
     answer, size the bytes of the decoded body; parent is the page, or the redirect,
     that led here first; links is what this page links to and the crawl may fetch,
-    num_urls of them, of which num_new_urls were not known; encoding is the charset;
+    num_urls of them, of which num_new_urls came into the frontier by it; encoding is the charset;
     insecure marks a redirect from https down to http.
     """
 
@@ -2432,7 +2447,7 @@ class Crawler:
         self.seen_urls: dict[str, Node | str] = {}   # every URL met: its Node, or why it is not fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.scope: set[tuple[str, int]] = set()     # (host without www., port) that are crawled
-        self.named: set[tuple[str, int]] = set()     # those of them that no root had to redirect to
+        self.named: set[tuple[str, int]] = set()     # those of them that *roots* name
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
@@ -2476,7 +2491,7 @@ class Crawler:
 
     def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0, role: str = "",
             nofollow: bool = False) -> Node | None:
-        """Return the Node of *url*, new in the frontier if it was not seen; None if out of scope.
+        """Return the Node of *url*, new in the frontier if it was not seen; None if not to be fetched.
 
         *parent* led to it, by a link or by the last of *hops* redirects; *depth* is
         used without one.
@@ -2693,7 +2708,7 @@ class Crawler:
         return turn
 
     def _back_off(self, node: Node) -> float:
-        """Return the loop time of the next try: after 1, 2, 4, ... seconds, give or take a half."""
+        """Return the loop time of the next try: after 1, 2, 4, ... seconds, give or take 50 %."""
         node.turn = -1
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
@@ -2702,15 +2717,14 @@ class Crawler:
         if site.robots is None: site.robots = create_task(self._load_robots(site.url))
         task = site.robots
         yield from finished(task)
-        if task._state != "FINISHED" and site.robots is task: site.robots = None
+        if task._state != "RESOLVED" and site.robots is task: site.robots = None
         return task.result()
 
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
         """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing.
 
-        One that redirects to another site, which the crawl does not ask for anything,
-        allows all.
+        One that redirects out of scope, where nothing is asked for, allows all.
         """
         url = parse_url("/robots.txt", url)
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
@@ -2720,7 +2734,7 @@ class Crawler:
             target = url
             with contextlib.suppress(ValueError):
                 target = parse_url(response.headers.get("location", ""), url)
-            if target == url or _scope_key(target) not in self.scope: break
+            if target == url or not self._is_on(target, self.scope): break
             url = target
         if response.status >= 500: return Robots("User-agent: *\nDisallow: /")
         return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
@@ -2818,7 +2832,7 @@ class Crawler:
         self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
 
     def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
-        """Put what a page links to into the frontier; return those of its links that are in scope."""
+        """Put what a page links to into the frontier; return those of its links that may be fetched."""
         links, base, refresh, nofollow = read_markup(text, page.url)
         nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
         folder = base.target.partition("?")[0].rpartition("/")[0]
@@ -3091,7 +3105,7 @@ def _header(text: str) -> tuple[str, str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"crawl.py: {message} (crawl.py --help shows what can be said)\n")
+        self.exit(2, f"crawl.py: {message} (crawl.py --help lists the options)\n")
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -3193,6 +3207,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
         loop.call_later(GRACE, task.cancel)
 
     for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
+    # Ctrl-\ asks what the crawl is doing.
     loop.add_signal_handler(signal.SIGQUIT, lambda: print(crawler.describe(), file=sys.stderr, flush=True))
     if journal: _resume(crawler, report, journal)
     began, crawler.on_record = loop.time(), on_record
@@ -3214,7 +3229,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Crawl as *arguments*, without the program's name, say; return the exit status.
+    """Do what *arguments*, without the program's name, ask for; return the exit status.
 
     Raises SystemExit for wrong use, --help and --version.
     """
@@ -3226,7 +3241,7 @@ def main(arguments: list[str]) -> int:
             status = run(_crawl(options, journal))
         sys.stdout.flush()
         return status
-    except OSError as error:  # of stdout: Python must not try to flush the rest of the report
+    except OSError as error:  # mostly of stdout: Python must not try to flush the rest
         with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
         print(f"crawl.py: the report cannot be written: {_explain(error)}", file=sys.stderr)

@@ -343,7 +343,7 @@ def test_a_future_is_pending_then_resolved(loop: JumpingLoop) -> None:
         future.exception()
     future.set_result(5)
     assert future.done() and future.result() == 5 and future.exception() is None
-    assert repr(future) == "<Future finished>"
+    assert repr(future) == "<Future resolved>"
 
 
 def test_a_future_leaves_pending_once(loop: JumpingLoop) -> None:
@@ -478,7 +478,7 @@ def test_a_task_is_the_future_of_its_return_value() -> None:
     async def main() -> None:
         task = create_task(sleep(1, "slept"))
         assert not task.done() and await task == "slept" and task.done()
-        assert repr(task) == "<Task sleep finished>"
+        assert repr(task) == "<Task sleep resolved>"
     play(main())
 
 
@@ -3579,7 +3579,7 @@ def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixtu
         crawl.main(arguments)
     printed = capsys.readouterr()
     assert caught.value.code == 2 and printed.out == ""
-    assert re.fullmatch("crawl.py: .*--help shows what can be said.\n", printed.err)
+    assert re.fullmatch("crawl.py: .*--help lists the options.\n", printed.err)
 
 
 def test_underscores_do_for_dashes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
