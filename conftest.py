@@ -12,14 +12,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 import crawl
-
-T = TypeVar("T")
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what takes minutes, unless it is asked for."""
@@ -76,8 +73,15 @@ class JumpingLoop(crawl.EventLoop):
 
 
 def play(main: Any) -> Any:
-    """Run a coroutine on a clock that jumps."""
-    return crawl.run(main, loop_factory=JumpingLoop)
+    """Run a coroutine on a clock that jumps; nothing may be reported to its loop."""
+    loops: list[JumpingLoop] = []
+
+    def new_loop() -> JumpingLoop:
+        loops.append(JumpingLoop())
+        return loops[0]
+    result = crawl.run(main, loop_factory=new_loop)
+    assert loops[0].reported == []
+    return result
 
 
 class Site:
