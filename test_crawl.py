@@ -322,6 +322,20 @@ def test_a_thread_wakes_a_loop_that_sleeps_which_is_no_deadlock() -> None:
     assert crawl.run(main()) == 7
 
 
+def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(sys, "stderr", Gone())
+    loop = crawl.EventLoop()
+    called: list[str] = []
+    loop.call_soon(math.sqrt, -1)
+    loop.call_soon(called.append, "still")
+    loop.tick()
+    loop.close()
+    assert called == ["still"]
+
+
 # 3  Future
 # =========
 
@@ -414,18 +428,6 @@ def test_an_exception_that_was_looked_at_is_not_reported(loop: JumpingLoop) -> N
     future.exception()
     del future
     gc.collect()
-    assert loop.reported == []
-
-
-def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: JumpingLoop) -> None:
-    task = loop.create_task(sleep(1))
-
-    async def main() -> None:
-        gathered = crawl.gather(task)
-        await sleep(0)
-        task.cancel()
-        await crawl.finished(gathered)
-    loop.run_until_complete(main())
     assert loop.reported == []
 
 
@@ -1029,6 +1031,18 @@ def test_a_job_that_outlives_its_loop_is_dropped(caplog: pytest.LogCaptureFixtur
     loop.close()
     executor.jobs[0].set_result(None)
     assert caplog.records == []  # where concurrent.futures would put an error of ours
+
+
+def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: JumpingLoop) -> None:
+    task = loop.create_task(sleep(1))
+
+    async def main() -> None:
+        gathered = crawl.gather(task)
+        await sleep(0)
+        task.cancel()
+        await crawl.finished(gathered)
+    loop.run_until_complete(main())
+    assert loop.reported == []
 
 
 # 6  Queue
@@ -2151,6 +2165,44 @@ def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Site) -> None:
         fetched(tls_site.url + "/cut")
 
 
+class CancelledAtStep(crawl.Task[Any]):
+    """A task that is cancelled just before one of its steps."""
+
+    def __init__(self, coro: Awaitable[Any], step: int) -> None:
+        super().__init__(coro)
+        self.left = step
+
+    def run(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.cancel()
+        super().step()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("answer", [CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", with_body(GZIPPED, b"Content-Encoding: gzip")])
+def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
+        answer: bytes, tls: bool, site: Site, tls_site: Site) -> None:
+    server = tls_site if tls else site
+    server.answers["/"] = answer
+
+    async def main(step: int) -> bool:
+        client = crawl.Client()
+        task = CancelledAtStep(client.fetch(crawl.parse_url(server.url)), step)
+        with contextlib.suppress(CancelledError):
+            await task
+        client.close()
+        while len(get_running_loop().tasks) > 1:  # the lookup, which others may be waiting for
+            await sleep(0)
+        assert get_running_loop()._watched == 0
+        assert all(timeout.obsolete() for _, _, timeout in get_running_loop()._timeouts)
+        return not task.cancelled()
+    steps = 1
+    while not crawl.run(main(steps)):
+        steps += 1
+    assert steps > 3
+
+
 # 11  Links
 # =========
 
@@ -2380,6 +2432,8 @@ def pages(count: int) -> dict[str, Any]:
     return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
 
 
+# Once each
+
 def test_every_page_is_fetched_once(site: Site) -> None:
     site.add("/", "<a href=/a><a href=b/><a href=#top><a href=/a#x>")
     site.add("/a", "<a href=/><a href='b/'><a href=b/>")
@@ -2404,12 +2458,42 @@ def test_a_record_says_how_a_url_ended(site: Site) -> None:
     assert (gone.depth, gone.parent) == (1, root.url)
 
 
+def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Site) -> None:
+    site.add("/", "<a href=/a>")
+    site.add("/a", "<a href=/><a href=/b><a href=/c><a href=//other.test/>")
+    records: list[crawl.Record] = []
+
+    async def main() -> None:
+        await crawl.Crawler([site.url], on_record=records.append).crawl()
+    crawl.run(main())
+    skipped, = [record for record in records if record.skipped]
+    assert (skipped.url, skipped.parent, skipped.depth) == ("http://other.test/", site.url + "/a", 2)
+    page, = [record for record in records if record.url == site.url + "/a"]
+    assert (page.num_urls, page.num_new_urls, page.depth) == (3, 2, 1)
+
+
 def test_a_crawl_over_tls_closes_what_it_opened(tls_site: Site) -> None:
     tls_site.add("/", "".join(f"<a href=/{n}>" for n in range(20)))
     for number in range(20):
         tls_site.add(f"/{number}")
     records, crawler = crawled(f"localhost:{tls_site.port}", max_tasks=3)
     assert len(records) == 21 and crawler.client.opened <= 3 and crawler.notes == []
+
+
+# Scope
+
+@pytest.mark.parametrize("url, options, reason", [
+    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
+    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
+    ("http://a.sub.example.com/x", {"subdomains": True}, ""), ("http://notexample.com/x", {"subdomains": True}, "other host"),
+    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""), ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
+    ("http://example.com" + "/a/b" * 4, {}, ""), ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
+def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
+    async def main() -> str:
+        return crawl.Crawler(["http://example.com/"], **options).refuse(crawl.parse_url(url))
+    assert crawl.run(main()) == reason
 
 
 def test_what_leaves_the_scope_is_not_fetched(site: Site) -> None:
@@ -2421,6 +2505,93 @@ def test_what_leaves_the_scope_is_not_fetched(site: Site) -> None:
     assert records[site.url + "/leave"].next_url == f"http://127.0.0.1:{site.port}/elsewhere"
     assert crawler.notes == []
 
+
+def test_every_url_that_is_not_fetched_has_a_reason(site: Site) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
+    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href='//[x/'>"
+                  "<a href=/1><a href=/meta><a href=/r/r/r/r/r>")
+    site.add("/1", "<a href=/2>")
+    site.add("/2", "<a href=/3>")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=//other.test/y>")
+    _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
+    assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
+        "http://other.test/": "other host", "http://other.test/y": "other host", "mailto:x": "no http or https URL",
+        "//[x/": "no http or https URL", "/a.pdf": "excluded", "/private/x": "robots.txt: Disallow: /private/",
+        "/3": "depth", "/x": "nofollow", "/r/r/r/r/r": "a path that repeats itself"}
+    _, crawler = crawled(site.url, max_pages=2, max_tasks=1, robots=False)
+    assert crawler.reasons[site.url + "/meta"] == "page limit"
+
+
+def test_depth_and_number_of_pages_have_limits(site: Site) -> None:
+    site.add("/", "<a href=/1>")
+    for number in range(1, 6):
+        site.add(f"/{number}", f"<a href=/{number + 1}>")
+    records, crawler = crawled(site.url, depth=2)
+    assert len(records) == 3 and crawler.skipped["depth"] == 1
+    records, crawler = crawled(site.url, max_pages=2)
+    assert len(records) == 2 and crawler.skipped["page limit"] == 1
+
+
+def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
+    records, _ = simulated("http://h/", {
+        "http://h/": [(200, {}, "<a href=/slow><a href=/a>")], "http://h/a": [(200, {}, "<a href=/b>")],
+        "http://h/b": [(200, {}, "<a href=/x>")], "http://h/slow": [(200, {"seconds": 9}, "<a href=/x>")]}, depth=2)
+    assert records["http://h/x"].parent == "http://h/slow" and records["http://h/x"].depth == 2
+
+
+def test_links_of_a_nofollow_page_are_not_followed(site: Site) -> None:
+    site.add("/", "<a href=/meta><a href=/header>")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
+    site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
+    records, crawler = crawled(site.url)
+    assert len(records) == 3
+    assert crawler.reasons == {site.url + "/x": "nofollow", site.url + "/y": "nofollow"}
+
+
+def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Site) -> None:
+    site.add("/", "<a href=/meta><a href=/open>")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
+    site.add("/open", "<a href=/x>")
+    records: list[crawl.Record] = []
+
+    async def main() -> crawl.Crawler:
+        crawler = crawl.Crawler([site.url], max_tasks=1, on_record=records.append)
+        await crawler.crawl()
+        return crawler
+    crawler = crawl.run(main())
+    assert [record.skipped or record.status for record in records if record.url == site.url + "/x"] == ["nofollow", 404]
+    assert not +crawler.skipped
+
+
+def test_external_links_are_asked_for_once_and_not_read(site: Site, tls_site: Site) -> None:
+    site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved>")
+    tls_site.add("/", "<a href=/inside><a href=/inside2>")
+    tls_site.add_redirect("/moved", "/elsewhere", 301)
+    records, _ = crawled(site.url, external=True, depth=0, headers={"Authorization": "secret", "user-agent": "me"})
+    assert sorted(tls_site.requests) == ["/", "/gone", "/moved"]
+    assert not any("secret" in head for head in tls_site.heads) and "secret" in site.heads[-1]
+    assert all("User-Agent: me\r\n" in head for head in tls_site.heads + site.heads)
+    assert [records[tls_site.url + path].kind for path in ("/", "/gone", "/moved")] == ["", "broken", ""]
+    assert records[tls_site.url + "/moved"].next_url == tls_site.url + "/elsewhere"
+    assert records[tls_site.url + "/"].links == () and records[tls_site.url + "/"].size == 0
+
+
+def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Site, tls_site: Site) -> None:
+    site.add("/", "<a href=/meta><a href=/open>")
+    site.add("/meta", f"<meta name=robots content=nofollow><a href={tls_site.url}/gone>")
+    site.add("/open", f"<a href={tls_site.url}/gone>")
+
+    async def main() -> tuple[list[crawl.Record], int]:
+        records: list[crawl.Record] = []
+        crawler = crawl.Crawler([site.url], external=True, max_tasks=1, on_record=records.append)
+        await crawler.crawl()
+        return records, (+crawler.skipped).total()
+    records, skipped = crawl.run(main())
+    assert [record.skipped or record.kind for record in records if record.url == tls_site.url + "/gone"] == ["nofollow", "broken"]
+    assert skipped == 0
+
+
+# Robots
 
 def test_a_robots_file_is_obeyed_and_asked_for_once(site: Site) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private", 200)
@@ -2462,21 +2633,104 @@ def test_a_redirect_of_robots_txt_does_not_leave_the_scope(site: Site) -> None:
     assert len(crawled(site.url)[0]) == 1 and "/secret" not in site.requests
 
 
-def test_as_many_redirects_as_allowed_are_no_circle(site: Site) -> None:
-    site.add("/", "<a href=/b><a href=/a>")
-    site.add_redirect("/b", "/c")
-    site.add_redirect("/a", "/b")
-    site.add("/c")
-    records, _ = crawled(site.url, max_redirect=1, max_tasks=1)
-    assert not any(record.kind for record in records.values()) and len(records) == 4
+def test_a_robots_file_may_redirect_to_any_host_in_scope() -> None:
+    moved: dict[str, Any] = {"http://a.h/robots.txt": [(301, {"location": "http://b.h/robots.txt"}, "")],
+                             "http://b.h/robots.txt": [(200, {}, "User-agent: *\nDisallow: /")]}
+    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": [(200, {}, "<a href=http://a.h/>")]} | moved, subdomains=True)
+    assert crawler.reasons == {"http://a.h/": "robots.txt: Disallow: /"}
 
 
-def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Site) -> None:
-    site.add_redirect("/%7Ex", "/%7ex")
-    site.add("/", "<a href=/~x>")
-    site.add_redirect("/~x", "/%7Ex")
-    assert "in a circle" in crawled(site.url)[0][site.url + "/~x"].error
+def test_a_robots_file_that_cannot_be_had_is_tried_for_again(impatient: None) -> None:
+    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), (404, {}, "")]}
+    records, _ = simulated("http://h/", site)
+    assert len(records) == 3 and all(record.status == 200 for record in records.values())
 
+
+# Roots
+
+def test_a_root_that_is_no_url_is_refused() -> None:
+    async def main() -> None:
+        crawl.Crawler(["http://[x"])
+    with pytest.raises(crawl.CrawlError):
+        crawl.run(main())
+
+
+def test_a_root_is_tried_with_https_and_then_with_http(site: Site) -> None:
+    site.add("/")
+    records, crawler = crawled(f"localhost:{site.port}")
+    assert list(records) == [site.url + "/"]
+    assert "cannot be reached" in crawler.notes[0]
+
+
+def test_a_guess_that_failed_leaves_no_trace(site: Site) -> None:
+    site.add("/", f"<a href=https://localhost:{site.port}/>")
+    records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
+    assert [record.kind for record in records.values()] == ["", "refused"] and crawler.pages == 2
+    site.add("/?u=http://x/")
+    assert len(crawled(f"localhost:{site.port}/?u=http://x/", robots=False, max_pages=1)[0]) == 1
+
+
+def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
+    async def main() -> str:
+        crawler = crawl.Crawler(["h:80"])
+        node = crawler.seen_urls["https://h:80/"]
+        assert isinstance(node, crawl.Node)
+        crawler.in_flight[node] = 0.0, None
+        crawler._failed(node, ConnectionRefusedError())
+        return crawler.refuse(crawl.parse_url("http://h/x"))
+    assert crawl.run(main()) == ""
+
+
+def test_the_host_that_a_root_redirects_to_is_adopted(site: Site) -> None:
+    other = Site()
+    try:
+        site.add_redirect("/", other.url + "/start")
+        other.add_redirect("/start", "/home")
+        other.add("/home", "<a href=/more>")
+        other.add("/more")
+        records, crawler = crawled(site.url)
+        assert list(records)[-1] == other.url + "/more"
+        assert "which is crawled instead" in crawler.notes[0]
+    finally:
+        other.close()
+
+
+def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
+    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
+        "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
+    assert crawler.records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
+
+
+def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
+    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
+        "http://s/": [(200, {}, "<a href=//b/x>")], "http://b/x": [(200, {}, "")],
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
+    assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
+
+
+def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
+    other = Site()
+    try:
+        site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
+        other.add("/", f"<a href=/a><a href={site.url}/b>")
+        records, crawler = crawled(site.url, headers={"Cookie": "secret"}, max_body=100)
+        assert crawler.client.opened == site.connections + other.connections
+        assert len(records) == 4 and not any("secret" in head for head in other.heads)
+        assert all("secret" in head for head in site.heads)
+    finally:
+        other.close()
+
+
+def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
+    _, client = simulated_crawl(["http://a.example/"], {
+        "http://a.example/": [(302, {"location": "http://b.example/"}, "")],
+        "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]}, subdomains=True, robots=False)
+    assert client.private == {"http://a.example/": True, "http://b.example/": False,
+                              "http://s.b.example/": False, "http://s.a.example/": True}
+
+
+# Redirects
 
 def test_redirects_join_and_are_not_followed_twice(site: Site) -> None:
     site.add("/", "<a href=/old><a href=/older><a href=/new>")
@@ -2495,6 +2749,22 @@ def test_a_redirect_to_nowhere_is_broken(site: Site, location: str | None) -> No
     assert record.kind == "broken" and "leads nowhere" in record.error
 
 
+def test_as_many_redirects_as_allowed_are_no_circle(site: Site) -> None:
+    site.add("/", "<a href=/b><a href=/a>")
+    site.add_redirect("/b", "/c")
+    site.add_redirect("/a", "/b")
+    site.add("/c")
+    records, _ = crawled(site.url, max_redirect=1, max_tasks=1)
+    assert not any(record.kind for record in records.values()) and len(records) == 4
+
+
+def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Site) -> None:
+    site.add_redirect("/%7Ex", "/%7ex")
+    site.add("/", "<a href=/~x>")
+    site.add_redirect("/~x", "/%7Ex")
+    assert "in a circle" in crawled(site.url)[0][site.url + "/~x"].error
+
+
 def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Site) -> None:
     site.add_redirect("/", "/a")
     site.add_redirect("/a", "/b")
@@ -2502,6 +2772,14 @@ def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Site) -> None:
     record = crawled(site.url)[0][site.url + "/b"]
     assert record.kind == "too many redirects"
     assert record.error.endswith(f"{site.url}/ -> {site.url}/a -> {site.url}/b -> {site.url}/a")
+
+
+def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Site) -> None:
+    site.add("/", "<a href=/a><a href=/b>")
+    site.add_redirect("/a", "/b")
+    site.add_redirect("/b", "/a")
+    records, _ = crawled(site.url)
+    assert sorted("in a circle" in records[site.url + path].error for path in ("/a", "/b")) == [False, True]
 
 
 def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Site) -> None:
@@ -2519,34 +2797,82 @@ def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Site) -> None
     assert records[site.url + "/8"].error.startswith("too many redirects: ") and not records[site.url + "/4"].kind
 
 
-def test_a_root_is_tried_with_https_and_then_with_http(site: Site) -> None:
-    site.add("/")
-    records, crawler = crawled(f"localhost:{site.port}")
-    assert list(records) == [site.url + "/"]
-    assert "cannot be reached" in crawler.notes[0]
+def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
+    records, _ = simulated("https://h/", {"https://h/": [(302, {"location": "http://h/x"}, "")], "http://h/x": [(200, {}, "")]})
+    assert records["https://h/"].insecure and records["http://h/x"].status == 200
+    assert not records["http://h/x"].insecure
 
 
-def test_the_host_that_a_root_redirects_to_is_adopted(site: Site) -> None:
-    other = Site()
-    try:
-        site.add_redirect("/", other.url + "/start")
-        other.add_redirect("/start", "/home")
-        other.add("/home", "<a href=/more>")
-        other.add("/more")
-        records, crawler = crawled(site.url)
-        assert list(records)[-1] == other.url + "/more"
-        assert "which is crawled instead" in crawler.notes[0]
-    finally:
-        other.close()
+# What a page is, and what its links mean
+
+def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Site) -> None:
+    site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
+    site.add("/choices", "<a href=/never>", 300, Location="/elsewhere")
+    site.add("/text", "<a href=/never>", Content_Type="text/plain")
+    records, _ = crawled(site.url)
+    assert {url.removeprefix(site.url) for url in records} == {"/", "/choices", "/text"}
 
 
-@pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1), (501, 1)])
-def test_passing_errors_are_tried_again(site: Site, impatient: None, status: int, tries: int) -> None:
-    site.add("/", "", status)
-    record = crawled(site.url)[0][site.url + "/"]
-    assert site.requests.count("/") == record.tries == tries and record.status == status
-    assert record.kind == ("blocked" if status == 429 else "broken")
+@pytest.mark.parametrize("kind, pages", [("text/html, text/html", 2), ("TEXT/HTML;charset=utf-8", 2), ("text/plain, text/html", 1)])
+def test_the_first_content_type_decides(kind: str, pages: int, site: Site) -> None:
+    site.add("/", "<a href=/x>", Content_Type=kind)
+    assert len(crawled(site.url)[0]) == pages
 
+
+def test_what_is_no_page_is_not_read(site: Site) -> None:
+    site.add("/", "<a href=/file>")
+    site.answers["/file"] = OK + b"Content-Type: audio/ogg\r\n\r\n"
+    assert crawled(site.url)[0][site.url + "/file"].status == 200
+
+
+def test_frames_and_refreshes_are_followed(site: Site) -> None:
+    site.add("/", "<iframe src=/frame></iframe><meta http-equiv=refresh content='0; url=/next'>")
+    site.add("/next", "<meta http-equiv=refresh content='0; url=mailto:x'>")
+    records, crawler = crawled(site.url)
+    assert {url.removeprefix(site.url) for url in records} == {"/", "/frame", "/next"}
+
+
+def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Site) -> None:
+    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'><a href='http:?x'><a href='\1?x'>")
+    site.add("/d/2", "<a href='?x'><a href='2'><a href=' HTTP:?x'><a href='http:?x'>")
+    records, _ = crawled(site.url + "/d/1", max_tasks=1)
+    assert [url.removeprefix(site.url) for url in records] == ["/d/1", "/d/1?x", "/d/2", "/d/1?y", "/d/2?x"]
+    assert records[site.url + "/d/2"].links == (site.url + "/d/2?x", site.url + "/d/2")
+
+
+def test_a_plain_reference_that_is_too_long_is_refused(site: Site) -> None:
+    site.add("/", f"<a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
+    records, crawler = crawled(site.url)
+    assert len(records) == 2 and list(crawler.reasons.values()) == ["no http or https URL"]
+
+
+def test_mutated_references_mean_what_the_parser_says() -> None:
+    rng = random.Random(13)
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
+
+    async def main() -> None:
+        crawler = crawl.Crawler(["http://h/"])
+        page = crawler.add(crawl.parse_url("http://h/"), None)
+        assert page
+        for _ in range(ROUNDS):
+            reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
+            base = crawl.parse_url(rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x")))
+            with contextlib.suppress(ValueError):
+                meant = crawler.add(crawl.parse_url(reference, base), page)
+                folder = base.target.partition("?")[0].rpartition("/")[0]
+                assert crawler._resolve(reference, base, folder, page, False) is meant, (reference, base)
+    crawl.run(main())
+
+
+def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl, "MAX_SPELLINGS", 20)
+    for number in range(40):
+        site.add(f"/{number}", "".join(f"<a href=/{number + step}><a href={number + step}>" for step in range(1, 4) if number + step < 40))
+    records, crawler = crawled(site.url + "/0")
+    assert len(records) == 40 and sum(map(len, crawler._meanings.values())) <= 20 + 7
+
+
+# Failures
 
 @pytest.mark.parametrize("answer, kind, tries", [
     (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3), (b"nonsense\r\n\r\n", "broken", 1),
@@ -2565,6 +2891,14 @@ def test_a_second_try_may_succeed(site: Site, impatient: None) -> None:
     site.answers["/"] = once
     record = crawled(site.url)[0][site.url + "/"]
     assert record.status == 200 and record.tries == 2
+
+
+@pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1), (501, 1)])
+def test_passing_errors_are_tried_again(site: Site, impatient: None, status: int, tries: int) -> None:
+    site.add("/", "", status)
+    record = crawled(site.url)[0][site.url + "/"]
+    assert site.requests.count("/") == record.tries == tries and record.status == status
+    assert record.kind == ("blocked" if status == 429 else "broken")
 
 
 def test_what_cannot_be_reached_is_a_record(impatient: None) -> None:
@@ -2589,18 +2923,127 @@ def test_a_bad_certificate_is_a_record(tls_site: Site, monkeypatch: pytest.Monke
     assert record.kind == "bad certificate" and record.tries == 1
 
 
-def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Site) -> None:
-    site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
-    site.add("/choices", "<a href=/never>", 300, Location="/elsewhere")
-    site.add("/text", "<a href=/never>", Content_Type="text/plain")
+@pytest.mark.parametrize("status, error", [(404, "404 Not Found"), (599, "599 "), (500, "500 Internal Server Error")])
+def test_a_status_without_words_is_given_its_usual_ones(site: Site, impatient: None, status: int, error: str) -> None:
+    site.answers["/"] = b"HTTP/1.1 %d\r\nContent-Length: 0\r\n\r\n" % status
     records, _ = crawled(site.url)
-    assert {url.removeprefix(site.url) for url in records} == {"/", "/choices", "/text"}
+    assert records[site.url + "/"].error == error
 
 
-def test_what_is_no_page_is_not_read(site: Site) -> None:
-    site.add("/", "<a href=/file>")
-    site.answers["/file"] = OK + b"Content-Type: audio/ogg\r\n\r\n"
-    assert crawled(site.url)[0][site.url + "/file"].status == 200
+def test_tries_wait_longer_and_longer() -> None:
+    records, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=4)
+    moments = [moment for moment, _ in asked]
+    pauses = [b - a - 0.125 for a, b in zip(moments, moments[1:])]
+    assert all(low <= pause <= 3 * low for low, pause in zip((0.5, 1, 2), pauses, strict=True))
+    assert records["http://h/"].tries == 4
+
+
+def test_tries_wait_half_a_time_to_one_and_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    for end in (0, 1):
+        monkeypatch.setattr(random, "uniform", lambda *ends: ends[end])
+        _, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False)
+        moments = [moment for moment, _ in asked]
+        assert [b - a - 0.125 for a, b in zip(moments, moments[1:])] == [[0.5, 1], [1.5, 3]][end]
+
+
+# Courtesy
+
+def test_a_delay_separates_requests_to_one_site() -> None:
+    _, asked = simulated("http://h/", pages(5), delay=2, robots=False)
+    assert [moment for moment, _ in asked] == [0, 2, 4, 6, 8]
+
+
+def test_a_crawl_delay_is_obeyed() -> None:
+    robots: dict[str, Any] = {"http://h/robots.txt": [(200, {}, "User-agent: *\nCrawl-delay: 3")]}
+    _, asked = simulated("http://h/", pages(3) | robots)
+    moments = [moment for moment, url in asked if "robots" not in url]
+    assert [b - a for a, b in zip(moments, moments[1:])] == [3, 3]
+
+
+@pytest.mark.parametrize("delay, theirs, seconds", [(1, 3, 3), (3, 1, 3), (1, 9999, crawl.MAX_PAUSE)])
+def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: int, seconds: float) -> None:
+    robots: dict[str, Any] = {"http://h/robots.txt": [(200, {}, f"User-agent: *\nCrawl-delay: {theirs}")]}
+    _, asked = simulated("http://h/", pages(2) | robots, delay=delay)
+    moments = [moment for moment, url in asked if "robots" not in url]
+    assert moments[1] - moments[0] == seconds
+
+
+def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
+    site: dict[str, Any] = {f"http://{host}/{path}": [(200, {}, "<a href=/1>")] for host in "ab" for path in ("", "1")}
+    _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, delay=2)
+    assert client.asked == [(0, "http://a/"), (0, "http://b/"), (2, "http://a/1"), (2, "http://b/1")]
+    site["http://a/"].insert(0, (503, {"retry-after": "60"}, ""))
+    _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, max_tasks=1)
+    assert [(moment >= 60, url) for moment, url in client.asked] == [
+        (False, "http://a/"), (False, "http://b/"), (False, "http://b/1"), (True, "http://a/"), (True, "http://a/1")]
+
+
+@pytest.mark.parametrize("value, date, seconds", [
+    ("", "", 0), ("7", "", 7), ("99999", "", crawl.MAX_PAUSE), ("-5", "", 0), ("5_0", "", 0), ("soon", "", 0),
+    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:07 GMT", 30),
+    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:00:00 GMT", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", "", 0)])
+def test_retry_after_is_seconds_or_a_date(value: str, date: str, seconds: float) -> None:
+    assert crawl._retry_after({"retry-after": value, "date": date}) == seconds
+
+
+def test_retry_after_pauses_the_whole_site() -> None:
+    site: dict[str, Any] = pages(12) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")]}
+    records, asked = simulated("http://h/", site, robots=False, max_tasks=2)
+    after = [moment for moment, _ in asked if moment > 1]
+    assert min(after) >= 60 and len(records) == 12 and records["http://h/1"].status == 200
+
+
+def test_after_a_pause_the_delay_is_kept() -> None:
+    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "5"}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site, robots=False, delay=1)
+    moments = [moment for moment, _ in asked]
+    assert len(moments) == 7 and all(b - a >= 1 for a, b in zip(moments, moments[1:]))
+
+
+def test_nothing_is_asked_for_during_a_pause() -> None:
+    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "20"}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site, robots=False, max_tasks=1)
+    assert len(asked) == 7 and asked[1][1] == "http://h/1" and all(moment >= 20 for moment, _ in asked[2:])
+
+
+def test_without_descriptors_the_crawl_goes_on_with_fewer_workers() -> None:
+    site = pages(6)
+    for number in (1, 2, 3):
+        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
+    records, _ = simulated("http://h/", site, robots=False)
+    assert [record.status for record in records.values()] == [200] * 6
+    assert {record.tries for record in records.values()} == {1}
+    alone = simulated("http://h/", {"http://h/": [OSError(errno.EMFILE, "Too many open files")]}, robots=False)[0]
+    assert alone["http://h/"].error == "Too many open files"
+
+
+def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
+    site = pages(6)
+    for number in (1, 2, 3):
+        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
+    assert len(simulated("http://h/", site, robots=False, max_pages=6)[0]) == 6
+
+
+# Callbacks
+
+@pytest.mark.parametrize("kind", ["function", "coroutine", "generator"])
+def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Site, kind: str) -> None:
+    pages: list[crawl.Page] = []
+
+    async def later(page: crawl.Page) -> None:
+        await sleep(0.001)
+        pages.append(page)
+
+    @crawl.coroutine
+    def later_too(page: crawl.Page) -> Any:
+        yield from sleep(0.001)
+        pages.append(page)
+    site.add("/", "<a href=/gone><a href=/image>", X_Word="yes")
+    site.add("/image", b"\x89PNG", Content_Type="image/png")
+    crawled(site.url, on_page={"coroutine": later, "generator": later_too, "function": pages.append}[kind])
+    (page,) = pages
+    assert page.body == b"<a href=/gone><a href=/image>" and page.headers["x-word"] == "yes"
+    assert page.record.url == site.url + "/" and len(page.record.links) == 2
 
 
 def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Site) -> None:
@@ -2614,17 +3057,36 @@ def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Site) -> None:
         crawl.run(main())
 
 
-def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Site) -> None:
-    async def main() -> None:
-        task = create_task(crawl.Crawler([site.url]).crawl())
-        while "/robots.txt" not in site.requests:
-            await sleep(0.001)
-        task.cancel()
-        with pytest.raises(CancelledError):
-            await task
-        assert get_running_loop().tasks == {crawl.current_task()}
-    site.answers["/robots.txt"] = silence
-    crawl.run(main())
+def test_an_error_in_on_page_ends_the_crawl_with_it(site: Site) -> None:
+    def fail(page: crawl.Page) -> None:
+        raise OSError("my disk")
+    site.add("/")
+    with pytest.raises(OSError, match="my disk"):
+        crawled(site.url, on_page=fail)
+
+
+# The end
+
+@pytest.mark.parametrize("tasks", [2, 9])
+def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks: int) -> None:
+    client = SimulatedClient({
+        "http://h/": [(200, {}, "<a href=/slow><a href=/failing><a href=/slow2><a href=/queued>")],
+        "http://h/slow": [(200, {"seconds": 9}, "<a href=/new>")], "http://h/slow2": [(503, {"seconds": 8}, "")],
+        "http://h/failing": [(503, {}, "")], "http://h/queued": [(200, {}, "")]})
+
+    async def main() -> dict[str, crawl.Record]:
+        crawler = Crawler(["http://h/"], max_tasks=tasks, robots=False)
+        crawler.client = client  # type: ignore[assignment]
+        task = create_task(crawler.crawl())
+        await sleep(0.4)
+        assert len(crawler._waiting) == 1
+        crawler.stop()
+        await task
+        await sleep(60)
+        assert get_running_loop().reported == []  # type: ignore[attr-defined]
+        return crawler.records
+    fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
+    assert {url: record.kind for url, record in play(main()).items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
 
 
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
@@ -2649,158 +3111,17 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) ->
     assert [record.kind for record in records] == ["not finished"]
 
 
-def test_a_root_that_is_no_url_is_refused() -> None:
+def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Site) -> None:
     async def main() -> None:
-        crawl.Crawler(["http://[x"])
-    with pytest.raises(crawl.CrawlError):
-        crawl.run(main())
-
-
-def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Site) -> None:
-    site.add("/", "<a href=/a><a href=/b>")
-    site.add_redirect("/a", "/b")
-    site.add_redirect("/b", "/a")
-    records, _ = crawled(site.url)
-    assert sorted("in a circle" in records[site.url + path].error for path in ("/a", "/b")) == [False, True]
-
-
-@pytest.mark.parametrize("url, options, reason", [
-    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
-    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
-    ("http://a.sub.example.com/x", {"subdomains": True}, ""), ("http://notexample.com/x", {"subdomains": True}, "other host"),
-    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
-    ("http://example.com/blog/x", {"include": "/blog/"}, ""), ("http://example.com/x", {"include": "/blog/"}, "excluded"),
-    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
-    ("http://example.com" + "/a/b" * 4, {}, ""), ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
-def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
-    async def main() -> str:
-        return crawl.Crawler(["http://example.com/"], **options).refuse(crawl.parse_url(url))
-    assert crawl.run(main()) == reason
-
-
-def test_depth_and_number_of_pages_have_limits(site: Site) -> None:
-    site.add("/", "<a href=/1>")
-    for number in range(1, 6):
-        site.add(f"/{number}", f"<a href=/{number + 1}>")
-    records, crawler = crawled(site.url, depth=2)
-    assert len(records) == 3 and crawler.skipped["depth"] == 1
-    records, crawler = crawled(site.url, max_pages=2)
-    assert len(records) == 2 and crawler.skipped["page limit"] == 1
-
-
-def test_links_of_a_nofollow_page_are_not_followed(site: Site) -> None:
-    site.add("/", "<a href=/meta><a href=/header>")
-    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
-    site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
-    records, crawler = crawled(site.url)
-    assert len(records) == 3
-    assert crawler.reasons == {site.url + "/x": "nofollow", site.url + "/y": "nofollow"}
-
-
-def test_every_url_that_is_not_fetched_has_a_reason(site: Site) -> None:
-    site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
-    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href='//[x/'>"
-                  "<a href=/1><a href=/meta><a href=/r/r/r/r/r>")
-    site.add("/1", "<a href=/2>")
-    site.add("/2", "<a href=/3>")
-    site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=//other.test/y>")
-    _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
-    assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
-        "http://other.test/": "other host", "http://other.test/y": "other host", "mailto:x": "no http or https URL",
-        "//[x/": "no http or https URL", "/a.pdf": "excluded", "/private/x": "robots.txt: Disallow: /private/",
-        "/3": "depth", "/x": "nofollow", "/r/r/r/r/r": "a path that repeats itself"}
-    _, crawler = crawled(site.url, max_pages=2, max_tasks=1, robots=False)
-    assert crawler.reasons[site.url + "/meta"] == "page limit"
-
-
-def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Site) -> None:
-    site.add("/", "<a href=/a>")
-    site.add("/a", "<a href=/><a href=/b><a href=/c><a href=//other.test/>")
-    records: list[crawl.Record] = []
-
-    async def main() -> None:
-        await crawl.Crawler([site.url], on_record=records.append).crawl()
+        task = create_task(crawl.Crawler([site.url]).crawl())
+        while "/robots.txt" not in site.requests:
+            await sleep(0.001)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        assert get_running_loop().tasks == {crawl.current_task()}
+    site.answers["/robots.txt"] = silence
     crawl.run(main())
-    skipped, = [record for record in records if record.skipped]
-    assert (skipped.url, skipped.parent, skipped.depth) == ("http://other.test/", site.url + "/a", 2)
-    page, = [record for record in records if record.url == site.url + "/a"]
-    assert (page.num_urls, page.num_new_urls, page.depth) == (3, 2, 1)
-
-
-def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Site) -> None:
-    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'><a href='http:?x'><a href='\1?x'>")
-    site.add("/d/2", "<a href='?x'><a href='2'><a href=' HTTP:?x'><a href='http:?x'>")
-    records, _ = crawled(site.url + "/d/1", max_tasks=1)
-    assert [url.removeprefix(site.url) for url in records] == ["/d/1", "/d/1?x", "/d/2", "/d/1?y", "/d/2?x"]
-    assert records[site.url + "/d/2"].links == (site.url + "/d/2?x", site.url + "/d/2")
-
-
-def test_a_plain_reference_that_is_too_long_is_refused(site: Site) -> None:
-    site.add("/", f"<a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
-    records, crawler = crawled(site.url)
-    assert len(records) == 2 and list(crawler.reasons.values()) == ["no http or https URL"]
-
-
-def test_nothing_is_asked_for_during_a_pause() -> None:
-    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "20"}, ""), (200, {}, "")]}
-    _, asked = simulated("http://h/", site, robots=False, max_tasks=1)
-    assert len(asked) == 7 and asked[1][1] == "http://h/1" and all(moment >= 20 for moment, _ in asked[2:])
-
-
-def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Site) -> None:
-    site.add("/", "<a href=/meta><a href=/open>")
-    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
-    site.add("/open", "<a href=/x>")
-    records: list[crawl.Record] = []
-
-    async def main() -> crawl.Crawler:
-        crawler = crawl.Crawler([site.url], max_tasks=1, on_record=records.append)
-        await crawler.crawl()
-        return crawler
-    crawler = crawl.run(main())
-    assert [record.skipped or record.status for record in records if record.url == site.url + "/x"] == ["nofollow", 404]
-    assert not +crawler.skipped
-
-
-def test_external_links_are_asked_for_once_and_not_read(site: Site, tls_site: Site) -> None:
-    site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved>")
-    tls_site.add("/", "<a href=/inside><a href=/inside2>")
-    tls_site.add_redirect("/moved", "/elsewhere", 301)
-    records, _ = crawled(site.url, external=True, depth=0, headers={"Authorization": "secret", "user-agent": "me"})
-    assert sorted(tls_site.requests) == ["/", "/gone", "/moved"]
-    assert not any("secret" in head for head in tls_site.heads) and "secret" in site.heads[-1]
-    assert all("User-Agent: me\r\n" in head for head in tls_site.heads + site.heads)
-    assert [records[tls_site.url + path].kind for path in ("/", "/gone", "/moved")] == ["", "broken", ""]
-    assert records[tls_site.url + "/moved"].next_url == tls_site.url + "/elsewhere"
-    assert records[tls_site.url + "/"].links == () and records[tls_site.url + "/"].size == 0
-
-
-@pytest.mark.parametrize("kind", ["function", "coroutine", "generator"])
-def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Site, kind: str) -> None:
-    pages: list[crawl.Page] = []
-
-    async def later(page: crawl.Page) -> None:
-        await sleep(0.001)
-        pages.append(page)
-
-    @crawl.coroutine
-    def later_too(page: crawl.Page) -> Any:
-        yield from sleep(0.001)
-        pages.append(page)
-    site.add("/", "<a href=/gone><a href=/image>", X_Word="yes")
-    site.add("/image", b"\x89PNG", Content_Type="image/png")
-    crawled(site.url, on_page={"coroutine": later, "generator": later_too, "function": pages.append}[kind])
-    (page,) = pages
-    assert page.body == b"<a href=/gone><a href=/image>" and page.headers["x-word"] == "yes"
-    assert page.record.url == site.url + "/" and len(page.record.links) == 2
-
-
-def test_an_error_in_on_page_ends_the_crawl_with_it(site: Site) -> None:
-    def fail(page: crawl.Page) -> None:
-        raise OSError("my disk")
-    site.add("/")
-    with pytest.raises(OSError, match="my disk"):
-        crawled(site.url, on_page=fail)
 
 
 def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(site: Site) -> None:
@@ -2820,28 +3141,6 @@ def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(si
             await task
         return crawler.records
     assert crawl.run(main())[site.url + "/"].kind == "not finished"
-
-
-@pytest.mark.parametrize("tasks", [2, 9])
-def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks: int) -> None:
-    client = SimulatedClient({
-        "http://h/": [(200, {}, "<a href=/slow><a href=/failing><a href=/slow2><a href=/queued>")],
-        "http://h/slow": [(200, {"seconds": 9}, "<a href=/new>")], "http://h/slow2": [(503, {"seconds": 8}, "")],
-        "http://h/failing": [(503, {}, "")], "http://h/queued": [(200, {}, "")]})
-
-    async def main() -> dict[str, crawl.Record]:
-        crawler = Crawler(["http://h/"], max_tasks=tasks, robots=False)
-        crawler.client = client  # type: ignore[assignment]
-        task = create_task(crawler.crawl())
-        await sleep(0.4)
-        assert len(crawler._waiting) == 1
-        crawler.stop()
-        await task
-        await sleep(60)
-        assert get_running_loop().reported == []  # type: ignore[attr-defined]
-        return crawler.records
-    fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
-    assert {url: record.kind for url, record in play(main()).items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
 
 
 def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
@@ -2865,117 +3164,7 @@ def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
     assert re.fullmatch(r"in ([0-9]|1[0-9]|20)\.\d s: <\w+ .*>", stack[-1])
 
 
-def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
-    other = Site()
-    try:
-        site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
-        other.add("/", f"<a href=/a><a href={site.url}/b>")
-        records, crawler = crawled(site.url, headers={"Cookie": "secret"}, max_body=100)
-        assert crawler.client.opened == site.connections + other.connections
-        assert len(records) == 4 and not any("secret" in head for head in other.heads)
-        assert all("secret" in head for head in site.heads)
-    finally:
-        other.close()
-
-
-def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
-    _, client = simulated_crawl(["http://a.example/"], {
-        "http://a.example/": [(302, {"location": "http://b.example/"}, "")],
-        "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]}, subdomains=True, robots=False)
-    assert client.private == {"http://a.example/": True, "http://b.example/": False,
-                              "http://s.b.example/": False, "http://s.a.example/": True}
-
-
-def test_a_guess_that_failed_leaves_no_trace(site: Site) -> None:
-    site.add("/", f"<a href=https://localhost:{site.port}/>")
-    records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
-    assert [record.kind for record in records.values()] == ["", "refused"] and crawler.pages == 2
-    site.add("/?u=http://x/")
-    assert len(crawled(f"localhost:{site.port}/?u=http://x/", robots=False, max_pages=1)[0]) == 1
-
-
-def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
-    async def main() -> str:
-        crawler = crawl.Crawler(["h:80"])
-        node = crawler.seen_urls["https://h:80/"]
-        assert isinstance(node, crawl.Node)
-        crawler.in_flight[node] = 0.0, None
-        crawler._failed(node, ConnectionRefusedError())
-        return crawler.refuse(crawl.parse_url("http://h/x"))
-    assert crawl.run(main()) == ""
-
-
-def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Site) -> None:
-    real = f"{site.url}/" + "y" * (200 - len(site.url) - 1)
-    site.add("/", f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>".encode("utf-8", "ignore"))
-    records: list[crawl.Record] = []
-
-    async def main() -> tuple[int, int]:
-        crawler = crawl.Crawler([site.url], on_record=records.append)
-        await crawler.crawl()
-        again = crawl.Crawler([site.url], on_record=records.append)
-        for record in list(records):
-            again.replay(record)
-        await again.crawl()
-        return crawler.skipped.total(), again.skipped.total()
-    assert crawl.run(main()) == (2, 2)
-    assert len({record.url for record in records if record.status == 404}) == len(records) - 3
-    assert real in [record.url for record in records if record.status]
-
-
-def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
-    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
-        "http://s/": [(200, {}, "<a href=//b/x>")], "http://b/x": [(200, {}, "")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
-    assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
-
-
-def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew() -> None:
-    answers: dict[str, Any] = {"http://h/": [(200, {}, "<a href=/0><a href=/slow>")], "http://h/3": [(200, {}, "")],
-                               "http://h/slow": [(200, {"seconds": 9}, "<a href=/2>")]}
-    for number in range(3):
-        answers[f"http://h/{number}"] = [(302, {"location": f"/{number + 1}"}, "")]
-
-    async def main(before: list[crawl.Record], cut: bool) -> list[crawl.Record]:
-        records: list[crawl.Record] = []
-        crawler = crawl.Crawler(["http://h/"], robots=False, max_redirect=2)
-        crawler.client = SimulatedClient(answers)  # type: ignore[assignment]
-        done = [record for record in before if crawler.replay(record)]
-        crawler.on_record = records.append
-        task = create_task(crawler.crawl())
-        if cut:
-            await sleep(5)
-            crawler.stop()
-            task.cancel()
-        with contextlib.suppress(CancelledError):
-            await task
-        return done + records
-    first = play(main([], True))
-    assert {record.url for record in first if record.kind == "not finished"} == {"http://h/2", "http://h/slow"}
-    assert {record.url: record.kind for record in play(main(first, False))} == {
-        f"http://h/{page}": "" for page in ("", "0", "1", "2", "3", "slow")}
-
-
-def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Site, tls_site: Site) -> None:
-    site.add("/", "<a href=/meta><a href=/open>")
-    site.add("/meta", f"<meta name=robots content=nofollow><a href={tls_site.url}/gone>")
-    site.add("/open", f"<a href={tls_site.url}/gone>")
-
-    async def main() -> tuple[list[crawl.Record], int]:
-        records: list[crawl.Record] = []
-        crawler = crawl.Crawler([site.url], external=True, max_tasks=1, on_record=records.append)
-        await crawler.crawl()
-        return records, (+crawler.skipped).total()
-    records, skipped = crawl.run(main())
-    assert [record.skipped or record.kind for record in records if record.url == tls_site.url + "/gone"] == ["nofollow", "broken"]
-    assert skipped == 0
-
-
-@pytest.mark.parametrize("kind, pages", [("text/html, text/html", 2), ("TEXT/HTML;charset=utf-8", 2), ("text/plain, text/html", 1)])
-def test_the_first_content_type_decides(kind: str, pages: int, site: Site) -> None:
-    site.add("/", "<a href=/x>", Content_Type=kind)
-    assert len(crawled(site.url)[0]) == pages
-
+# Going on after it
 
 PIECES: dict[str, Any] = {
     "http://h/": [(200, {}, "<a href=/a><a href=/old><a href=//else/><a href=/loop><a href=mailto:x><a href=/meta>")],
@@ -3032,6 +3221,52 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
     assert crawl.run(main()) == (5, 1)
 
 
+def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Site) -> None:
+    real = f"{site.url}/" + "y" * (200 - len(site.url) - 1)
+    site.add("/", f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>".encode("utf-8", "ignore"))
+    records: list[crawl.Record] = []
+
+    async def main() -> tuple[int, int]:
+        crawler = crawl.Crawler([site.url], on_record=records.append)
+        await crawler.crawl()
+        again = crawl.Crawler([site.url], on_record=records.append)
+        for record in list(records):
+            again.replay(record)
+        await again.crawl()
+        return crawler.skipped.total(), again.skipped.total()
+    assert crawl.run(main()) == (2, 2)
+    assert len({record.url for record in records if record.status == 404}) == len(records) - 3
+    assert real in [record.url for record in records if record.status]
+
+
+def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew() -> None:
+    answers: dict[str, Any] = {"http://h/": [(200, {}, "<a href=/0><a href=/slow>")], "http://h/3": [(200, {}, "")],
+                               "http://h/slow": [(200, {"seconds": 9}, "<a href=/2>")]}
+    for number in range(3):
+        answers[f"http://h/{number}"] = [(302, {"location": f"/{number + 1}"}, "")]
+
+    async def main(before: list[crawl.Record], cut: bool) -> list[crawl.Record]:
+        records: list[crawl.Record] = []
+        crawler = crawl.Crawler(["http://h/"], robots=False, max_redirect=2)
+        crawler.client = SimulatedClient(answers)  # type: ignore[assignment]
+        done = [record for record in before if crawler.replay(record)]
+        crawler.on_record = records.append
+        task = create_task(crawler.crawl())
+        if cut:
+            await sleep(5)
+            crawler.stop()
+            task.cancel()
+        with contextlib.suppress(CancelledError):
+            await task
+        return done + records
+    first = play(main([], True))
+    assert {record.url for record in first if record.kind == "not finished"} == {"http://h/2", "http://h/slow"}
+    assert {record.url: record.kind for record in play(main(first, False))} == {
+        f"http://h/{page}": "" for page in ("", "0", "1", "2", "3", "slow")}
+
+
+# Asking why
+
 @pytest.mark.parametrize("url, reason", [
     ("/x", ""), ("/private/x", "robots.txt: Disallow: /private/"), ("http://other.test/", "other host"),
     ("ftp://h/", "'ftp': only http and https URLs can be fetched"), ("/x.pdf", "excluded"),
@@ -3052,138 +3287,7 @@ def test_without_robots_why_asks_for_nothing(site: Site) -> None:
     assert crawl.run(main()) == "" and site.requests == []
 
 
-@pytest.mark.parametrize("status, error", [(404, "404 Not Found"), (599, "599 "), (500, "500 Internal Server Error")])
-def test_a_status_without_words_is_given_its_usual_ones(site: Site, impatient: None, status: int, error: str) -> None:
-    site.answers["/"] = b"HTTP/1.1 %d\r\nContent-Length: 0\r\n\r\n" % status
-    records, _ = crawled(site.url)
-    assert records[site.url + "/"].error == error
-
-
-def test_frames_and_refreshes_are_followed(site: Site) -> None:
-    site.add("/", "<iframe src=/frame></iframe><meta http-equiv=refresh content='0; url=/next'>")
-    site.add("/next", "<meta http-equiv=refresh content='0; url=mailto:x'>")
-    records, crawler = crawled(site.url)
-    assert {url.removeprefix(site.url) for url in records} == {"/", "/frame", "/next"}
-
-
-def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
-    records, _ = simulated("http://h/", {
-        "http://h/": [(200, {}, "<a href=/slow><a href=/a>")], "http://h/a": [(200, {}, "<a href=/b>")],
-        "http://h/b": [(200, {}, "<a href=/x>")], "http://h/slow": [(200, {"seconds": 9}, "<a href=/x>")]}, depth=2)
-    assert records["http://h/x"].parent == "http://h/slow" and records["http://h/x"].depth == 2
-
-
-def test_a_delay_separates_requests_to_one_site() -> None:
-    _, asked = simulated("http://h/", pages(5), delay=2, robots=False)
-    assert [moment for moment, _ in asked] == [0, 2, 4, 6, 8]
-
-
-def test_a_crawl_delay_is_obeyed() -> None:
-    robots: dict[str, Any] = {"http://h/robots.txt": [(200, {}, "User-agent: *\nCrawl-delay: 3")]}
-    _, asked = simulated("http://h/", pages(3) | robots)
-    moments = [moment for moment, url in asked if "robots" not in url]
-    assert [b - a for a, b in zip(moments, moments[1:])] == [3, 3]
-
-
-@pytest.mark.parametrize("delay, theirs, seconds", [(1, 3, 3), (3, 1, 3), (1, 9999, crawl.MAX_PAUSE)])
-def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: int, seconds: float) -> None:
-    robots: dict[str, Any] = {"http://h/robots.txt": [(200, {}, f"User-agent: *\nCrawl-delay: {theirs}")]}
-    _, asked = simulated("http://h/", pages(2) | robots, delay=delay)
-    moments = [moment for moment, url in asked if "robots" not in url]
-    assert moments[1] - moments[0] == seconds
-
-
-def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
-    site: dict[str, Any] = {f"http://{host}/{path}": [(200, {}, "<a href=/1>")] for host in "ab" for path in ("", "1")}
-    _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, delay=2)
-    assert client.asked == [(0, "http://a/"), (0, "http://b/"), (2, "http://a/1"), (2, "http://b/1")]
-    site["http://a/"].insert(0, (503, {"retry-after": "60"}, ""))
-    _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, max_tasks=1)
-    assert [(moment >= 60, url) for moment, url in client.asked] == [
-        (False, "http://a/"), (False, "http://b/"), (False, "http://b/1"), (True, "http://a/"), (True, "http://a/1")]
-
-
-def test_tries_wait_longer_and_longer() -> None:
-    records, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=4)
-    moments = [moment for moment, _ in asked]
-    pauses = [b - a - 0.125 for a, b in zip(moments, moments[1:])]
-    assert all(low <= pause <= 3 * low for low, pause in zip((0.5, 1, 2), pauses, strict=True))
-    assert records["http://h/"].tries == 4
-
-
-def test_tries_wait_half_a_time_to_one_and_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    for end in (0, 1):
-        monkeypatch.setattr(random, "uniform", lambda *ends: ends[end])
-        _, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False)
-        moments = [moment for moment, _ in asked]
-        assert [b - a - 0.125 for a, b in zip(moments, moments[1:])] == [[0.5, 1], [1.5, 3]][end]
-
-
-def test_retry_after_pauses_the_whole_site() -> None:
-    site: dict[str, Any] = pages(12) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")]}
-    records, asked = simulated("http://h/", site, robots=False, max_tasks=2)
-    after = [moment for moment, _ in asked if moment > 1]
-    assert min(after) >= 60 and len(records) == 12 and records["http://h/1"].status == 200
-
-
-def test_after_a_pause_the_delay_is_kept() -> None:
-    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "5"}, ""), (200, {}, "")]}
-    _, asked = simulated("http://h/", site, robots=False, delay=1)
-    moments = [moment for moment, _ in asked]
-    assert len(moments) == 7 and all(b - a >= 1 for a, b in zip(moments, moments[1:]))
-
-
-def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
-    site = pages(6)
-    for number in (1, 2, 3):
-        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
-    assert len(simulated("http://h/", site, robots=False, max_pages=6)[0]) == 6
-
-
-def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
-    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
-        "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
-    assert crawler.records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
-
-
-@pytest.mark.parametrize("value, date, seconds", [
-    ("", "", 0), ("7", "", 7), ("99999", "", crawl.MAX_PAUSE), ("-5", "", 0), ("5_0", "", 0), ("soon", "", 0),
-    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:07 GMT", 30),
-    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:00:00 GMT", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", "", 0)])
-def test_retry_after_is_seconds_or_a_date(value: str, date: str, seconds: float) -> None:
-    assert crawl._retry_after({"retry-after": value, "date": date}) == seconds
-
-
-def test_without_descriptors_the_crawl_goes_on_with_fewer_workers() -> None:
-    site = pages(6)
-    for number in (1, 2, 3):
-        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
-    records, _ = simulated("http://h/", site, robots=False)
-    assert [record.status for record in records.values()] == [200] * 6
-    assert {record.tries for record in records.values()} == {1}
-    alone = simulated("http://h/", {"http://h/": [OSError(errno.EMFILE, "Too many open files")]}, robots=False)[0]
-    assert alone["http://h/"].error == "Too many open files"
-
-
-def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
-    records, _ = simulated("https://h/", {"https://h/": [(302, {"location": "http://h/x"}, "")], "http://h/x": [(200, {}, "")]})
-    assert records["https://h/"].insecure and records["http://h/x"].status == 200
-    assert not records["http://h/x"].insecure
-
-
-def test_a_robots_file_may_redirect_to_any_host_in_scope() -> None:
-    moved: dict[str, Any] = {"http://a.h/robots.txt": [(301, {"location": "http://b.h/robots.txt"}, "")],
-                             "http://b.h/robots.txt": [(200, {}, "User-agent: *\nDisallow: /")]}
-    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": [(200, {}, "<a href=http://a.h/>")]} | moved, subdomains=True)
-    assert crawler.reasons == {"http://a.h/": "robots.txt: Disallow: /"}
-
-
-def test_a_robots_file_that_cannot_be_had_is_tried_for_again(impatient: None) -> None:
-    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), (404, {}, "")]}
-    records, _ = simulated("http://h/", site)
-    assert len(records) == 3 and all(record.status == 200 for record in records.values())
-
+# Everything at once
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 @pytest.mark.parametrize("tls", [False, True])
@@ -3239,70 +3343,6 @@ def test_a_system_call_may_fail_with_anything(
             assert set(records) == {site.url + path for path in ("/", "/a", "/b")}
             assert all(record.kind in ("", "refused", "timed out") for record in records.values())
             assert calls >= which or which > 1
-
-
-def test_mutated_references_mean_what_the_parser_says() -> None:
-    rng = random.Random(13)
-    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
-
-    async def main() -> None:
-        crawler = crawl.Crawler(["http://h/"])
-        page = crawler.add(crawl.parse_url("http://h/"), None)
-        assert page
-        for _ in range(ROUNDS):
-            reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
-            base = crawl.parse_url(rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x")))
-            with contextlib.suppress(ValueError):
-                meant = crawler.add(crawl.parse_url(reference, base), page)
-                folder = base.target.partition("?")[0].rpartition("/")[0]
-                assert crawler._resolve(reference, base, folder, page, False) is meant, (reference, base)
-    crawl.run(main())
-
-
-def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "MAX_SPELLINGS", 20)
-    for number in range(40):
-        site.add(f"/{number}", "".join(f"<a href=/{number + step}><a href={number + step}>" for step in range(1, 4) if number + step < 40))
-    records, crawler = crawled(site.url + "/0")
-    assert len(records) == 40 and sum(map(len, crawler._meanings.values())) <= 20 + 7
-
-
-class CancelledAtStep(crawl.Task[Any]):
-    """A task that is cancelled just before one of its steps."""
-
-    def __init__(self, coro: Awaitable[Any], step: int) -> None:
-        super().__init__(coro)
-        self.left = step
-
-    def run(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.cancel()
-        super().step()
-
-
-@pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize("answer", [CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", with_body(GZIPPED, b"Content-Encoding: gzip")])
-def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
-        answer: bytes, tls: bool, site: Site, tls_site: Site) -> None:
-    server = tls_site if tls else site
-    server.answers["/"] = answer
-
-    async def main(step: int) -> bool:
-        client = crawl.Client()
-        task = CancelledAtStep(client.fetch(crawl.parse_url(server.url)), step)
-        with contextlib.suppress(CancelledError):
-            await task
-        client.close()
-        while len(get_running_loop().tasks) > 1:  # the lookup, which others may be waiting for
-            await sleep(0)
-        assert get_running_loop()._watched == 0
-        assert all(timeout.obsolete() for _, _, timeout in get_running_loop()._timeouts)
-        return not task.cancelled()
-    steps = 1
-    while not crawl.run(main(steps)):
-        steps += 1
-    assert steps > 3
 
 
 class CountingLoop(crawl.EventLoop):
@@ -3364,6 +3404,33 @@ def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Site, tls
     assert run > 10
 
 
+@pytest.mark.soak
+def test_two_hundred_thousand_pages_leave_no_trace(site: Site) -> None:
+    """A thousand pages two hundred times over in one process: memory and descriptors stay what they are."""
+    links = "".join(f"<a href=/{number}>" for number in range(1000))
+    site.add("/", links)
+    for number in range(1000):
+        site.add(f"/{number}", "<a href=/>" * 50)
+    used: list[tuple[int, int]] = []
+
+    async def main() -> None:
+        for turn in range(200):
+            crawler = crawl.Crawler([site.url])
+            await crawler.crawl()
+            assert crawler.pages == 1001
+            status = pathlib.Path("/proc/self/statm").read_text().split()
+            used.append((int(status[1]) * 4096, len(os.listdir("/proc/self/fd"))))
+            if turn % 20 == 0:
+                print(f"{(turn + 1) * 1001} pages, {used[-1][0] / 1e6:.1f} MB, {used[-1][1]} descriptors")
+            site.requests.clear()
+            site.heads.clear()
+            site.open = {connection for connection in site.open if connection.fileno() >= 0}
+            site.threads = [thread for thread in site.threads if thread.is_alive()]
+    crawl.run(main())
+    assert max(memory for memory, _ in used) < used[20][0] * 1.1
+    assert max(files for _, files in used[20:]) <= used[20][1] + 20
+
+
 # 14  Report
 # ==========
 
@@ -3412,79 +3479,6 @@ def broken_site(site: Site) -> None:
     site.add_redirect("/moved", "/moved2", 301)
     site.add_redirect("/moved2", "/missing", 308)
     site.add_redirect("/found", "/")
-
-
-def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Site) -> None:
-    broken_site(site)
-    site.add("/a5", "x" * 1_250_000)
-    status, out, err = said(site.url, "--max-tasks", "1")
-    assert status == 1 and err == ""
-    assert out.replace(site.url, "").splitlines()[:-3] == [
-        "broken (3)",
-        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more", "    path / > /a > /a0 > /gone",
-        "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
-        "  /missing", "    404 Not Found", "    redirected from /moved2", "    path / > /moved > /moved2 > /missing",
-        "blocked (1)", "  /secret", "    403 Words", "    linked from /",
-        "redirects worth updating (1)", "  /moved", "    301 to /moved2", "    linked from /, /a0, /a1 and 3 more"]
-    numbers, statuses, reasons = out.splitlines()[-3:]
-    assert re.fullmatch(r"8 pages, 1\.3 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
-    assert (statuses, reasons) == ("statuses: 8 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 3 x 404",
-                                   "not fetched: 1 (other host)")
-
-
-@pytest.mark.parametrize("status, outdated", [(301, True), (302, False), (303, False), (307, False), (308, True)])
-def test_links_to_permanent_redirects_are_worth_updating(status: int, outdated: bool, site: Site) -> None:
-    site.add("/", "<a href=/moved>")
-    site.add_redirect("/moved", "/", status)
-    assert ("redirects worth updating (1)" in said(site.url)[1]) == outdated
-
-
-def test_the_quiet_report_holds_the_problems_only(site: Site) -> None:
-    broken_site(site)
-    _, shown, _ = said(site.url, "-q")
-    assert shown.startswith("broken (3)") and "redirects worth" not in shown and "statuses" not in shown
-
-
-def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
-        site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken_site(site)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    wide, narrow = [in_terminal(site.url, "--max-tasks", "1", columns=columns) for columns in (300, 50)]
-    assert "\x1b[1;31mbroken (3)\x1b[0m\n" in wide and "\x1b[1;33mredirects worth updating (1)\x1b[0m" in wide
-    assert "/a0," in wide and f"    linked from\n      {site.url}/a0\n" in narrow and " and 3 more\n" in narrow
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in in_terminal(site.url, columns=300)
-    assert "\x1b" not in said(site.url)[1]
-
-
-def test_a_long_click_path_is_cut_in_its_middle(site: Site) -> None:
-    for number in range(15):
-        site.add(f"/{number}", f"<a href=/{number + 1}>")
-    path, = [line for line in said(f"{site.url}/0")[1].replace(site.url, "").splitlines() if "path" in line]
-    assert path == "    path /0 > /1 > /2 > /3 > ... > /12 > /13 > /14 > /15"
-    path, = [line for line in said(f"{site.url}/4")[1].replace(site.url, "").splitlines() if "path" in line]
-    assert path == "    path " + " > ".join(f"/{number}" for number in range(4, 16))
-
-
-def test_a_broken_root_names_the_pages_that_link_to_it(site: Site) -> None:
-    site.add("/a", "<a href=/gone>")
-    lines = said(f"{site.url}/gone", f"{site.url}/a")[1].splitlines()
-    assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/a"]
-
-
-def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
-    site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
-    lines = [line for line in said(site.url)[1].splitlines() if line.startswith("not fetched")]
-    assert not any("other reasons" in line for line in said(site.url, "--no-robots")[1].splitlines())
-    assert len(lines) == crawl.MAX_REASONS + 1 and lines[-1] == "not fetched: 10 (other reasons)"
-
-
-def test_a_server_cannot_write_to_the_terminal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.answers["/"] = b"HTTP/1.1 500 \x1b[31mred\x1b[0m\xc3\r\nContent-Length: 0\r\n\r\n"
-    assert crawl.main([site.url, "--max-tries", "1", "-v"]) == 1
-    printed = "".join(capsys.readouterr())
-    assert "\x1b" not in printed and r"\x1b[31mred\x1b[0m" in printed
 
 
 def test_the_journal_has_a_line_for_each_url(site: Site, tmp_path: pathlib.Path) -> None:
@@ -3638,6 +3632,21 @@ def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Site, monkeypatch: py
         journal.write(crawl.Record("http://h/"))
 
 
+def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/a><a href=/gone>")
+    site.add("/a")
+    site.add("/a", "<a href=/gone><a href=/new>" + "<a href=/gone>" * 3)
+    path = str(tmp_path / "journal")
+    _, first, _ = said("-o", path, "--max-pages", "3", site.url)
+    site.add("/new")
+    status, second, _ = said("-o", path, site.url)
+    assert site.requests.count("/a") == 1 and status == 1
+    assert second.splitlines()[:4] == first.splitlines()[:4] and f"linked from {site.url}/, {site.url}/a" in second
+    assert ", 3 URLs were done before" in second and "done before" not in first
+    assert re.search(r"\n3 pages, .* s, \d+ URLs/s, 1 problem, 1 connection, 3 URLs", second)
+    assert re.search(r"\n3 pages, .* s, 0 URLs/s, 1 problem, 0 connections, 4 URLs", said("-o", path, site.url)[1])
+
+
 def killed_and_resumed(site: Site, path: pathlib.Path, points: list[int]) -> None:
     """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
     killed = threading.Event()
@@ -3686,6 +3695,79 @@ def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Site, tmp_path
     rng = random.Random(seed)
     for run in range(20):
         killed_and_resumed(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
+
+
+def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Site) -> None:
+    broken_site(site)
+    site.add("/a5", "x" * 1_250_000)
+    status, out, err = said(site.url, "--max-tasks", "1")
+    assert status == 1 and err == ""
+    assert out.replace(site.url, "").splitlines()[:-3] == [
+        "broken (3)",
+        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more", "    path / > /a > /a0 > /gone",
+        "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
+        "  /missing", "    404 Not Found", "    redirected from /moved2", "    path / > /moved > /moved2 > /missing",
+        "blocked (1)", "  /secret", "    403 Words", "    linked from /",
+        "redirects worth updating (1)", "  /moved", "    301 to /moved2", "    linked from /, /a0, /a1 and 3 more"]
+    numbers, statuses, reasons = out.splitlines()[-3:]
+    assert re.fullmatch(r"8 pages, 1\.3 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
+    assert (statuses, reasons) == ("statuses: 8 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 3 x 404",
+                                   "not fetched: 1 (other host)")
+
+
+@pytest.mark.parametrize("status, outdated", [(301, True), (302, False), (303, False), (307, False), (308, True)])
+def test_links_to_permanent_redirects_are_worth_updating(status: int, outdated: bool, site: Site) -> None:
+    site.add("/", "<a href=/moved>")
+    site.add_redirect("/moved", "/", status)
+    assert ("redirects worth updating (1)" in said(site.url)[1]) == outdated
+
+
+def test_the_quiet_report_holds_the_problems_only(site: Site) -> None:
+    broken_site(site)
+    _, shown, _ = said(site.url, "-q")
+    assert shown.startswith("broken (3)") and "redirects worth" not in shown and "statuses" not in shown
+
+
+def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
+        site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken_site(site)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    wide, narrow = [in_terminal(site.url, "--max-tasks", "1", columns=columns) for columns in (300, 50)]
+    assert "\x1b[1;31mbroken (3)\x1b[0m\n" in wide and "\x1b[1;33mredirects worth updating (1)\x1b[0m" in wide
+    assert "/a0," in wide and f"    linked from\n      {site.url}/a0\n" in narrow and " and 3 more\n" in narrow
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in in_terminal(site.url, columns=300)
+    assert "\x1b" not in said(site.url)[1]
+
+
+def test_a_long_click_path_is_cut_in_its_middle(site: Site) -> None:
+    for number in range(15):
+        site.add(f"/{number}", f"<a href=/{number + 1}>")
+    path, = [line for line in said(f"{site.url}/0")[1].replace(site.url, "").splitlines() if "path" in line]
+    assert path == "    path /0 > /1 > /2 > /3 > ... > /12 > /13 > /14 > /15"
+    path, = [line for line in said(f"{site.url}/4")[1].replace(site.url, "").splitlines() if "path" in line]
+    assert path == "    path " + " > ".join(f"/{number}" for number in range(4, 16))
+
+
+def test_a_broken_root_names_the_pages_that_link_to_it(site: Site) -> None:
+    site.add("/a", "<a href=/gone>")
+    lines = said(f"{site.url}/gone", f"{site.url}/a")[1].splitlines()
+    assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/a"]
+
+
+def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
+    site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
+    lines = [line for line in said(site.url)[1].splitlines() if line.startswith("not fetched")]
+    assert not any("other reasons" in line for line in said(site.url, "--no-robots")[1].splitlines())
+    assert len(lines) == crawl.MAX_REASONS + 1 and lines[-1] == "not fetched: 10 (other reasons)"
+
+
+def test_a_server_cannot_write_to_the_terminal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.answers["/"] = b"HTTP/1.1 500 \x1b[31mred\x1b[0m\xc3\r\nContent-Length: 0\r\n\r\n"
+    assert crawl.main([site.url, "--max-tries", "1", "-v"]) == 1
+    printed = "".join(capsys.readouterr())
+    assert "\x1b" not in printed and r"\x1b[31mred\x1b[0m" in printed
 
 
 # 15  Command line
@@ -3917,20 +3999,6 @@ def test_without_stdout_and_stderr_the_crawl_goes_on(site: Site, tmp_path: pathl
     assert len(path.read_text().splitlines()) == 2
 
 
-def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(errno.EIO, "Input/output error")
-    monkeypatch.setattr(sys, "stderr", Gone())
-    loop = crawl.EventLoop()
-    called: list[str] = []
-    loop.call_soon(math.sqrt, -1)
-    loop.call_soon(called.append, "still")
-    loop.tick()
-    loop.close()
-    assert called == ["still"]
-
-
 def test_an_empty_option_is_not_one_left_out(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main([site.url, "-o", ""]) == 2 and crawl.main([site.url, "--why", ""]) == 1
     assert site.requests == []
@@ -3945,48 +4013,6 @@ def test_why_says_whether_a_url_would_be_fetched(site: Site, capsys: pytest.Capt
     assert "robots.txt cannot be had" in capsys.readouterr().err
 
 
-def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> None:
-    site.add("/", "<a href=/a><a href=/gone>")
-    site.add("/a")
-    site.add("/a", "<a href=/gone><a href=/new>" + "<a href=/gone>" * 3)
-    path = str(tmp_path / "journal")
-    _, first, _ = said("-o", path, "--max-pages", "3", site.url)
-    site.add("/new")
-    status, second, _ = said("-o", path, site.url)
-    assert site.requests.count("/a") == 1 and status == 1
-    assert second.splitlines()[:4] == first.splitlines()[:4] and f"linked from {site.url}/, {site.url}/a" in second
-    assert ", 3 URLs were done before" in second and "done before" not in first
-    assert re.search(r"\n3 pages, .* s, \d+ URLs/s, 1 problem, 1 connection, 3 URLs", second)
-    assert re.search(r"\n3 pages, .* s, 0 URLs/s, 1 problem, 0 connections, 4 URLs", said("-o", path, site.url)[1])
-
-
-@pytest.mark.soak
-def test_two_hundred_thousand_pages_leave_no_trace(site: Site) -> None:
-    """A thousand pages two hundred times over in one process: memory and descriptors stay what they are."""
-    links = "".join(f"<a href=/{number}>" for number in range(1000))
-    site.add("/", links)
-    for number in range(1000):
-        site.add(f"/{number}", "<a href=/>" * 50)
-    used: list[tuple[int, int]] = []
-
-    async def main() -> None:
-        for turn in range(200):
-            crawler = crawl.Crawler([site.url])
-            await crawler.crawl()
-            assert crawler.pages == 1001
-            status = pathlib.Path("/proc/self/statm").read_text().split()
-            used.append((int(status[1]) * 4096, len(os.listdir("/proc/self/fd"))))
-            if turn % 20 == 0:
-                print(f"{(turn + 1) * 1001} pages, {used[-1][0] / 1e6:.1f} MB, {used[-1][1]} descriptors")
-            site.requests.clear()
-            site.heads.clear()
-            site.open = {connection for connection in site.open if connection.fileno() >= 0}
-            site.threads = [thread for thread in site.threads if thread.is_alive()]
-    crawl.run(main())
-    assert max(memory for memory, _ in used) < used[20][0] * 1.1
-    assert max(files for _, files in used[20:]) <= used[20][1] + 20
-
-
 # The file itself
 # ===============
 
@@ -3998,17 +4024,26 @@ def test_the_file_itself_names_its_sections_in_its_contents() -> None:
 
 
 def test_the_file_itself_imports_the_standard_library_only() -> None:
-    source = (HERE / "crawl.py").read_text()
-    modules = {name.split(".")[0] for name in re.findall(r"^(?:import|from) (\S+)", source, re.MULTILINE)}
-    assert modules <= sys.stdlib_module_names | {"__future__"}
+    tree = ast.parse((HERE / "crawl.py").read_text())
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert len(modules) > 20 and {name.split(".")[0] for name in modules} <= sys.stdlib_module_names | {"__future__"}
 
 
-def test_the_file_itself_documents_and_exports_its_public_names() -> None:
+def test_the_file_itself_documents_its_public_names() -> None:
     for name in crawl.__all__:
-        assert getattr(crawl, name).__doc__, name
-    for name, value in vars(crawl).items():
-        if getattr(value, "__module__", "") == "crawl" and not name.startswith("_"):
-            assert value.__doc__, name
+        value = getattr(crawl, name)
+        assert value.__doc__, name
+        methods = {} if value in (crawl.TimeoutError, crawl.coroutine) or not isinstance(value, type) else vars(value)
+        for method, function in methods.items():
+            if isinstance(function, types.FunctionType) and not method.startswith("_"):
+                assert function.__doc__ or any(getattr(base, method, None) for base in value.__mro__[1:]), (name, method)
+
+
+def test_the_file_itself_exports_what_has_a_public_name() -> None:
+    public = {name for name, value in vars(crawl).items() if getattr(value, "__module__", "") == "crawl"
+              and not name.startswith("_") and isinstance(value, type | types.FunctionType)}
+    assert public | {"coroutine", "timeout", "TimeoutError"} == set(crawl.__all__)
 
 
 def test_the_file_itself_checks_with_errors_and_not_with_assert() -> None:
@@ -4035,22 +4070,6 @@ def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
     assert all(isinstance(value, types[kind]) for value, (_, kind) in zip(crawl.Record(""), named))
 
 
-README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("program", [text for language, text in README if language == "python"])
-def test_the_readmes_programs_run(program: str, site: Site, tmp_path: pathlib.Path) -> None:
-    site.add("/", "<a href=/x>")
-    (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
-    program = program.replace("http://localhost:8765", site.url)
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stderr == ""
-    if "print(" in program:
-        assert site.url in done.stdout or "200 text/html" in done.stdout or "'crawl.py': '" in done.stdout
-    else:
-        assert [path.read_bytes() for path in tmp_path.glob("archive/*")] == [b"<a href=/x>"]
-
-
 def test_the_file_itself_names_nothing_before_its_meaning() -> None:
     """No code refers to what is defined further down; annotations, which are not evaluated, may."""
     tree = ast.parse((HERE / "crawl.py").read_text())
@@ -4070,14 +4089,24 @@ def test_the_file_itself_names_nothing_before_its_meaning() -> None:
             assert early & names <= defined, (table.get_name(), early & names - defined)
 
 
-def test_the_file_itself_exports_what_has_a_public_name() -> None:
-    public = {name for name, value in vars(crawl).items() if getattr(value, "__module__", "") == "crawl"
-              and not name.startswith("_") and isinstance(value, type | types.FunctionType)}
-    assert public | {"coroutine", "timeout", "TimeoutError"} == set(crawl.__all__)
-
-
 def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     code = compile((HERE / "crawl.py").read_text(), str(HERE / "crawl.py"), "exec")
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
         exec(code, {"__name__": "crawl"})
+
+
+README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", [text for language, text in README if language == "python"])
+def test_the_readmes_programs_run(program: str, site: Site, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/x>")
+    (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
+    program = program.replace("http://localhost:8765", site.url)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr == ""
+    if "print(" in program:
+        assert site.url in done.stdout or "200 text/html" in done.stdout or "'crawl.py': '" in done.stdout
+    else:
+        assert [path.read_bytes() for path in tmp_path.glob("archive/*")] == [b"<a href=/x>"]
