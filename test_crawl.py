@@ -48,7 +48,7 @@ from conftest import JumpingLoop, JumpingSelector, Site, play
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 HERE = pathlib.Path(__file__).parent
-ROUNDS = int(os.environ.get("ROUNDS", "10000"))  # of each test on made-up input; `make soak` makes a million
+ROUNDS = int(os.environ.get("ROUNDS", "10000"))  # of made-up input; `make soak` takes a million
 
 
 @pytest.fixture
