@@ -84,7 +84,7 @@ def play(main: Any) -> Any:
     return result
 
 
-class Site:
+class Server:
     """A web server in threads, one that listens and one for each connection; it answers as scripted.
 
     A page is a path and either the bytes of the whole answer, or a function that is
@@ -163,9 +163,9 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site() -> Iterator[Server]:
     """A web server on http://localhost."""
-    server = Site()
+    server = Server()
     yield server
     server.close()
 
@@ -179,12 +179,12 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def tls_site(certificate: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def tls_site(certificate: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A web server on https://localhost, whose certificate the program trusts."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     monkeypatch.setenv("SSL_CERT_FILE", certificate)
-    server = Site(context)
+    server = Server(context)
     yield server
     server.close()
 

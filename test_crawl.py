@@ -44,7 +44,7 @@ from typing import Any
 import pytest
 
 import crawl
-from conftest import JumpingLoop, JumpingSelector, Site, play
+from conftest import JumpingLoop, JumpingSelector, Server, play
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 HERE = pathlib.Path(__file__).parent
@@ -1936,14 +1936,14 @@ def fetched(url: str, count: int = 1, **options: Any) -> tuple[list[crawl.Respon
     return crawl.run(main())
 
 
-def test_a_connection_is_used_again(site: Site) -> None:
+def test_a_connection_is_used_again(site: Server) -> None:
     site.add("/page", "hello")
     responses, opened = fetched(site.url + "/page", 3)
     assert [response.body for response in responses] == [b"hello"] * 3
     assert opened == site.connections == 1
 
 
-def test_a_request_says_who_asks_for_what_from_whom(site: Site) -> None:
+def test_a_request_says_who_asks_for_what_from_whom(site: Server) -> None:
     site.add("/page?q=1", "hello")
     fetched(site.url + "/page?q=1", headers={"X-Mine": "yes"})
     lines = site.heads[0].split("\r\n")
@@ -1958,7 +1958,7 @@ def test_a_header_that_would_be_two_is_refused(name: str, value: str) -> None:
         crawl.Client({name: value})
 
 
-def test_a_reused_connection_that_died_is_replaced_silently(site: Site) -> None:
+def test_a_reused_connection_that_died_is_replaced_silently(site: Server) -> None:
     def answer_once(connection: socket.socket) -> None:
         connection.sendall(with_body(b"hello"))
         site.answers["/page"] = die
@@ -1971,14 +1971,14 @@ def test_a_reused_connection_that_died_is_replaced_silently(site: Site) -> None:
     assert [response.body for response in responses] == [b"hello", b"again"] and opened == 2
 
 
-def test_a_fresh_connection_that_dies_is_an_error(site: Site) -> None:
+def test_a_fresh_connection_that_dies_is_an_error(site: Server) -> None:
     site.answers["/page"] = lambda connection: connection.close()
     with pytest.raises(crawl.TruncatedError):
         fetched(site.url + "/page")
     assert site.requests == ["/page"]
 
 
-def test_idle_connections_of_a_dead_server_are_dropped_together(site: Site) -> None:
+def test_idle_connections_of_a_dead_server_are_dropped_together(site: Server) -> None:
     async def main() -> None:
         client = crawl.Client()
         url = crawl.parse_url(site.url + "/page")
@@ -1996,7 +1996,7 @@ def test_idle_connections_of_a_dead_server_are_dropped_together(site: Site) -> N
     crawl.run(main())
 
 
-def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Site) -> None:
+def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Server) -> None:
     def answer_and_close(connection: socket.socket) -> None:
         connection.sendall(with_body(b"bye"))
         connection.close()
@@ -2014,7 +2014,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Site) 
     assert site.requests == ["/page"] * 2 and site.connections == 2
 
 
-def test_an_answer_that_nobody_asked_for_is_nobodys_answer(site: Site) -> None:
+def test_an_answer_that_nobody_asked_for_is_nobodys_answer(site: Server) -> None:
     idle = threading.Event()
 
     def answer(connection: socket.socket) -> None:
@@ -2035,7 +2035,7 @@ def test_an_answer_that_nobody_asked_for_is_nobodys_answer(site: Site) -> None:
     crawl.run(main())
 
 
-def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Site) -> None:
+def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Server) -> None:
     def drip(connection: socket.socket) -> None:
         connection.settimeout(0.002)
         connection.sendall(OK + b"\r\n")
@@ -2049,13 +2049,13 @@ def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Site) -> None:
         fetched(site.url + "/slow", timeout=0.05)
 
 
-def test_a_fetch_has_a_deadline(site: Site) -> None:
+def test_a_fetch_has_a_deadline(site: Server) -> None:
     site.answers["/slow"] = says(OK, then=silence)
     with pytest.raises(TimeoutError):
         fetched(site.url + "/slow", timeout=0.01)
 
 
-def test_all_who_need_a_name_share_one_lookup(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     lookups: list[Any] = []
     original = socket.getaddrinfo
 
@@ -2074,7 +2074,7 @@ def test_all_who_need_a_name_share_one_lookup(site: Site, monkeypatch: pytest.Mo
     assert lookups == [b"localhost"]
 
 
-def test_a_lookup_that_failed_is_tried_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_that_failed_is_tried_again(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "hello")
     outcomes: list[Any] = [socket.gaierror(socket.EAI_AGAIN, "later"), socket.getaddrinfo("localhost", site.port, type=socket.SOCK_STREAM)]
 
@@ -2116,18 +2116,18 @@ def test_a_lookup_that_fails_when_nobody_waits_any_more_is_not_reported(
     assert capsys.readouterr().err == ""
 
 
-def test_fetch_follows_no_redirect(site: Site) -> None:
+def test_fetch_follows_no_redirect(site: Server) -> None:
     site.add_redirect("/old", "/new")
     assert crawl.run(crawl.fetch(site.url + "/old")).headers["location"] == "/new"
 
 
-def test_https_is_http_over_tls(tls_site: Site) -> None:
+def test_https_is_http_over_tls(tls_site: Server) -> None:
     tls_site.add("/page", "hello " * 20_000)
     responses, opened = fetched(tls_site.url + "/page", 2)
     assert [len(response.body) for response in responses] == [120_000] * 2 and opened == 1
 
 
-def test_tls_names_the_host_and_the_protocol(tls_site: Site) -> None:
+def test_tls_names_the_host_and_the_protocol(tls_site: Server) -> None:
     said: list[Any] = []
 
     def answer(connection: Any) -> None:
@@ -2142,21 +2142,21 @@ def test_tls_names_the_host_and_the_protocol(tls_site: Site) -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(
-        tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(ssl.SSLCertVerificationError):
         fetched(tls_site.url)
 
 
 def test_a_certificate_for_another_name_is_refused(
-        tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     original = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: original("localhost", *rest, **more))
     with pytest.raises(ssl.SSLCertVerificationError, match="match"):
         fetched(tls_site.url.replace("localhost", "other.test"))
 
 
-def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Site) -> None:
+def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Server) -> None:
     def cut(connection: socket.socket) -> None:
         connection.sendall(OK + b"\r\nhalf of the body")
         connection.shutdown(socket.SHUT_RDWR)
@@ -2182,7 +2182,7 @@ class CancelledAtStep(crawl.Task[Any]):
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("answer", [CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", with_body(GZIPPED, b"Content-Encoding: gzip")])
 def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
-        answer: bytes, tls: bool, site: Site, tls_site: Site) -> None:
+        answer: bytes, tls: bool, site: Server, tls_site: Server) -> None:
     server = tls_site if tls else site
     server.answers["/"] = answer
 
@@ -2345,7 +2345,7 @@ def test_the_crawl_delay_is_read() -> None:
 # 13  Crawler
 # ===========
 
-class Crawler(crawl.Crawler):
+class RecordingCrawler(crawl.Crawler):
     """A crawler that keeps the records of what was fetched, one by URL, and why the rest was not."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -2362,10 +2362,10 @@ class Crawler(crawl.Crawler):
             self.records[record.url] = record
 
 
-def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], Crawler]:
+def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], RecordingCrawler]:
     """Crawl, and return the records by URL and the crawler."""
-    async def main() -> Crawler:
-        crawler = Crawler([roots] if isinstance(roots, str) else roots, **options)
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler([roots] if isinstance(roots, str) else roots, **options)
         await crawler.crawl()
         assert get_running_loop().tasks == {crawl.current_task()}
         assert not crawler.in_flight and not crawler._waiting
@@ -2408,12 +2408,12 @@ class SimulatedClient:
         pass
 
 
-def simulated_crawl(roots: list[str], answers: dict[str, Any], **options: Any) -> tuple[Crawler, SimulatedClient]:
+def simulated_crawl(roots: list[str], answers: dict[str, Any], **options: Any) -> tuple[RecordingCrawler, SimulatedClient]:
     """Crawl simulated sites; return the crawler and its client."""
     client = SimulatedClient(answers)
 
-    async def main() -> Crawler:
-        crawler = Crawler(roots, **options)
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler(roots, **options)
         crawler.client = client  # type: ignore[assignment]
         await crawler.crawl()
         return crawler
@@ -2434,7 +2434,7 @@ def pages(count: int) -> dict[str, Any]:
 
 # Once each
 
-def test_every_page_is_fetched_once(site: Site) -> None:
+def test_every_page_is_fetched_once(site: Server) -> None:
     site.add("/", "<a href=/a><a href=b/><a href=#top><a href=/a#x>")
     site.add("/a", "<a href=/><a href='b/'><a href=b/>")
     site.add("/b/", "<a href=../a><a href=c?q=1><a href=?p=2><a href=//localhost:%d/%%7Euser><a href=/~user>" % site.port)
@@ -2447,7 +2447,7 @@ def test_every_page_is_fetched_once(site: Site) -> None:
     assert all(record.status == 200 and not record.kind for record in records.values())
 
 
-def test_a_record_says_how_a_url_ended(site: Site) -> None:
+def test_a_record_says_how_a_url_ended(site: Server) -> None:
     site.add("/", "<a href=/gone>")
     records, _ = crawled(site.url)
     root, gone = records[site.url + "/"], records[site.url + "/gone"]
@@ -2458,7 +2458,7 @@ def test_a_record_says_how_a_url_ended(site: Site) -> None:
     assert (gone.depth, gone.parent) == (1, root.url)
 
 
-def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Site) -> None:
+def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Server) -> None:
     site.add("/", "<a href=/a>")
     site.add("/a", "<a href=/><a href=/b><a href=/c><a href=//other.test/>")
     records: list[crawl.Record] = []
@@ -2472,7 +2472,7 @@ def test_a_record_says_where_a_skipped_url_was_met_and_how_many_are_new(site: Si
     assert (page.num_urls, page.num_new_urls, page.depth) == (3, 2, 1)
 
 
-def test_a_crawl_over_tls_closes_what_it_opened(tls_site: Site) -> None:
+def test_a_crawl_over_tls_closes_what_it_opened(tls_site: Server) -> None:
     tls_site.add("/", "".join(f"<a href=/{n}>" for n in range(20)))
     for number in range(20):
         tls_site.add(f"/{number}")
@@ -2496,7 +2496,7 @@ def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dic
     assert crawl.run(main()) == reason
 
 
-def test_what_leaves_the_scope_is_not_fetched(site: Site) -> None:
+def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
     site.add("/", "<a href=http://127.0.0.1:%d/other><a href=mailto:x><a href=/no.pdf><a href=/leave>" % site.port)
     site.add_redirect("/leave", "http://127.0.0.1:%d/elsewhere" % site.port)
     records, crawler = crawled(site.url, exclude=r"\.pdf$")
@@ -2506,7 +2506,7 @@ def test_what_leaves_the_scope_is_not_fetched(site: Site) -> None:
     assert crawler.notes == []
 
 
-def test_every_url_that_is_not_fetched_has_a_reason(site: Site) -> None:
+def test_every_url_that_is_not_fetched_has_a_reason(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
     site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href='//[x/'>"
                   "<a href=/1><a href=/meta><a href=/r/r/r/r/r>")
@@ -2522,7 +2522,7 @@ def test_every_url_that_is_not_fetched_has_a_reason(site: Site) -> None:
     assert crawler.reasons[site.url + "/meta"] == "page limit"
 
 
-def test_depth_and_number_of_pages_have_limits(site: Site) -> None:
+def test_depth_and_number_of_pages_have_limits(site: Server) -> None:
     site.add("/", "<a href=/1>")
     for number in range(1, 6):
         site.add(f"/{number}", f"<a href=/{number + 1}>")
@@ -2539,7 +2539,7 @@ def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
     assert records["http://h/x"].parent == "http://h/slow" and records["http://h/x"].depth == 2
 
 
-def test_links_of_a_nofollow_page_are_not_followed(site: Site) -> None:
+def test_links_of_a_nofollow_page_are_not_followed(site: Server) -> None:
     site.add("/", "<a href=/meta><a href=/header>")
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
     site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
@@ -2548,7 +2548,7 @@ def test_links_of_a_nofollow_page_are_not_followed(site: Site) -> None:
     assert crawler.reasons == {site.url + "/x": "nofollow", site.url + "/y": "nofollow"}
 
 
-def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Site) -> None:
+def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Server) -> None:
     site.add("/", "<a href=/meta><a href=/open>")
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
     site.add("/open", "<a href=/x>")
@@ -2563,7 +2563,7 @@ def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Site) -
     assert not +crawler.skipped
 
 
-def test_external_links_are_asked_for_once_and_not_read(site: Site, tls_site: Site) -> None:
+def test_external_links_are_asked_for_once_and_not_read(site: Server, tls_site: Server) -> None:
     site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved>")
     tls_site.add("/", "<a href=/inside><a href=/inside2>")
     tls_site.add_redirect("/moved", "/elsewhere", 301)
@@ -2576,7 +2576,7 @@ def test_external_links_are_asked_for_once_and_not_read(site: Site, tls_site: Si
     assert records[tls_site.url + "/"].links == () and records[tls_site.url + "/"].size == 0
 
 
-def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Site, tls_site: Site) -> None:
+def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Server, tls_site: Server) -> None:
     site.add("/", "<a href=/meta><a href=/open>")
     site.add("/meta", f"<meta name=robots content=nofollow><a href={tls_site.url}/gone>")
     site.add("/open", f"<a href={tls_site.url}/gone>")
@@ -2593,7 +2593,7 @@ def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_
 
 # Robots
 
-def test_a_robots_file_is_obeyed_and_asked_for_once(site: Site) -> None:
+def test_a_robots_file_is_obeyed_and_asked_for_once(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private", 200)
     site.add("/", "<a href=/private/x><a href=/public>")
     site.add("/public")
@@ -2603,18 +2603,18 @@ def test_a_robots_file_is_obeyed_and_asked_for_once(site: Site) -> None:
     assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, robots=False)[0]]
 
 
-def test_a_site_whose_robots_file_fails_is_left_alone(site: Site) -> None:
+def test_a_site_whose_robots_file_fails_is_left_alone(site: Server) -> None:
     site.add("/robots.txt", "", 503)
     assert crawled(site.url)[0] == {}
 
 
-def test_what_comes_with_a_404_is_no_robots_file(site: Site) -> None:
+def test_what_comes_with_a_404_is_no_robots_file(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /", 404)
     site.add("/")
     assert len(crawled(site.url)[0]) == 1
 
 
-def test_redirects_of_robots_txt_are_followed_five_times(site: Site) -> None:
+def test_redirects_of_robots_txt_are_followed_five_times(site: Server) -> None:
     site.add_redirect("/robots.txt", "/r0")
     for number in range(9):
         site.add_redirect(f"/r{number}", f"/r{number + 1}")
@@ -2627,7 +2627,7 @@ def test_redirects_of_robots_txt_are_followed_five_times(site: Site) -> None:
     assert len(crawled(site.url)[0]) == 1 and "/r6" not in site.requests
 
 
-def test_a_redirect_of_robots_txt_does_not_leave_the_scope(site: Site) -> None:
+def test_a_redirect_of_robots_txt_does_not_leave_the_scope(site: Server) -> None:
     site.add_redirect("/robots.txt", f"http://127.0.0.1:{site.port}/secret")
     site.add("/")
     assert len(crawled(site.url)[0]) == 1 and "/secret" not in site.requests
@@ -2655,14 +2655,14 @@ def test_a_root_that_is_no_url_is_refused() -> None:
         crawl.run(main())
 
 
-def test_a_root_is_tried_with_https_and_then_with_http(site: Site) -> None:
+def test_a_root_is_tried_with_https_and_then_with_http(site: Server) -> None:
     site.add("/")
     records, crawler = crawled(f"localhost:{site.port}")
     assert list(records) == [site.url + "/"]
     assert "cannot be reached" in crawler.notes[0]
 
 
-def test_a_guess_that_failed_leaves_no_trace(site: Site) -> None:
+def test_a_guess_that_failed_leaves_no_trace(site: Server) -> None:
     site.add("/", f"<a href=https://localhost:{site.port}/>")
     records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
     assert [record.kind for record in records.values()] == ["", "refused"] and crawler.pages == 2
@@ -2681,8 +2681,8 @@ def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
     assert crawl.run(main()) == ""
 
 
-def test_the_host_that_a_root_redirects_to_is_adopted(site: Site) -> None:
-    other = Site()
+def test_the_host_that_a_root_redirects_to_is_adopted(site: Server) -> None:
+    other = Server()
     try:
         site.add_redirect("/", other.url + "/start")
         other.add_redirect("/start", "/home")
@@ -2709,8 +2709,8 @@ def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is
     assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
 
 
-def test_headers_are_for_the_hosts_that_were_named(site: Site) -> None:
-    other = Site()
+def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
+    other = Server()
     try:
         site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
         other.add("/", f"<a href=/a><a href={site.url}/b>")
@@ -2732,7 +2732,7 @@ def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
 
 # Redirects
 
-def test_redirects_join_and_are_not_followed_twice(site: Site) -> None:
+def test_redirects_join_and_are_not_followed_twice(site: Server) -> None:
     site.add("/", "<a href=/old><a href=/older><a href=/new>")
     site.add_redirect("/old", "new#fragment", 308)
     site.add_redirect("/older", site.url + "/old", 301)
@@ -2743,13 +2743,13 @@ def test_redirects_join_and_are_not_followed_twice(site: Site) -> None:
 
 
 @pytest.mark.parametrize("location", [None, "http://[x", "file:///etc/passwd"])
-def test_a_redirect_to_nowhere_is_broken(site: Site, location: str | None) -> None:
+def test_a_redirect_to_nowhere_is_broken(site: Server, location: str | None) -> None:
     site.add("/", "", 302, **({} if location is None else {"Location": location}))
     record = crawled(site.url)[0][site.url + "/"]
     assert record.kind == "broken" and "leads nowhere" in record.error
 
 
-def test_as_many_redirects_as_allowed_are_no_circle(site: Site) -> None:
+def test_as_many_redirects_as_allowed_are_no_circle(site: Server) -> None:
     site.add("/", "<a href=/b><a href=/a>")
     site.add_redirect("/b", "/c")
     site.add_redirect("/a", "/b")
@@ -2758,14 +2758,14 @@ def test_as_many_redirects_as_allowed_are_no_circle(site: Site) -> None:
     assert not any(record.kind for record in records.values()) and len(records) == 4
 
 
-def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Site) -> None:
+def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Server) -> None:
     site.add_redirect("/%7Ex", "/%7ex")
     site.add("/", "<a href=/~x>")
     site.add_redirect("/~x", "/%7Ex")
     assert "in a circle" in crawled(site.url)[0][site.url + "/~x"].error
 
 
-def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Site) -> None:
+def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Server) -> None:
     site.add_redirect("/", "/a")
     site.add_redirect("/a", "/b")
     site.add_redirect("/b", "/a")
@@ -2774,7 +2774,7 @@ def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Site) -> None:
     assert record.error.endswith(f"{site.url}/ -> {site.url}/a -> {site.url}/b -> {site.url}/a")
 
 
-def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Site) -> None:
+def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Server) -> None:
     site.add("/", "<a href=/a><a href=/b>")
     site.add_redirect("/a", "/b")
     site.add_redirect("/b", "/a")
@@ -2782,7 +2782,7 @@ def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Sit
     assert sorted("in a circle" in records[site.url + path].error for path in ("/a", "/b")) == [False, True]
 
 
-def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Site) -> None:
+def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Server) -> None:
     for number in range(9):
         site.add_redirect(f"/{number}", f"/{number + 1}")
     site.add("/", "<a href=/0>")
@@ -2805,7 +2805,7 @@ def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
 
 # What a page is, and what its links mean
 
-def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Site) -> None:
+def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Server) -> None:
     site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
     site.add("/choices", "<a href=/never>", 300, Location="/elsewhere")
     site.add("/text", "<a href=/never>", Content_Type="text/plain")
@@ -2814,25 +2814,25 @@ def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind, pages", [("text/html, text/html", 2), ("TEXT/HTML;charset=utf-8", 2), ("text/plain, text/html", 1)])
-def test_the_first_content_type_decides(kind: str, pages: int, site: Site) -> None:
+def test_the_first_content_type_decides(kind: str, pages: int, site: Server) -> None:
     site.add("/", "<a href=/x>", Content_Type=kind)
     assert len(crawled(site.url)[0]) == pages
 
 
-def test_what_is_no_page_is_not_read(site: Site) -> None:
+def test_what_is_no_page_is_not_read(site: Server) -> None:
     site.add("/", "<a href=/file>")
     site.answers["/file"] = OK + b"Content-Type: audio/ogg\r\n\r\n"
     assert crawled(site.url)[0][site.url + "/file"].status == 200
 
 
-def test_frames_and_refreshes_are_followed(site: Site) -> None:
+def test_frames_and_refreshes_are_followed(site: Server) -> None:
     site.add("/", "<iframe src=/frame></iframe><meta http-equiv=refresh content='0; url=/next'>")
     site.add("/next", "<meta http-equiv=refresh content='0; url=mailto:x'>")
     records, crawler = crawled(site.url)
     assert {url.removeprefix(site.url) for url in records} == {"/", "/frame", "/next"}
 
 
-def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Site) -> None:
+def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Server) -> None:
     site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'><a href='http:?x'><a href='\1?x'>")
     site.add("/d/2", "<a href='?x'><a href='2'><a href=' HTTP:?x'><a href='http:?x'>")
     records, _ = crawled(site.url + "/d/1", max_tasks=1)
@@ -2840,7 +2840,7 @@ def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Si
     assert records[site.url + "/d/2"].links == (site.url + "/d/2?x", site.url + "/d/2")
 
 
-def test_a_plain_reference_that_is_too_long_is_refused(site: Site) -> None:
+def test_a_plain_reference_that_is_too_long_is_refused(site: Server) -> None:
     site.add("/", f"<a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
     records, crawler = crawled(site.url)
     assert len(records) == 2 and list(crawler.reasons.values()) == ["no http or https URL"]
@@ -2864,7 +2864,7 @@ def test_mutated_references_mean_what_the_parser_says() -> None:
     crawl.run(main())
 
 
-def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_spellings_has_a_bound(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "MAX_SPELLINGS", 20)
     for number in range(40):
         site.add(f"/{number}", "".join(f"<a href=/{number + step}><a href={number + step}>" for step in range(1, 4) if number + step < 40))
@@ -2877,13 +2877,13 @@ def test_the_memory_of_spellings_has_a_bound(site: Site, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("answer, kind, tries", [
     (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3), (b"nonsense\r\n\r\n", "broken", 1),
     (OK + b"Content-Length: 99999999\r\n\r\n", "over a limit", 1)])
-def test_a_broken_answer_is_a_record(site: Site, impatient: None, answer: bytes, kind: str, tries: int) -> None:
+def test_a_broken_answer_is_a_record(site: Server, impatient: None, answer: bytes, kind: str, tries: int) -> None:
     site.answers["/"] = says(answer, then=socket.socket.close)
     record = crawled(site.url)[0][site.url + "/"]
     assert (record.kind, record.tries, record.status) == (kind, tries, 0) and record.error
 
 
-def test_a_second_try_may_succeed(site: Site, impatient: None) -> None:
+def test_a_second_try_may_succeed(site: Server, impatient: None) -> None:
     def once(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200")
         connection.close()
@@ -2894,7 +2894,7 @@ def test_a_second_try_may_succeed(site: Site, impatient: None) -> None:
 
 
 @pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1), (501, 1)])
-def test_passing_errors_are_tried_again(site: Site, impatient: None, status: int, tries: int) -> None:
+def test_passing_errors_are_tried_again(site: Server, impatient: None, status: int, tries: int) -> None:
     site.add("/", "", status)
     record = crawled(site.url)[0][site.url + "/"]
     assert site.requests.count("/") == record.tries == tries and record.status == status
@@ -2911,20 +2911,20 @@ def test_what_cannot_be_reached_is_a_record(impatient: None) -> None:
     assert record.kind == "refused" and record.tries == 1
 
 
-def test_a_silent_server_is_a_record(site: Site, impatient: None) -> None:
+def test_a_silent_server_is_a_record(site: Server, impatient: None) -> None:
     site.answers["/"] = silence
     record = crawled(site.url, timeout=0.02, max_tries=2)[0][site.url + "/"]
     assert (record.kind, record.tries) == ("timed out", 2)
 
 
-def test_a_bad_certificate_is_a_record(tls_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_certificate_is_a_record(tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     record = crawled(tls_site.url)[0][tls_site.url + "/"]
     assert record.kind == "bad certificate" and record.tries == 1
 
 
 @pytest.mark.parametrize("status, error", [(404, "404 Not Found"), (599, "599 "), (500, "500 Internal Server Error")])
-def test_a_status_without_words_is_given_its_usual_ones(site: Site, impatient: None, status: int, error: str) -> None:
+def test_a_status_without_words_is_given_its_usual_ones(site: Server, impatient: None, status: int, error: str) -> None:
     site.answers["/"] = b"HTTP/1.1 %d\r\nContent-Length: 0\r\n\r\n" % status
     records, _ = crawled(site.url)
     assert records[site.url + "/"].error == error
@@ -3027,7 +3027,7 @@ def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
 # Callbacks
 
 @pytest.mark.parametrize("kind", ["function", "coroutine", "generator"])
-def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Site, kind: str) -> None:
+def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, kind: str) -> None:
     pages: list[crawl.Page] = []
 
     async def later(page: crawl.Page) -> None:
@@ -3046,7 +3046,7 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Site, kin
     assert page.record.url == site.url + "/" and len(page.record.links) == 2
 
 
-def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Site) -> None:
+def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Server) -> None:
     def fail(record: crawl.Record) -> None:
         raise KeyError("mine")
 
@@ -3057,7 +3057,7 @@ def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Site) -> None:
         crawl.run(main())
 
 
-def test_an_error_in_on_page_ends_the_crawl_with_it(site: Site) -> None:
+def test_an_error_in_on_page_ends_the_crawl_with_it(site: Server) -> None:
     def fail(page: crawl.Page) -> None:
         raise OSError("my disk")
     site.add("/")
@@ -3075,7 +3075,7 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
         "http://h/failing": [(503, {}, "")], "http://h/queued": [(200, {}, "")]})
 
     async def main() -> dict[str, crawl.Record]:
-        crawler = Crawler(["http://h/"], max_tasks=tasks, robots=False)
+        crawler = RecordingCrawler(["http://h/"], max_tasks=tasks, robots=False)
         crawler.client = client  # type: ignore[assignment]
         task = create_task(crawler.crawl())
         await sleep(0.4)
@@ -3090,7 +3090,7 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
 
 
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
-def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) -> None:
+def test_a_cancelled_crawl_says_what_was_not_finished(site: Server, state: str) -> None:
     records: list[crawl.Record] = []
 
     async def main() -> None:
@@ -3111,7 +3111,7 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Site, state: str) ->
     assert [record.kind for record in records] == ["not finished"]
 
 
-def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Site) -> None:
+def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Server) -> None:
     async def main() -> None:
         task = create_task(crawl.Crawler([site.url]).crawl())
         while "/robots.txt" not in site.requests:
@@ -3124,7 +3124,7 @@ def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Site
     crawl.run(main())
 
 
-def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(site: Site) -> None:
+def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(site: Server) -> None:
     site.add("/")
 
     async def main() -> dict[str, crawl.Record]:
@@ -3133,7 +3133,7 @@ def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(si
         async def for_ever(page: crawl.Page) -> None:
             begun.set_result(None)
             await get_running_loop().create_future()
-        crawler = Crawler([site.url], on_page=for_ever)
+        crawler = RecordingCrawler([site.url], on_page=for_ever)
         task = create_task(crawler.crawl())
         await begun
         task.cancel()
@@ -3143,12 +3143,12 @@ def test_a_crawl_cancelled_during_on_page_says_that_the_page_was_not_finished(si
     assert crawl.run(main())[site.url + "/"].kind == "not finished"
 
 
-def test_a_crawl_describes_what_it_waits_for(site: Site) -> None:
+def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
     site.add("/", "<a href=/silent>")
     site.answers["/silent"] = silence
 
     async def main() -> str:
-        crawler = Crawler([site.url], timeout=9)
+        crawler = RecordingCrawler([site.url], timeout=9)
         task = create_task(crawler.crawl())
         while "/silent" not in site.requests:
             await sleep(0.001)
@@ -3221,7 +3221,7 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
     assert crawl.run(main()) == (5, 1)
 
 
-def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Site) -> None:
+def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Server) -> None:
     real = f"{site.url}/" + "y" * (200 - len(site.url) - 1)
     site.add("/", f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>".encode("utf-8", "ignore"))
     records: list[crawl.Record] = []
@@ -3271,7 +3271,7 @@ def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew
     ("/x", ""), ("/private/x", "robots.txt: Disallow: /private/"), ("http://other.test/", "other host"),
     ("ftp://h/", "'ftp': only http and https URLs can be fetched"), ("/x.pdf", "excluded"),
     ("other.test", "other host"), ("/root.pdf", "")])
-def test_why_answers_without_a_crawl(site: Site, url: str, reason: str) -> None:
+def test_why_answers_without_a_crawl(site: Server, url: str, reason: str) -> None:
     async def main() -> str:
         crawler = crawl.Crawler([site.url + "/root.pdf"], exclude="pdf$")
         return await crawler.why(site.url + url if url[0] == "/" else url)
@@ -3280,7 +3280,7 @@ def test_why_answers_without_a_crawl(site: Site, url: str, reason: str) -> None:
     assert set(site.requests) <= {"/robots.txt"}
 
 
-def test_without_robots_why_asks_for_nothing(site: Site) -> None:
+def test_without_robots_why_asks_for_nothing(site: Server) -> None:
     async def main() -> str:
         crawler = crawl.Crawler([site.url], robots=False, external=True)
         return await crawler.why(site.url + "/x") + await crawler.why("http://other.test/")
@@ -3291,7 +3291,7 @@ def test_without_robots_why_asks_for_nothing(site: Site) -> None:
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 @pytest.mark.parametrize("tls", [False, True])
-def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: Site, tls_site: Site) -> None:
+def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: Server, tls_site: Server) -> None:
     server, answer = tls_site if tls else site, with_body(b"hello")
 
     def cut(size: int) -> Callable[[socket.socket], None]:
@@ -3313,7 +3313,7 @@ def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: S
     *[(socket.socket, call) for call in ("connect", "send", "recv", "getsockopt", "setsockopt", "setblocking", "__init__")],
     (selectors.DefaultSelector, "register")])
 def test_a_system_call_may_fail_with_anything(
-        owner: Any, call: str, site: Site, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        owner: Any, call: str, site: Server, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def ours(self: Any, *arguments: Any) -> bool:
         """Return whether this is no socket of the loop's own, by which it is woken."""
         if owner is selectors.DefaultSelector:
@@ -3358,7 +3358,7 @@ class CountingLoop(crawl.EventLoop):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Site, tls_site: Site, impatient: None) -> None:
+def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Server, tls_site: Server, impatient: None) -> None:
     """Redirected, retried, chunked, kept alive: nothing is left behind, and no URL is lost."""
     server = tls_site if tls else site
     failed: set[int] = set()
@@ -3405,7 +3405,7 @@ def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Site, tls
 
 
 @pytest.mark.soak
-def test_two_hundred_thousand_pages_leave_no_trace(site: Site) -> None:
+def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
     """A thousand pages two hundred times over in one process: memory and descriptors stay what they are."""
     links = "".join(f"<a href=/{number}>" for number in range(1000))
     site.add("/", links)
@@ -3469,7 +3469,7 @@ def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout") -> s
     return b"".join(shown).decode().replace("\r\n", "\n")
 
 
-def broken_site(site: Site) -> None:
+def broken_site(site: Server) -> None:
     """A page that is broken and linked from six, a forbidden one, and redirects."""
     site.add("/", "<a href=/a><a href=/secret><a href=/moved><a href=/found><a href=http://other.test/>")
     site.add("/a", "".join(f"<a href=/a{number}>" for number in range(6)) + "<a href=/rare>")
@@ -3481,7 +3481,7 @@ def broken_site(site: Site) -> None:
     site.add_redirect("/found", "/")
 
 
-def test_the_journal_has_a_line_for_each_url(site: Site, tmp_path: pathlib.Path) -> None:
+def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/gone>")
     journal = tmp_path / "site.jsonl"
     crawl.main(["-q", "-o", str(journal), site.url])
@@ -3572,14 +3572,14 @@ def test_of_a_line_that_the_disk_cannot_take_whole_nothing_is_left(
     assert path.read_bytes() == b'{"url": "http://h/1"}\n'
 
 
-def test_two_crawls_cannot_use_one_journal(site: Site, tmp_path: pathlib.Path) -> None:
+def test_two_crawls_cannot_use_one_journal(site: Server, tmp_path: pathlib.Path) -> None:
     path = str(tmp_path / "journal")
     with contextlib.closing(crawl.Journal(path)):
         done = command("-o", path, site.url)
     assert (done.returncode, done.stdout) == (2, "") and "another crawl writes there" in done.stderr
 
 
-def test_a_full_disk_leaves_a_journal_that_resumes(site: Site, tmp_path: pathlib.Path) -> None:
+def test_a_full_disk_leaves_a_journal_that_resumes(site: Server, tmp_path: pathlib.Path) -> None:
     def small() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
@@ -3596,7 +3596,7 @@ def test_a_full_disk_leaves_a_journal_that_resumes(site: Site, tmp_path: pathlib
     assert len(urls) == len(set(urls)) == 13
 
 
-def test_a_pipe_takes_a_journal_too(site: Site, tmp_path: pathlib.Path) -> None:
+def test_a_pipe_takes_a_journal_too(site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/")
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -3606,20 +3606,20 @@ def test_a_pipe_takes_a_journal_too(site: Site, tmp_path: pathlib.Path) -> None:
     os.close(reader)
 
 
-def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Site) -> None:
+def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Server) -> None:
     site.add("/", "<a href=/gone>")
     done = command("-o", "-", site.url)
     assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == [200, 404]
     assert done.returncode == 1 and done.stderr.startswith("broken (1)\n")
 
 
-def test_a_full_device_is_no_journal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_device_is_no_journal(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
     assert crawl.main([site.url, "-o", "/dev/full"]) == 2
     assert "/dev/full cannot be written: No space left" in capsys.readouterr().err
 
 
-def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
     reader, writer = os.pipe()
     os.close(reader)
@@ -3632,7 +3632,7 @@ def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Site, monkeypatch: py
         journal.write(crawl.Record("http://h/"))
 
 
-def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> None:
+def test_the_same_command_again_goes_on(site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/a><a href=/gone>")
     site.add("/a")
     site.add("/a", "<a href=/gone><a href=/new>" + "<a href=/gone>" * 3)
@@ -3647,7 +3647,7 @@ def test_the_same_command_again_goes_on(site: Site, tmp_path: pathlib.Path) -> N
     assert re.search(r"\n3 pages, .* s, 0 URLs/s, 1 problem, 0 connections, 4 URLs", said("-o", path, site.url)[1])
 
 
-def killed_and_resumed(site: Site, path: pathlib.Path, points: list[int]) -> None:
+def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
     """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
     killed = threading.Event()
 
@@ -3684,12 +3684,12 @@ def killed_and_resumed(site: Site, path: pathlib.Path, points: list[int]) -> Non
         f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}" for step in range(4)] for number in range(300)}
 
 
-def test_a_crawl_survives_kill_9(site: Site, tmp_path: pathlib.Path) -> None:
+def test_a_crawl_survives_kill_9(site: Server, tmp_path: pathlib.Path) -> None:
     killed_and_resumed(site, tmp_path / "journal", [1, 7, 40, 90])
 
 
 @pytest.mark.soak
-def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Site, tmp_path: pathlib.Path) -> None:
+def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Server, tmp_path: pathlib.Path) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = random.Random(seed)
@@ -3697,7 +3697,7 @@ def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Site, tmp_path
         killed_and_resumed(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
 
 
-def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Site) -> None:
+def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Server) -> None:
     broken_site(site)
     site.add("/a5", "x" * 1_250_000)
     status, out, err = said(site.url, "--max-tasks", "1")
@@ -3716,20 +3716,20 @@ def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Si
 
 
 @pytest.mark.parametrize("status, outdated", [(301, True), (302, False), (303, False), (307, False), (308, True)])
-def test_links_to_permanent_redirects_are_worth_updating(status: int, outdated: bool, site: Site) -> None:
+def test_links_to_permanent_redirects_are_worth_updating(status: int, outdated: bool, site: Server) -> None:
     site.add("/", "<a href=/moved>")
     site.add_redirect("/moved", "/", status)
     assert ("redirects worth updating (1)" in said(site.url)[1]) == outdated
 
 
-def test_the_quiet_report_holds_the_problems_only(site: Site) -> None:
+def test_the_quiet_report_holds_the_problems_only(site: Server) -> None:
     broken_site(site)
     _, shown, _ = said(site.url, "-q")
     assert shown.startswith("broken (3)") and "redirects worth" not in shown and "statuses" not in shown
 
 
 def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
-        site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     broken_site(site)
     monkeypatch.delenv("NO_COLOR", raising=False)
     wide, narrow = [in_terminal(site.url, "--max-tasks", "1", columns=columns) for columns in (300, 50)]
@@ -3740,7 +3740,7 @@ def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
     assert "\x1b" not in said(site.url)[1]
 
 
-def test_a_long_click_path_is_cut_in_its_middle(site: Site) -> None:
+def test_a_long_click_path_is_cut_in_its_middle(site: Server) -> None:
     for number in range(15):
         site.add(f"/{number}", f"<a href=/{number + 1}>")
     path, = [line for line in said(f"{site.url}/0")[1].replace(site.url, "").splitlines() if "path" in line]
@@ -3749,13 +3749,13 @@ def test_a_long_click_path_is_cut_in_its_middle(site: Site) -> None:
     assert path == "    path " + " > ".join(f"/{number}" for number in range(4, 16))
 
 
-def test_a_broken_root_names_the_pages_that_link_to_it(site: Site) -> None:
+def test_a_broken_root_names_the_pages_that_link_to_it(site: Server) -> None:
     site.add("/a", "<a href=/gone>")
     lines = said(f"{site.url}/gone", f"{site.url}/a")[1].splitlines()
     assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/a"]
 
 
-def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
+def test_reasons_are_listed_up_to_a_number(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
     site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
     lines = [line for line in said(site.url)[1].splitlines() if line.startswith("not fetched")]
@@ -3763,7 +3763,7 @@ def test_reasons_are_listed_up_to_a_number(site: Site) -> None:
     assert len(lines) == crawl.MAX_REASONS + 1 and lines[-1] == "not fetched: 10 (other reasons)"
 
 
-def test_a_server_cannot_write_to_the_terminal(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.answers["/"] = b"HTTP/1.1 500 \x1b[31mred\x1b[0m\xc3\r\nContent-Length: 0\r\n\r\n"
     assert crawl.main([site.url, "--max-tries", "1", "-v"]) == 1
     printed = "".join(capsys.readouterr())
@@ -3773,7 +3773,7 @@ def test_a_server_cannot_write_to_the_terminal(site: Site, capsys: pytest.Captur
 # 15  Command line
 # ================
 
-def test_all_is_well_is_status_0(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
     assert crawl.main([site.url]) == 0
     assert "1 page, " in capsys.readouterr().out
@@ -3781,7 +3781,7 @@ def test_all_is_well_is_status_0(site: Site, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_note_about_the_root_is_in_the_report(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_about_the_root_is_in_the_report(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
     assert crawl.main([f"localhost:{site.port}", "-v"]) == 0
     printed = capsys.readouterr()
@@ -3800,13 +3800,13 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
     assert complaint in printed.err and printed.err.count("\n") == 1 and printed.out == ""
 
 
-def test_a_root_that_robots_forbid_is_status_2(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /", 200)
     assert crawl.main([site.url]) == 2
     assert "cannot be crawled: robots.txt: Disallow: /" in capsys.readouterr().err
 
 
-def test_a_crawl_of_no_pages_is_status_2(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main([site.url, "--max-pages", "0", "--delay", "0"]) == 2
     assert "cannot be crawled: page limit" in capsys.readouterr().err
 
@@ -3821,14 +3821,14 @@ def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixtu
     assert re.fullmatch("crawl.py: .*--help lists the options.\n", printed.err)
 
 
-def test_underscores_do_for_dashes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_underscores_do_for_dashes(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
     assert crawl.main(["--max_tasks=2", "--max_tries", "1", "--no_robots", "--timeout", "9.5",
                        "--user_agent", "me", site.url]) == 0
     assert site.requests == ["/"] and "User-Agent: me\r\n" in site.heads[0]
 
 
-def test_the_program_runs_as_a_program(site: Site) -> None:
+def test_the_program_runs_as_a_program(site: Server) -> None:
     site.add("/")
     done = command(site.url)
     assert done.returncode == 0 and "1 page, " in done.stdout and done.stderr == ""
@@ -3836,7 +3836,7 @@ def test_the_program_runs_as_a_program(site: Site) -> None:
 
 
 def test_a_report_that_nobody_reads_to_the_end_is_no_error(
-        site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/")
     reader, writer = os.pipe()
     os.close(reader)
@@ -3846,7 +3846,7 @@ def test_a_report_that_nobody_reads_to_the_end_is_no_error(
 
 
 def test_a_report_that_cannot_be_written_is_status_2(
-        site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
@@ -3854,14 +3854,14 @@ def test_a_report_that_cannot_be_written_is_status_2(
     assert "the report cannot be written: No space left" in capsys.readouterr().err
 
 
-def test_verbose_names_each_url_and_what_became_of_it(site: Site) -> None:
+def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
     assert said("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
         "mailto:x not fetched: no http or https URL", "/ 200", "/gone 404 Not Found", "/old /"]
 
 
-def test_a_terminal_shows_progress_in_one_line(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "<a href=/slow>")
 
     def slow(connection: socket.socket) -> None:
@@ -3888,7 +3888,7 @@ def test_a_progress_line_names_the_oldest_fetch_or_none() -> None:
     assert crawl.run(main()) == "10 done, 1 queued, 0 in flight, 0 problems, 3/s, 0.0 s nothing in flight"
 
 
-def started(site: Site, *arguments: str) -> subprocess.Popen[str]:
+def started(site: Server, *arguments: str) -> subprocess.Popen[str]:
     """Start a crawl of a page that links to a silent one; return when that is in flight."""
     asked = threading.Event()
 
@@ -3903,7 +3903,7 @@ def started(site: Site, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_ctrl_c_twice_ends_at_once_with_a_report(site: Site, tmp_path: pathlib.Path) -> None:
+def test_ctrl_c_twice_ends_at_once_with_a_report(site: Server, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     process = started(site, "-o", str(path), "--max-pages", "2")
     assert process.stdout and process.stderr
@@ -3922,7 +3922,7 @@ def test_ctrl_c_twice_ends_at_once_with_a_report(site: Site, tmp_path: pathlib.P
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
-        number: int, status: int, site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        number: int, status: int, site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), number)
         silence(connection)
@@ -3932,7 +3932,7 @@ def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
     assert "not finished (1)" in capsys.readouterr().out
 
 
-def test_told_twice_it_does_not_wait(site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_told_twice_it_does_not_wait(site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.02)
@@ -3948,7 +3948,7 @@ def test_a_delay_is_a_number_or_none() -> None:
     assert [crawl._options(["--delay", text, "h"]).delay for text in ("0", "0.00", "0.5", "3")] == [0, 0, 0.5, 3]
 
 
-def test_a_crawl_told_to_end_reports_what_ended_in_time(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_crawl_told_to_end_reports_what_ended_in_time(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.05)
@@ -3958,7 +3958,7 @@ def test_a_crawl_told_to_end_reports_what_ended_in_time(site: Site, capsys: pyte
     assert "1 page, " in capsys.readouterr().out and "/more" not in site.requests
 
 
-def test_sigquit_tells_what_the_crawl_waits_for_and_goes_on(site: Site) -> None:
+def test_sigquit_tells_what_the_crawl_waits_for_and_goes_on(site: Server) -> None:
     process = started(site, "--max-tasks", "1")
     process.send_signal(signal.SIGQUIT)
     assert process.stderr
@@ -3982,13 +3982,13 @@ def test_a_cancelled_command_is_no_report(monkeypatch: pytest.MonkeyPatch) -> No
     assert crawl.main(["h"]) == 130
 
 
-def test_headers_are_sent_to_the_site(site: Site) -> None:
+def test_headers_are_sent_to_the_site(site: Server) -> None:
     site.add("/")
     assert crawl.main([site.url, "-q", "-H", "X-Word: a: b", "-H", "accept:text/html"]) == 0
     assert "X-Word: a: b\r\n" in site.heads[1] and "Accept: text/html\r\n" in site.heads[1] and "*/*" not in site.heads[1]
 
 
-def test_without_stdout_and_stderr_the_crawl_goes_on(site: Site, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_stdout_and_stderr_the_crawl_goes_on(site: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "<a href=/gone>")
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
@@ -3999,12 +3999,12 @@ def test_without_stdout_and_stderr_the_crawl_goes_on(site: Site, tmp_path: pathl
     assert len(path.read_text().splitlines()) == 2
 
 
-def test_an_empty_option_is_not_one_left_out(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_option_is_not_one_left_out(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main([site.url, "-o", ""]) == 2 and crawl.main([site.url, "--why", ""]) == 1
     assert site.requests == []
 
 
-def test_why_says_whether_a_url_would_be_fetched(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_says_whether_a_url_would_be_fetched(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main([site.url, "--why", site.url + "/x"]) == 0
     assert crawl.main([site.url, "--why", "http://other.test/"]) == 1
     assert capsys.readouterr().out.splitlines() == [
@@ -4100,7 +4100,7 @@ README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), r
 
 
 @pytest.mark.parametrize("program", [text for language, text in README if language == "python"])
-def test_the_readmes_programs_run(program: str, site: Site, tmp_path: pathlib.Path) -> None:
+def test_the_readmes_programs_run(program: str, site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/x>")
     (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
     program = program.replace("http://localhost:8765", site.url)
