@@ -2561,8 +2561,8 @@ class Crawler:
     def why(self, text: str) -> Waits[str]:
         """Return why crawl() does not fetch the URL *text* where it finds it; "" if it does.
 
-        Asks for robots.txt where that decides; raises OSError or ProtocolError if it
-        fails.
+        *text* without a scheme is taken as a root is. Asks for robots.txt where that
+        decides; raises OSError or ProtocolError if it fails.
         """
         try:
             url = self._parse_root(text)
@@ -2573,7 +2573,12 @@ class Crawler:
         if reason == "other host" and self.external: return ""
         if reason or not self.robots: return reason
         with contextlib.closing(self.client):
-            rule = (yield from self._load_robots(url)).rule(url.target)
+            try:
+                robots = yield from self._load_robots(url)
+            except OSError as error:
+                if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError): raise
+                robots = yield from self._load_robots(parse_url(f"http://{text}"))
+        rule = robots.rule(url.target)
         return f"robots.txt: {rule}" if rule else ""
 
     @coroutine

@@ -3280,6 +3280,25 @@ def test_why_answers_without_a_crawl(site: Server, url: str, reason: str) -> Non
     assert set(site.requests) <= {"/robots.txt"}
 
 
+def test_why_tries_https_and_then_http_as_a_root_does(site: Server, tls_site: Server) -> None:
+    for server in (site, tls_site):
+        server.add("/robots.txt", "User-agent: *\nDisallow: /private/", 200)
+        host = server.url.partition("//")[2]
+        for path, status in (("/x", 0), ("/private/x", 1)):
+            assert said(host, "--why", host + path)[0] == status
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        host = f"127.0.0.1:{port_of(closed)}"
+    assert said(host, "--why", "http://" + host)[0] == said(host, "--why", host)[0] == 2
+
+
+def test_a_certificate_that_is_bad_is_no_reason_to_ask_why_without_tls(
+        tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    host = tls_site.url.partition("//")[2]
+    status, _, err = said(host, "--why", host)
+    assert status == 2 and "certificate" in err
+
+
 def test_without_robots_why_asks_for_nothing(site: Server) -> None:
     async def main() -> str:
         crawler = crawl.Crawler([site.url], robots=False, external=True)
