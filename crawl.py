@@ -2825,7 +2825,7 @@ class Crawler:
 
     def _widen(self, node: Node, target: URL) -> None:
         """Take the host that a root redirects to into the scope."""
-        if _scope_key(target) in self.scope: return
+        if self._is_on(target, self.scope): return
         self.scope.add(_scope_key(target))
         refused = [key for key, reason in self.seen_urls.items()
                    if reason == "other host" and not self.refuse(parse_url(key))]

@@ -2695,6 +2695,13 @@ def test_the_host_that_a_root_redirects_to_is_adopted(site: Server) -> None:
         other.close()
 
 
+def test_a_root_that_redirects_to_where_the_crawl_goes_anyway_is_worth_no_note() -> None:
+    for host in ("www.h", "a.h"):
+        crawler, _ = simulated_crawl(["http://h/"], {
+            "http://h/": [(302, {"location": f"http://{host}/"}, "")], f"http://{host}/": [(200, {}, "")]}, subdomains=True)
+        assert crawler.records[f"http://{host}/"].status == 200 and crawler.notes == []
+
+
 def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
     crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
         "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
