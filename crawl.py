@@ -633,12 +633,12 @@ class Future(Generic[T]):
         self._finish("CANCELLED", CancelledError() if msg is None else CancelledError(msg))
         return True
 
-    def add_done_callback(self, callback: Callback, *, context: Context | None = None) -> None:
-        """Have the loop call callback(self) when the future is done, or soon if it is."""
-        self._call_when_done(Handle(callback, (self,), context))
+    def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
+        """Have the loop call callback(self) when the future is done, or soon if it is.
 
-    def _call_when_done(self, entry: Any) -> None:
-        """Put *entry* into the ready queue when done: a Handle, or a task that waits."""
+        What has a run() is taken as it is: a task that waits stands here itself.
+        """
+        entry = callback if hasattr(callback, "run") else Handle(callback, (self,), context)
         if self._state != "PENDING":
             self._loop._ready.append(entry)
         elif isinstance(self._callbacks, list):
@@ -806,7 +806,7 @@ class Task(Future[T]):
                                        "another future of its own loop")
             self._loop._ready.append(self)
         else:
-            awaited._call_when_done(self)
+            awaited.add_done_callback(self)
             self._waiting_for = awaited
             if self._throw is not None and awaited.cancel(*self._throw.args):
                 self._throw = None  # it was cancelled while it ran
@@ -1315,11 +1315,12 @@ class _Wait(_Alarm):
 
 
 class Stream:
-    """A connected socket, plain or TLS; at most one task reads and one writes at a time."""
+    """A connected socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
 
     __slots__ = ("sock", "timeout", "stale", "used", "_fd", "_loop", "_reader", "_watched", "_unsent")
 
     def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
+        sock.setblocking(False)
         self.sock = sock
         self.timeout = timeout          # seconds that one wait may last
         self.stale = False              # readable while nobody read: not to be reused
@@ -1452,11 +1453,10 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     """
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses or (yield from lookup(host, port)):
-        stream = None
+        sock = stream = None
         try:
             sock = socket.socket(family, kind, protocol)
             stream = Stream(sock, CONNECT_TIMEOUT)
-            sock.setblocking(False)
             # Not by _call, for connect is not tried again: the socket becomes writable when
             # it is connected or has failed, and SO_ERROR says which.
             with contextlib.suppress(BlockingIOError): sock.connect(address)
@@ -1468,7 +1468,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
             stream.timeout = IDLE_TIMEOUT
             return stream, stream
         except BaseException as error:
-            if stream is not None: stream.close()
+            opened = stream or sock
+            if opened is not None: opened.close()
             if not isinstance(error, OSError): raise
             failure = error
     raise failure
@@ -1525,11 +1526,12 @@ def _percent(match: re.Match[str]) -> str:
 def _ipv4(host: str) -> str:
     """Return "a.b.c.d" for any spelling in up to four decimal, octal or hexadecimal numbers."""
     parts = host.removesuffix(".").split(".")
-    if not all(map(_NUMBER.fullmatch, parts)): raise ValueError(f"{host!r} is not an IPv4 address")
+    if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
+        raise ValueError(f"{host!r} is not an IPv4 address")
     *numbers, last = [int("0" + part[2:], 16) if part[:2] == "0x" else
                       int(part, 8 if part[0] == "0" else 10) for part in parts]
     value = last + sum(number << (24 - 8 * i) for i, number in enumerate(numbers))
-    if len(numbers) > 3 or max([0, *numbers]) > 255 or last >= 256 ** (4 - len(numbers)):
+    if max([0, *numbers]) > 255 or last >= 256 ** (4 - len(numbers)):
         raise ValueError(f"{host!r} is not an IPv4 address")
     return ".".join(map(str, value.to_bytes(4, "big")))
 
@@ -1542,7 +1544,7 @@ def _ipv6(text: str) -> str:
         raise ValueError(f"{text!r} is not an IPv6 address") from None
     groups = ":".join(f"{packed[i] << 8 | packed[i + 1]:x}" for i in range(0, 16, 2))
     zeros = max(re.findall(r"\b0(?::0)+\b", groups), key=len, default="")
-    return re.sub(":{3,4}", "::", groups.replace(zeros, "::", 1)) if zeros else groups
+    return re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1)) if zeros else groups
 
 
 def _to_ascii(label: str) -> str:
@@ -1626,6 +1628,14 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     target = _parse_path(path) + mark + _NO_QUERY.sub(_percent, query)
     if len(target) > MAX_URL: raise ValueError(f"a URL of more than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
+
+
+_UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
+
+
+def _identity(text: str) -> str:
+    """Return what is equal for URLs that differ in escapes without need: %7E is ~. RFC 3986, 2.3."""
+    return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 # 9  HTTP messages
@@ -1797,8 +1807,8 @@ class ResponseParser:
         """Wait until the buffer holds *size* bytes."""
         while len(self.buffer) < size:
             if self.ended:
-                raise TruncatedError(f"the connection was closed {size - len(self.buffer)} bytes "
-                                     "before the end of the response")
+                raise TruncatedError("the connection was closed with at least "
+                                     f"{size - len(self.buffer)} bytes of the response missing")
             yield
 
     def _find(self, end: re.Pattern[bytes], what: str) -> Generator[None, None, int]:
@@ -1875,7 +1885,7 @@ class Client:
     *headers* are sent with every request that does not decline them, in place of or
     beside the usual ones (ValueError for what is no header field); *timeout* is in
     seconds for one fetch, from lookup to last byte; *max_body* in bytes, on the wire
-    and decoded.
+    and decoded (0: MAX_BODY).
     """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
@@ -2007,7 +2017,7 @@ _REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 # Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides
 # markup.
-_WEB_CHARSET = re.compile("(?!utf-?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
+_WEB_CHARSET = re.compile("(?!utf[-_ ]?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
                           "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 
@@ -2027,8 +2037,8 @@ def _raw_text(name: str) -> str:
 # name so that an empty one is not nothing; of base, meta, frame and iframe the tag
 # without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
 # <base href=/c> as ase href=/c. Most tags are none of these, so they are rejected
-# first: end tags, and those of one or two characters and no attributes, which hide
-# nothing (20 of 63 microseconds a page); then by first letter.
+# first: end tags (whose attributes, which nobody writes, are not stepped over), and those
+# of one or two characters and no attributes, which hide nothing (20 of 63 microseconds a page); then by first letter.
 _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
@@ -2047,7 +2057,7 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^>=]*+(?:\Z|{_ASSIGNED}++(?:>|\Z)))""", re.VERBOSE | re.ASCII)
 _PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
 _OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
-_NOFOLLOW = re.compile(r"\b(?:nofollow|none)\b", re.I)
+_NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)
 _REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                         r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
@@ -2086,6 +2096,8 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:MAX_PRESCAN]))
         charset = match[1].decode() if match else charset
+        if match and match.re is _META_CHARSET and charset[:6].lower() == "utf-16":
+            charset = "utf-8"  # the bytes that said it were not UTF-16
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
         return body.decode(charset, "replace"), charset.lower()
@@ -2136,9 +2148,9 @@ _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
 def _comparable(path: str) -> str:
-    """Return *path* with everything escaped that has to be, in one spelling."""
+    """Return *path* with what has to be escaped, and nothing else, in one spelling."""
     path = _SURROGATES.sub("\ufffd", path)
-    return _ESCAPED.sub(lambda match: match[0].upper(), re.sub("[^!-~]", _percent, path))
+    return _ESCAPED.sub(lambda match: match[0].upper(), _identity(re.sub("[^!-~]", _percent, path)))
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -2157,7 +2169,8 @@ def _matches(pattern: str, path: str) -> bool:
 class Robots:
     """The rules of one robots.txt for one *product* name."""
 
-    def __init__(self, text: str, product: str = PRODUCT) -> None:
+    def __init__(self, text: str, product: str = PRODUCT, failure: str = "") -> None:
+        self.failure = failure  # why there are no rules, and nothing is allowed
         groups: dict[str, list[tuple[str, str]]] = {}  # by name; "" stands for "*"
         names: set[str] = set()
         rules_began = True
@@ -2185,7 +2198,8 @@ class Robots:
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
+        if self.failure: return self.failure
+        path = _comparable(target)
         for key, pattern in self.rules:
             if path != "/robots.txt" and _matches(pattern, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2212,8 +2226,8 @@ class Robots:
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
 # have a deadline; each URL is tried finitely often, and is new once (twice, if at first
-# it was a guessed root); and there are finitely many below the limits. A redirect that
-# was one too many in its row comes back at most once, when a link begins a new row there.
+# it was a root with a guessed https); and there are finitely many below the limits. A redirect that
+# was one too many in its row comes back at most once, when a link to it begins a new row.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link, past the same checks of scope, robots.txt and delay. So two paths to one page
@@ -2240,7 +2254,6 @@ class Robots:
 # so that the records of a crawl that was killed, added again in their order, restore
 # its frontier. The cost: a Node for each URL to be fetched, a string for each other one.
 
-_UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
 _OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.I)  # means something else on each
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
@@ -2326,7 +2339,7 @@ class Node:
     second, third   two of those pages, beside the parent
     tries           fetches so far
     counted         whether Crawler.pages has counted it
-    role            "", "root", "guessed" (a root whose https is a guess) or "external"
+    role            "", "guessed" (a root whose https is a guess) or "external"
     turn            site.pauses when its turn under the delay was given; -1: it has none
     """
 
@@ -2356,11 +2369,6 @@ class Node:
 
 
 _NOWHERE = cast(Node, object())  # what a reference means that will not be fetched
-
-
-def _identity(text: str) -> str:
-    """Return what is equal for URLs that differ in escapes without need: %7E is ~. RFC 3986, 2.3."""
-    return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 def _retry_after(headers: dict[str, str]) -> float:
@@ -2415,7 +2423,7 @@ class Crawler:
     obeyed.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
-    between two fetches from one origin (its Crawl-delay may be longer). A URL that
+    between two fetches from one origin (its Crawl-delay may be longer; robots.txt is not counted). A URL that
     fails with an error that may pass is tried *max_tries* times; *max_redirect*
     redirects in a row are followed.
 
@@ -2431,7 +2439,7 @@ class Crawler:
                  robots: bool = True, headers: dict[str, str] | None = None,
                  on_record: Callable[[Record], object] = bool,
                  on_page: Callable[[Page], object] = bool) -> None:
-        self.roots = list(roots)
+        self.roots = [roots] if isinstance(roots, str) else list(roots)
         self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max_tries
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
         try:
@@ -2463,7 +2471,7 @@ class Crawler:
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
-            self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
+            self._add_root(url, "" if _HAS_SCHEME.match(text) else "guessed")
 
     def _add_root(self, url: URL, role: str) -> None:
         self.scope.add(_scope_key(url))
@@ -2514,7 +2522,8 @@ class Crawler:
         if known: self.skipped[known] -= 1
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
         node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops, role)
-        if not self.stopping: self.frontier.put_nowait(node)
+        if self.stopping: self._left.append(node)
+        else: self.frontier.put_nowait(node)
         return node
 
     def _skip(self, text: str, parent: Node | None, reason: str) -> None:
@@ -2576,7 +2585,8 @@ class Crawler:
             try:
                 robots = yield from self._load_robots(url)
             except OSError as error:
-                if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError): raise
+                if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError):
+                    raise
                 robots = yield from self._load_robots(parse_url(f"http://{text}"))
         rule = robots.rule(url.target)
         return f"robots.txt: {rule}" if rule else ""
@@ -2589,7 +2599,8 @@ class Crawler:
         Cancelled, it cuts off what is in flight; each such URL gets a record that says
         so. An error in a callback, or in this code, ends the crawl and comes out here.
         """
-        everyone = gather(*[create_task(self._work()) for _ in range(self.max_tasks)])
+        workers = [create_task(self._work()) for _ in range(self.max_tasks)]
+        everyone = gather(*workers)
         joined = create_task(self.frontier.join())
         ended = self.loop.create_future()
         for future in (joined, everyone): future.add_done_callback(lambda _: resolve(ended))
@@ -2600,7 +2611,7 @@ class Crawler:
             complete = joined.done() and not self.stopping
             self.stop()
             rest: list[Future[Any]] = [
-                joined, everyone, *[site.robots for site in self.sites.values() if site.robots]]
+                joined, *workers, *[site.robots for site in self.sites.values() if site.robots]]
             for waited in rest: waited.cancel()
             try:
                 yield from gather(*rest, return_exceptions=True)
@@ -2610,6 +2621,7 @@ class Crawler:
                     self.on_record(record if complete else self._interrupted(node))
                 for node in self._left:  # those never asked for are found again by who crawls again
                     if node.tries: self.on_record(self._interrupted(node))
+                    else: self.skipped["the crawl was ended"] += 1
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
@@ -2696,11 +2708,12 @@ class Crawler:
         self.in_flight[node] = self.loop.time(), self.loop.current_task
         response = yield from self.client.fetch(
             url, wanted=(lambda _: False) if outside else _is_page, private=self._is_on(url, self.named))
-        if response.status not in _RETRIED or node.tries >= self.max_tries: return response
+        if response.status not in _RETRIED: return response
         pause = self.loop.time() + _retry_after(response.headers)
         if pause > max(site.paused_until, self.loop.time()):
             site.paused_until = site.next_turn = pause
             site.pauses += 1
+        if node.tries >= self.max_tries: return response
         return max(site.paused_until, self._back_off(node))
 
     def _turn(self, site: Site, node: Node, delay: float) -> float:
@@ -2727,11 +2740,17 @@ class Crawler:
 
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
-        """Fetch robots.txt. RFC 9309 section 2.3.1: follow redirects, 4xx allows all, 5xx nothing.
+        """Fetch robots.txt. RFC 9309 section 2.3.1: 4xx allows all, 5xx, when it stays, nothing."""
+        for tries in range(self.max_tries):
+            if tries: yield from sleep(BACKOFF * (1 << tries - 1))
+            response = yield from self._fetch_robots(parse_url("/robots.txt", url))
+            if response.status < 500: break
+        else:
+            return Robots("", failure=f"{response.status} {_phrase(response.status)}")
+        return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
 
-        One that redirects out of scope, where nothing is asked for, allows all.
-        """
-        url = parse_url("/robots.txt", url)
+    def _fetch_robots(self, url: URL) -> Waits[Response]:
+        """Return the answer, or the redirect that leads out of scope, where nothing is asked for."""
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(
                 url, max_body=MAX_BODY, private=self._is_on(url, self.named))
@@ -2741,8 +2760,7 @@ class Crawler:
                 target = parse_url(response.headers.get("location", ""), url)
             if target == url or not self._is_on(target, self.scope): break
             url = target
-        if response.status >= 500: return Robots("User-agent: *\nDisallow: /")
-        return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
+        return response
 
     def _record(self, node: Node, **fields: Any) -> Record:
         return Record(node.text, tries=node.tries, depth=node.depth,
@@ -2762,7 +2780,7 @@ class Crawler:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
             del self.seen_urls[_identity(node.text)]  # a link may lead there, which is no guess
             self.pages -= node.counted
-            self._add_root(parse_url("http" + node.text[5:]), "root")
+            self._add_root(parse_url("http" + node.text[5:]), "")
             return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
@@ -2811,7 +2829,7 @@ class Crawler:
         fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
         if node.role == "external": return
         chain = node.path(node.hops)
-        if chain[0].role in ("root", "guessed"): self._widen(node, target)
+        if not chain[0].parent and not chain[0].depth: self._widen(node, target)  # from a root
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
             if not isinstance(step, Node) or step is node: break
@@ -3029,12 +3047,16 @@ class Report:
 
     def progress(self, crawler: Crawler, seconds: float, columns: int) -> str:
         """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
-        done, now = self.statuses.total(), crawler.loop.time()
-        began, oldest = min([(began, node.text) for node, (began, _) in crawler.in_flight.items()],
-                            default=(now, "nothing in flight"))
+        done, now, state = self.statuses.total(), crawler.loop.time(), ""
+        if crawler.in_flight:
+            began, oldest = min((began, node.text) for node, (began, _) in crawler.in_flight.items())
+            state = f", {now - began:.1f} s {oldest}"
+        elif crawler._waiting:
+            deadline = min(entry.deadline for entry in crawler._waiting.values())
+            state = f", {len(crawler._waiting)} wait, the next for {deadline - now:.0f} s"
         return (f"{done} done, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
-                f"{_count_of(len(self.problems), 'problem')}, {(done - self.old) / max(seconds, 0.001):.0f}/s, "
-                f"{now - began:.1f} s {oldest}")[:columns - 1]
+                f"{_count_of(len(self.problems), 'problem')}, "
+                f"{(done - self.old) / max(seconds, 0.001):.0f}/s{state}")[:columns - 1]
 
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
         """Print the problems and, unless *brief*, outdated links and numbers, for a terminal or a file."""
@@ -3102,6 +3124,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _positive(text: str) -> int:
+    return _count(text) or int(_number(text))
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon: raise argparse.ArgumentTypeError(f"'Name: value' was expected, not {text!r}")
@@ -3133,10 +3159,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
     add("--why", metavar="URL", help="crawl nothing; say whether this URL would be fetched, and why not")
     add = parser.add_argument_group("how to fetch").add_argument
-    add("--max-tasks", type=_count, metavar="N", help="URLs fetched at a time (%(default)s)")
+    add("--max-tasks", type=_positive, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=_count, metavar="N", help="redirects in a row (%(default)s)")
-    add("--max-tries", type=_count, metavar="N", help="tries for a URL that fails (%(default)s)")
-    add("--max-body", type=_count, metavar="BYTES",
+    add("--max-tries", type=_positive, metavar="N", help="tries for a URL that fails (%(default)s)")
+    add("--max-body", type=_positive, metavar="BYTES",
         help="size of a page, on the wire and unpacked (%(default)s)")
     add("--timeout", type=_number, metavar="S", help="seconds for a whole fetch (%(default)g)")
     add("--delay", type=_pause, metavar="S",
@@ -3150,7 +3176,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends (no)")
     add("-q", dest="quiet", action="store_true", help="print nothing but problems (no)")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
-    return parser.parse_args([re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
+    return parser.parse_intermixed_args([re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
                               for argument in arguments])
 
 
@@ -3195,7 +3221,9 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     if options.why is not None: return (yield from _why(crawler, options.why))
     signals: list[int] = []
-    live = sys.stderr.isatty() and not options.verbose and not options.quiet
+    live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
+        options.journal == "-" and sys.stdout.isatty())
+    clear = "\r\x1b[K" if live else ""
 
     def on_record(record: Record) -> None:
         if journal: journal.write(record)
@@ -3207,13 +3235,14 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     def end(number: int) -> None:
         """Let what is in flight come to its end; asked again, or after a while, do not."""
         if signals: task.cancel()
+        elif live: print(f"{clear}ending, in {GRACE:g} s at most; once more: at once", file=sys.stderr)
         signals.append(number)
         crawler.stop()
         loop.call_later(GRACE, task.cancel)
 
     for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
     # Ctrl-\ asks what the crawl is doing.
-    loop.add_signal_handler(signal.SIGQUIT, lambda: print(crawler.describe(), file=sys.stderr, flush=True))
+    loop.add_signal_handler(signal.SIGQUIT, lambda: print(clear + crawler.describe(), file=sys.stderr, flush=True))
     if journal: _resume(crawler, report, journal)
     began, crawler.on_record = loop.time(), on_record
     progress = create_task(_show_progress(crawler, report)) if live else None
@@ -3249,7 +3278,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:  # mostly of stdout: Python must not try to flush the rest
         with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
-        print(f"crawl.py: the report cannot be written: {_explain(error)}", file=sys.stderr)
+        print(f"crawl.py: {_explain(error)}", file=sys.stderr)
         return 2
     except CrawlError as error:
         print(f"crawl.py: {_explain(error)}", file=sys.stderr)

@@ -1492,6 +1492,20 @@ def test_a_silent_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> N
     go.set()
 
 
+def test_a_stream_of_any_socket_does_not_block_the_loop() -> None:
+    ours, theirs = socket.socketpair()
+
+    async def main() -> bytes:
+        stream = crawl.Stream(ours)
+        get_running_loop().call_later(0.001, theirs.send, b"answer")
+        try:
+            return await stream.read()
+        finally:
+            stream.close()
+    assert crawl.run(main()) == b"answer"
+    theirs.close()
+
+
 def test_reading_takes_no_more_than_asked_for_and_loses_nothing_when_cancelled() -> None:
     server = listener()
 
@@ -1677,6 +1691,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
+    ("http://[10:0:1:0:0:2:3:4]/", "http://[10:0:1::2:3:4]/"),
     ("http://[1:2:3:4:5:6:7:8]/", "http://[1:2:3:4:5:6:7:8]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
     ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
@@ -1694,7 +1709,7 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
 @pytest.mark.parametrize("reference", [
     "mailto:me@example.com", "javascript:alert(1)", "file:///etc/passwd", "ftp://h/", "data:,x",
     "http://", "http:///", "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/",
-    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://1.2.3.4.0/", "http://256.0.0.1/",
+    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://1.2.3.4.5.6/", "http://1.2.3.4.0/", "http://256.0.0.1/",
     "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
     "http://fa\u00df.example/", "http://a\u200db/", "http://xn--a/", "http://xn--bcher-KVB.example/",
     "http://www\u2025x/", "http://xn--xn--a-/", "http://" + "xn--" * 1300 + "a" + "-" * 1300 + "/", "http://" + "\u6f22" * 64 + "/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
@@ -2260,10 +2275,12 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">\u00e9', "latin-1"),
     (b" " * crawl.MAX_PRESCAN + b'<meta charset="latin-1">', "", " " * crawl.MAX_PRESCAN + '<meta charset="latin-1">', "utf-8"),
     (b"\xff", "", "\ufffd", "utf-8"),
+    (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
+    ("\u00e9".encode("utf-16-le"), "text/html;charset=UTF-16LE", "\u00e9", "utf-16le"),
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
-      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "rot13")]])
+      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str, charset: str) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
 
@@ -2308,6 +2325,9 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: *\nDisallow: /fish$", "/fish", "Disallow: /fish$"),
     ("User-agent: *\nDisallow: /fish$", "/fishes", None),
     ("User-agent: *\nDisallow: /\u00e9", "/%c3%a9", "Disallow: /%C3%A9"),
+    ("User-agent: *\nDisallow: /bar/%62%61%7A", "/bar/baz", "Disallow: /bar/baz"),
+    ("User-agent: *\nDisallow: /~joe", "/%7ejoe/x", "Disallow: /~joe"),
+    ("User-agent: *\nDisallow: /a%2fb", "/a/b", None),
     ("\ufeffUser-agent: *  # all\r\nDisallow: /x # this\r\nnonsense\r\n", "/x", "Disallow: /x"),
     ("user-agent *\ndisallow /x", "/x", "Disallow: /x"),
     ("User-agent: *\nDisallow: /", "/robots.txt", None),
@@ -2603,9 +2623,18 @@ def test_a_robots_file_is_obeyed_and_asked_for_once(site: Server) -> None:
     assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, robots=False)[0]]
 
 
-def test_a_site_whose_robots_file_fails_is_left_alone(site: Server) -> None:
-    site.add("/robots.txt", "", 503)
-    assert crawled(site.url)[0] == {}
+def test_a_site_whose_robots_file_fails_is_left_alone_after_as_many_tries_as_a_page(site: Server, impatient: None) -> None:
+    site.add("/robots.txt", "", 500)
+    records, crawler = crawled(site.url, max_tries=2)
+    assert records == {} and crawler.reasons == {site.url + "/": "robots.txt: 500 Internal Server Error"}
+    assert site.requests == ["/robots.txt"] * 2
+
+
+def test_a_robots_file_that_fails_once_is_asked_for_again() -> None:
+    site: dict[str, Any] = {"http://h/": [(200, {}, "")], "http://h/robots.txt": [
+        (503, {}, ""), (503, {}, ""), (301, {"location": "/r"}, "")], "http://h/r": [(200, {}, "")]}
+    records, asked = simulated("http://h/", site)
+    assert records["http://h/"].status == 200 and [moment for moment, _ in asked] == [0, 1.125, 3.25, 3.375, 3.5]
 
 
 def test_what_comes_with_a_404_is_no_robots_file(site: Server) -> None:
@@ -2679,6 +2708,13 @@ def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
         crawler._failed(node, ConnectionRefusedError())
         return crawler.refuse(crawl.parse_url("http://h/x"))
     assert crawl.run(main()) == ""
+
+
+def test_one_root_may_be_given_as_a_string(site: Server) -> None:
+    async def main() -> None:
+        await crawl.Crawler(site.url, robots=False).crawl()
+    crawl.run(main())
+    assert site.requests == ["/"]
 
 
 def test_the_host_that_a_root_redirects_to_is_adopted(site: Server) -> None:
@@ -2996,6 +3032,12 @@ def test_a_retry_after_pauses_the_whole_site(tasks: int) -> None:
     assert len(records) == 6 and records["http://h/1"].status == 200
 
 
+def test_the_retry_after_of_a_last_try_pauses_the_site_too() -> None:
+    site: dict[str, Any] = pages(3) | {"http://h/1": [(429, {"retry-after": "60"}, "")]}
+    _, asked = simulated("http://h/", site, robots=False, max_tasks=1, max_tries=1)
+    assert asked == [(0, "http://h/"), (0.125, "http://h/1"), (60.25, "http://h/2")]
+
+
 def test_after_a_pause_the_delay_is_kept() -> None:
     site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "5"}, ""), (200, {}, "")]}
     _, asked = simulated("http://h/", site, robots=False, delay=1)
@@ -3042,23 +3084,22 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, k
     assert page.record.url == site.url + "/" and len(page.record.links) == 2
 
 
-def test_an_error_in_a_callback_ends_the_crawl_with_it(site: Server) -> None:
-    def fail(record: crawl.Record) -> None:
-        raise KeyError("mine")
+@pytest.mark.parametrize("callback", ["on_record", "on_page"])
+def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(callback: str, site: Server) -> None:
+    calls: list[Any] = []
+
+    def fail(argument: Any) -> None:
+        calls.append(argument)
+        raise OSError("my disk")
 
     async def main() -> None:
-        await crawl.Crawler([site.url], on_record=fail).crawl()
-    site.add("/")
-    with pytest.raises(KeyError, match="mine"):
-        crawl.run(main())
-
-
-def test_an_error_in_on_page_ends_the_crawl_with_it(site: Server) -> None:
-    def fail(page: crawl.Page) -> None:
-        raise OSError("my disk")
-    site.add("/")
-    with pytest.raises(OSError, match="my disk"):
-        crawled(site.url, on_page=fail)
+        options: dict[str, Any] = {callback: fail}
+        with pytest.raises(OSError, match="my disk"):
+            await crawl.Crawler([site.url], robots=False, **options).crawl()
+        assert get_running_loop().tasks == {crawl.current_task()}
+        assert len(calls) == 1 or callback == "on_record"  # which gets what was cut off, too
+    site.add("/", "<a href=/a><a href=/b>")
+    crawl.run(main())
 
 
 # The end
@@ -3070,7 +3111,7 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
         "http://h/slow": [(200, {"seconds": 9}, "<a href=/new>")], "http://h/slow2": [(503, {"seconds": 8}, "")],
         "http://h/failing": [(503, {}, "")], "http://h/queued": [(200, {}, "")]})
 
-    async def main() -> dict[str, crawl.Record]:
+    async def main() -> RecordingCrawler:
         crawler = RecordingCrawler(["http://h/"], max_tasks=tasks, robots=False)
         crawler.client = client  # type: ignore[assignment]
         task = create_task(crawler.crawl())
@@ -3079,10 +3120,12 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
         crawler.stop()
         await task
         await sleep(60)
-        assert get_running_loop().reported == []  # type: ignore[attr-defined]
-        return crawler.records
+        return crawler
+    crawler = play(main())
+    left = 1 if tasks > 2 else 2  # /new, and /queued unless there was somebody to fetch it
+    assert crawler.skipped == {"the crawl was ended": left}
     fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
-    assert {url: record.kind for url, record in play(main()).items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
+    assert {url: record.kind for url, record in crawler.records.items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
 
 
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
@@ -3205,11 +3248,25 @@ def test_urls_that_were_not_finished_are_fetched_again() -> None:
     assert crawl.run(main()) == (False, True)
 
 
+def test_a_host_that_a_guessed_root_led_to_is_crawled_by_a_resumed_crawl_too() -> None:
+    answers: dict[str, Any] = {"https://r/": [OSError("refused")], "http://r/": [(301, {"location": "http://b/"}, "")],
+                               "http://b/": [(200, {}, "<a href=/x>")], "http://b/x": [(200, {}, "")]}
+    whole, _ = simulated_crawl(["r"], answers, robots=False, max_tries=1)
+
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler(["r"], robots=False, max_tries=1)
+        crawler.client = SimulatedClient(answers)  # type: ignore[assignment]
+        crawler.replay(whole.records["http://r/"])
+        await crawler.crawl()
+        return crawler
+    assert list(play(main()).records) == ["http://b/", "http://b/x"]
+
+
 def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
     async def main() -> tuple[int, int]:
         crawler = crawl.Crawler(["http://h/"], depth=5)
         crawler.replay(crawl.Record("http://h/x", 200, depth=4, parent="http://h/lost", links=("http://h/y",)))
-        crawler.replay(crawl.Record("http://h/go", 301, parent="http://h/lost", next_url="http://more/"))
+        crawler.replay(crawl.Record("http://h/go", 301, depth=1, parent="http://h/lost", next_url="http://more/"))
         crawler.replay(crawl.Record("http://h/deep", skipped="depth", parent="http://h/lost"))
         node = crawler.seen_urls["http://h/y"]
         assert isinstance(node, crawl.Node)
@@ -3285,6 +3342,12 @@ def test_why_tries_https_and_then_http_as_a_root_does(site: Server, tls_site: Se
     with socket.create_server(("127.0.0.1", 0)) as closed:
         host = f"127.0.0.1:{port_of(closed)}"
     assert said(host, "--why", "http://" + host)[0] == said(host, "--why", host)[0] == 2
+
+
+def test_why_says_what_is_wrong_with_a_robots_file(site: Server) -> None:
+    site.answers["/robots.txt"] = b"SSH-2.0\r\n\r\n"
+    status, _, err = said(site.url, "--why", site.url + "/x")
+    assert status == 2 and "robots.txt cannot be had: a status line of HTTP/1 was expected" in err
 
 
 def test_a_certificate_that_is_bad_is_no_reason_to_ask_why_without_tls(
@@ -3815,13 +3878,37 @@ def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.Capt
     assert "cannot be crawled: robots.txt: Disallow: /" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option, name, value", [
+    ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", "7"), ("--exclude=7", "exclude", "7"),
+    ("--subdomains", "subdomains", True), ("--external", "external", True), ("--no-robots", "robots", False),
+    ("--max-tasks=7", "max_tasks", 7), ("--max-redirect=0", "max_redirect", 0), ("--max-tries=7", "max_tries", 7),
+    ("--max-body=7", "max_body", 7), ("--timeout=.7", "timeout", None), ("--timeout=0.7", "timeout", 0.7), ("--delay=0", "delay", 0.0),
+    ("--delay=0.7", "delay", 0.7), ("-HX:7", "headers", {"User-Agent": crawl.USER_AGENT, "X": "7"}),
+    ("--user-agent=7", "headers", {"User-Agent": "7"})])
+def test_an_option_reaches_the_crawler_and_the_others_keep_their_defaults(
+        option: str, name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def crawler(roots: list[str], **options: Any) -> None:
+        given.update(options)
+        raise crawl.CrawlError("seen enough")
+    defaults = {**(crawl.Crawler.__init__.__kwdefaults__ or {}), "headers": {"User-Agent": crawl.USER_AGENT}}
+    monkeypatch.setattr(crawl, "Crawler", crawler)
+    if value is None:
+        with pytest.raises(SystemExit):
+            crawl.main(["h", option])
+    else:
+        assert said("h", option, "other") == (2, "", "crawl.py: seen enough\n")
+        assert given == defaults | {name: value}
+
+
 def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main([site.url, "--max-pages", "0", "--delay", "0"]) == 2
     assert "cannot be crawled: page limit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
-                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
+                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"], ["--max-tries", "0", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         crawl.main(arguments)
@@ -3860,7 +3947,7 @@ def test_a_report_that_cannot_be_written_is_status_2(
     with open("/dev/full", "w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert crawl.main([site.url]) == 2
-    assert "the report cannot be written: No space left" in capsys.readouterr().err
+    assert "crawl.py: No space left" in capsys.readouterr().err
 
 
 def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
@@ -3888,13 +3975,27 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
         assert "in flight" not in in_terminal(site.url, option, stream="stderr")
 
 
-def test_a_progress_line_names_the_oldest_fetch_or_none() -> None:
-    async def main() -> str:
+def test_a_progress_line_names_the_oldest_fetch_or_else_the_next(loop: JumpingLoop) -> None:
+    lines: list[str] = []
+
+    async def main() -> None:
         report = crawl.Report()
         for number in range(10):
             report.add(crawl.Record(f"http://h/{number}", 200), old=number < 4)
-        return report.progress(crawl.Crawler(["h"]), 2.0, 200)
-    assert crawl.run(main()) == "10 done, 1 queued, 0 in flight, 0 problems, 3/s, 0.0 s nothing in flight"
+        crawler = crawl.Crawler(["http://h/"], delay=9, robots=False)
+        crawler.client = SimulatedClient(pages(4) | {"http://h/": [  # type: ignore[assignment]
+            (200, {"seconds": 2}, "<a href=/1><a href=/2><a href=/3>")]})
+        lines.append(report.progress(crawler, 2.0, 200))
+        task = create_task(crawler.crawl())
+        for moment in (1, 3):
+            await sleep(moment - loop.time())
+            lines.append(report.progress(crawler, 2.0, 200))
+        lines.append(report.progress(crawler, 2.0, 10))
+        await task
+    loop.run_until_complete(main())
+    assert lines == ["10 done, 1 queued, 0 in flight, 0 problems, 3/s",
+                     "10 done, 0 queued, 1 in flight, 0 problems, 3/s, 1.0 s http://h/",
+                     "10 done, 0 queued, 0 in flight, 0 problems, 3/s, 3 wait, the next for 6 s", "10 done, "]
 
 
 def started(site: Server, *arguments: str) -> subprocess.Popen[str]:
