@@ -2148,9 +2148,9 @@ _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
 def _comparable(path: str) -> str:
-    """Return *path* with what has to be escaped, and nothing else, in one spelling."""
+    """Return *path* with everything escaped that has to be, in one spelling."""
     path = _SURROGATES.sub("\ufffd", path)
-    return _ESCAPED.sub(lambda match: match[0].upper(), _identity(re.sub("[^!-~]", _percent, path)))
+    return _ESCAPED.sub(lambda match: match[0].upper(), re.sub("[^!-~]", _percent, path))
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -2187,10 +2187,12 @@ class Robots:
             elif key in ("allow", "disallow", "crawl-delay"):
                 rules_began = True
                 for name in names: groups[name].append((key, value))
-        # Longest first, and of equals "allow" first: the first match decides.
+        # Longest first, and of equals "allow" first: the first match decides. Escapes without
+        # need are undone where they forbid (RFC 9309 section 2.2.2 does so everywhere), not
+        # where they allow: Google's parser does so nowhere.
         mine = groups.get(product.lower(), groups.get("", []))
-        self.rules = sorted(((key, _comparable(value)) for key, value in mine
-                             if value and key != "crawl-delay"),
+        self.rules = sorted(((key, _comparable(value if key == "allow" else _identity(value)))
+                             for key, value in mine if value and key != "crawl-delay"),
                             key=lambda rule: (-len(rule[1]), rule[0]))
         delays = [float(value) for key, value in mine
                   if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)]
@@ -2199,9 +2201,10 @@ class Robots:
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if self.failure: return self.failure
-        path = _comparable(target)
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
+        plain = _identity(_comparable(target))
         for key, pattern in self.rules:
-            if path != "/robots.txt" and _matches(pattern, path):
+            if path != "/robots.txt" and _matches(pattern, path if key == "allow" else plain):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
@@ -2444,10 +2447,13 @@ class Crawler:
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
         try:
             self.client = Client(headers, timeout, max_body)
-            self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
             urls = [self._parse_root(text) for text in self.roots]
-        except (ValueError, re.error, OverflowError, RecursionError) as error:
+        except ValueError as error:
             raise CrawlError(_explain(error)) from None
+        try:
+            self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
+        except (re.error, OverflowError, RecursionError) as error:
+            raise CrawlError(f"include or exclude is no regular expression: {_explain(error)}") from None
         self.subdomains, self.external, self.robots = subdomains, external, robots
         self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()

@@ -2328,6 +2328,8 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: *\nDisallow: /bar/%62%61%7A", "/bar/baz", "Disallow: /bar/baz"),
     ("User-agent: *\nDisallow: /~joe", "/%7ejoe/x", "Disallow: /~joe"),
     ("User-agent: *\nDisallow: /a%2fb", "/a/b", None),
+    ("User-agent: *\nDisallow: /bar\nAllow: /bar/%62%61%7A", "/bar/baz", "Disallow: /bar"),
+    ("User-agent: *\nDisallow: /bar\nAllow: /bar/%62%61%7a", "/bar/%62%61%7A", None),
     ("\ufeffUser-agent: *  # all\r\nDisallow: /x # this\r\nnonsense\r\n", "/x", "Disallow: /x"),
     ("user-agent *\ndisallow /x", "/x", "Disallow: /x"),
     ("User-agent: *\nDisallow: /", "/robots.txt", None),
