@@ -100,8 +100,8 @@ __all__ = [
 # file call does without. What a generator coroutine returns is annotated Waits[T]: it
 # yields whatever it waits for, and in the end returns a T.
 #
-# Nothing in an answer is unbounded: its limit stands below, with its reason where that is
-# not plain. How many URLs a site can make us remember follows from the limits.
+# Nothing in an answer is unbounded: its limit stands below, with its reason where that
+# is not plain. How many URLs a site can make us remember follows from the limits.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -204,14 +204,14 @@ class LimitError(ProtocolError):
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those
 # of ready sockets first, then the ready queue in its order. While one runs no other
-# does, hence no locks. A tick runs of the ready queue what is there after the poll; what
-# is added meanwhile waits for the next tick, after the sockets were polled again, so that
-# a callback which keeps rescheduling itself starves nobody. And an EventLoop that nothing
-# could ever wake does not sleep for ever: it raises DeadlockError.
+# does, hence no locks. A tick runs of the ready queue what is there after the poll;
+# what is added meanwhile waits for the next tick, after the sockets were polled again,
+# so that a callback which keeps rescheduling itself starves nobody. And an EventLoop
+# that nothing could ever wake does not sleep for ever: it raises DeadlockError.
 #
-# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per tick,
-# and that costs nothing for sockets that stay silent; to begin and to end watching one
-# is a system call each. A callback that computes for a second stops
+# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per
+# tick, and that costs nothing for sockets that stay silent; to begin and to end
+# watching one is a system call each. A callback that computes for a second stops
 # everything for a second; that is the price of having no other threads.
 
 
@@ -219,7 +219,7 @@ class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
     It is waiting, then has run or was cancelled. The ready queue takes anything with a
-    run(), the heap of deadlines anything with an obsolete() as well; this is the plainest.
+    run(), the heap of deadlines what has an obsolete() as well; this is the plainest.
     """
 
     __slots__ = ("callback", "args", "context")
@@ -285,7 +285,7 @@ class CallbackLoop:
     """An event loop that knows callbacks and nothing else.
 
     Section 5 adds coroutines to it and calls the result EventLoop. *selector*
-    does the waiting; a test may pass one that never sleeps, and override time() to match.
+    does the waiting; a test may pass one that never sleeps, and override time(), too.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -339,8 +339,8 @@ class CallbackLoop:
     def _add_timeout(self, deadline: float, timeout: T) -> T:
         """Have *timeout* run at *deadline*, and return it.
 
-        Cancelled ones stay in the heap until they reach its top, or until it has doubled
-        since they were last swept out, which costs O(1) for each, amortised.
+        Cancelled ones stay in the heap until they reach its top, or until it has
+        doubled since they were last swept out, which costs O(1) for each, amortised.
         """
         self._check_open()
         if math.isnan(deadline):
@@ -727,8 +727,8 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # cancels the future being waited for, whose CancelledError then appears at the
 # `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task.
 # It is a BaseException so that `except Exception` does not swallow it. A task
-# that was woken already gets it at its next step; a running one at its next wait, and if
-# there is none it ends as cancelled; one that has not begun never enters its body.
+# that was woken already gets it at its next step; a running one at its next wait, and
+# if there is none it ends as cancelled; one that has not begun never enters its body.
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
 # among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which
@@ -983,8 +983,8 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
     Then, or when wait_for is cancelled, *fut* is cancelled, and has ended before the
-    error is raised. With *timeout* <= 0 only what is done already gives its result; None
-    waits for any time.
+    error is raised. With *timeout* <= 0 only what is done already gives its result;
+    None waits for any time.
     """
     if timeout is not None and timeout <= 0:
         future = _ensure_future(fut)
@@ -1298,9 +1298,9 @@ class Queue(Generic[T]):
 # first and the wait second, bytes that were decrypted already are never waited for.
 #
 # The invariants. Each wait has a deadline, in the one object that waits. A socket is
-# closed in one place. A stream that becomes readable while nobody reads is `stale`; of a
-# kept connection that says that the server closed it, or sent something unasked, and that
-# it is not to be used again.
+# closed in one place. A stream that becomes readable while nobody reads is `stale`; of
+# a kept connection that says that the server closed it, or sent something unasked, and
+# that it is not to be used again.
 # Interest in reading stays registered from one read to the next, which saves two system
 # calls and some 4 microseconds on each.
 
@@ -1457,8 +1457,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
         try:
             sock = socket.socket(family, kind, protocol)
             stream = Stream(sock, CONNECT_TIMEOUT)
-            # Not by _call, for connect is not tried again: the socket becomes writable when
-            # it is connected or has failed, and SO_ERROR says which.
+            # Not by _call, for connect is not tried again: the socket becomes writable
+            # when it is connected or has failed, and SO_ERROR says which.
             with contextlib.suppress(BlockingIOError): sock.connect(address)
             yield from stream._writable()
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -1483,8 +1483,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # `:80`, `%2e`, backslashes, tabs, an IPv4 address written as one octal number.
 #
 # The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and
-# https), so that each becomes the one spelling that a browser would request (on pages in
-# UTF-8; elsewhere browsers write queries in the page's own charset).
+# https), so that each becomes the one spelling that a browser would request (on pages
+# in UTF-8; elsewhere browsers write queries in the page's own charset).
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a
 # request, a log or a terminal as it is. User names and passwords are dropped at
@@ -2003,10 +2003,10 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # link's value out, and steps over as a whole whatever may hold a `<` that is no tag:
 # comments, the text of scripts and the like, quoted attribute values.
 #
-# The invariant: linear time, whatever the page. Every repetition in `_TAGS` is possessive
-# (`*+` never gives back what it took) and every alternative that begins at a `<` and then
-# fails does so before the next `<`, or leaves the rest of the page to one that
-# takes it all. The cost: some 4 microseconds per KB, where html.parser takes 150.
+# The invariant: linear time, whatever the page. Every repetition in `_TAGS` is
+# possessive (`*+` never gives back what it took) and every alternative that begins at a
+# `<` and then fails does so before the next `<`, or leaves the rest of the page to one
+# that takes it all. The cost: some 4 microseconds per KB, where html.parser takes 150.
 
 _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
@@ -2037,8 +2037,9 @@ def _raw_text(name: str) -> str:
 # name so that an empty one is not nothing; of base, meta, frame and iframe the tag
 # without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
 # <base href=/c> as ase href=/c. Most tags are none of these, so they are rejected
-# first: end tags (whose attributes, which nobody writes, are not stepped over), and those
-# of one or two characters and no attributes, which hide nothing (20 of 63 microseconds a page); then by first letter.
+# first: end tags (whose attributes, which nobody writes, are not stepped over), and
+# those of one or two characters and no attributes, which hide nothing (20 of 63
+# microseconds a page); then by first letter.
 _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
@@ -2187,9 +2188,9 @@ class Robots:
             elif key in ("allow", "disallow", "crawl-delay"):
                 rules_began = True
                 for name in names: groups[name].append((key, value))
-        # Longest first, and of equals "allow" first: the first match decides. Escapes without
-        # need are undone where they forbid (RFC 9309 section 2.2.2 does so everywhere), not
-        # where they allow: Google's parser does so nowhere.
+        # Longest first, and of equals "allow" first: the first match decides. Escapes
+        # without need are undone where they forbid (RFC 9309 section 2.2.2 does so
+        # everywhere), not where they allow: Google's parser does so nowhere.
         mine = groups.get(product.lower(), groups.get("", []))
         self.rules = sorted(((key, _comparable(value if key == "allow" else _identity(value)))
                              for key, value in mine if value and key != "crawl-delay"),
@@ -2229,8 +2230,9 @@ class Robots:
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
 # have a deadline; each URL is tried finitely often, and is new once (twice, if at first
-# it was a root with a guessed https); and there are finitely many below the limits. A redirect that
-# was one too many in its row comes back at most once, when a link to it begins a new row.
+# it was a root with a guessed https); and there are finitely many below the limits. A
+# redirect that was one too many in its row comes back at most once, when a link to it
+# begins a new row.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link, past the same checks of scope, robots.txt and delay. So two paths to one page
@@ -2243,10 +2245,10 @@ class Robots:
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
 # `yield from` in between, and control changes hands nowhere else.
 #
-# Courtesy is arithmetic on loop times. Under a delay each URL reserves a turn at its site
-# (`_turn`): the next one is a delay later. A Retry-After pauses the whole site, and voids
-# the turns given before, so that no burst follows it: `Site.pauses` counts the pauses,
-# `Node.turn` says under which count a node's turn was given.
+# Courtesy is arithmetic on loop times. Under a delay each URL reserves a turn at its
+# site (`_turn`): the next one is a delay later. A Retry-After pauses the whole site,
+# and voids the turns given before, so that no burst follows it: `Site.pauses` counts
+# the pauses, `Node.turn` says under which count a node's turn was given.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
 # (a guessed https root that cannot be reached leaves only a note); one that is not gets
@@ -2255,7 +2257,7 @@ class Robots:
 # sleeps. An error in this code, or in a callback, ends the crawl with its traceback
 # instead of leaving `join` waiting. And a page is recorded after its links were added,
 # so that the records of a crawl that was killed, added again in their order, restore
-# its frontier. The cost: a Node for each URL to be fetched, a string for each other one.
+# its frontier. The cost: a Node for each URL to be fetched, a string for each other.
 
 _OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.I)  # means something else on each
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
@@ -2287,8 +2289,8 @@ class Record(NamedTuple):
     the URL was not fetched; seconds is the time from the request to the end of the
     answer, size the bytes of the decoded body; parent is the page, or the redirect,
     that led here first; links is what this page links to and the crawl may fetch,
-    num_urls of them, of which num_new_urls came into the frontier by it; encoding is the charset;
-    insecure marks a redirect from https down to http.
+    num_urls of them, of which num_new_urls came into the frontier by it; encoding is
+    the charset; insecure marks a redirect from https down to http.
     """
 
     url: str
@@ -2414,8 +2416,9 @@ class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
     To be made and used inside a running loop:
-    `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is tried with https first.
-    CrawlError if one is no URL, a header no header field, or a regular expression none.
+    `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is tried with
+    https first. CrawlError if one is no URL, a header no header field, or a regular
+    expression none.
 
     Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those
     below them; URLs in which the regular expression *include* is found and *exclude* is
@@ -2426,9 +2429,9 @@ class Crawler:
     obeyed.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
-    between two fetches from one origin (its Crawl-delay may be longer; robots.txt is not counted). A URL that
-    fails with an error that may pass is tried *max_tries* times; *max_redirect*
-    redirects in a row are followed.
+    between two fetches from one origin (its Crawl-delay may be longer; robots.txt is
+    not counted). A URL that fails with an error that may pass is tried *max_tries*
+    times; *max_redirect* redirects in a row are followed.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before
     that with the Page of each page in scope; if it returns an awaitable, that is
@@ -2443,7 +2446,7 @@ class Crawler:
                  on_record: Callable[[Record], object] = bool,
                  on_page: Callable[[Page], object] = bool) -> None:
         self.roots = [roots] if isinstance(roots, str) else list(roots)
-        self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max_tries
+        self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max(1, max_tries)
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
         try:
             self.client = Client(headers, timeout, max_body)
@@ -2868,7 +2871,7 @@ class Crawler:
         if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
         everywhere = self._meanings.setdefault(base.origin, {})
         here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
-        # What depends on the page and not on its directory, or on its depth, is not kept.
+        # What depends on the page, and not on its directory, is not kept, nor on its depth.
         keeping = page.depth < self.depth and not nofollow
         nodes: dict[Node, None] = {}
         for link in links:

@@ -2851,11 +2851,11 @@ def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
     assert crawl.run(main()) == ""
 
 
-def test_one_root_may_be_given_as_a_string(site: Server) -> None:
+def test_one_root_may_be_given_as_a_string_and_there_is_always_one_task_and_one_try(site: Server) -> None:
     async def main() -> None:
-        await crawl.Crawler(site.url, robots=False).crawl()
+        await crawl.Crawler(site.url, max_tasks=0, max_tries=0).crawl()
     crawl.run(main())
-    assert site.requests == ["/"]
+    assert site.requests == ["/robots.txt", "/"]
 
 
 def test_the_host_that_a_root_redirects_to_is_adopted(site: Server) -> None:
