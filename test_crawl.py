@@ -4199,6 +4199,21 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
         assert "in flight" not in in_terminal(site.url, option, stream="stderr")
 
 
+def test_on_a_terminal_the_first_ctrl_c_says_what_comes_and_the_report_what_was_left(
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl, "GRACE", 0.05)
+
+    def interrupt(connection: socket.socket) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        silence(connection)
+    site.add("/", "<a href=/silent><a href=/next><a href=/last>")
+    site.answers["/silent"] = interrupt
+    shown = in_terminal(site.url, "--max-tasks", "1", stream="stderr")
+    assert "\r\x1b[Kending, in 0.05 s at most; once more: at once\n" in shown
+    status, out, err = said(site.url, "--max-tasks", "1")
+    assert status == 130 and err == "" and "not fetched: 2 (the crawl was ended)\n" in out
+
+
 def test_a_progress_line_names_the_oldest_fetch_or_else_the_next(loop: JumpingLoop) -> None:
     lines: list[str] = []
 
