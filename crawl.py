@@ -3117,24 +3117,20 @@ class Report:
 _DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # the options that are Crawler's
 
 
-def _number(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) or not float(text):
-        raise argparse.ArgumentTypeError(f"a number above 0 was expected, not {text!r}")
-    return float(text)
+def _number(kind: Callable[[str], T], expected: str, pattern: str) -> Callable[[str], T]:
+    """Return what reads the number of an option, or says what was expected."""
+    def read(text: str) -> T:
+        if not re.fullmatch(pattern, text):
+            raise argparse.ArgumentTypeError(f"{expected} was expected, not {text!r}")
+        return kind(text)
+    return read
 
 
-def _pause(text: str) -> float:
-    return 0.0 if re.fullmatch(r"0+(\.0+)?", text) else _number(text)
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"a whole number was expected, not {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    return _count(text) or int(_number(text))
+_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"
+_count = _number(int, "a whole number", "[0-9]{1,9}")
+_positive = _number(int, "a whole number above 0", "(?!0+$)[0-9]{1,9}")
+_pause = _number(float, "a number of seconds", _SECONDS)
+_limit = _number(float, "a number of seconds above 0", rf"(?![0.]+$){_SECONDS}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -3173,7 +3169,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--max-tries", type=_positive, metavar="N", help="tries for a URL that fails (%(default)s)")
     add("--max-body", type=_positive, metavar="BYTES",
         help="size of a page, on the wire and unpacked (%(default)s)")
-    add("--timeout", type=_number, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--timeout", type=_limit, metavar="S", help="seconds for a whole fetch (%(default)g)")
     add("--delay", type=_pause, metavar="S",
         help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
