@@ -2407,7 +2407,6 @@ def _is_page(response: Response) -> bool:
     return response.status < 300 and kind in ("text/html", "application/xhtml+xml")
 
 
-_DEPTH, _NOFOLLOW_PAGE = "depth", "nofollow"  # reasons that do not hold for another way to the URL
 _NO_URL = "no http or https URL"
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -2517,12 +2516,11 @@ class Crawler:
         key = _identity(text)
         known = self.seen_urls.get(key, "")
         if isinstance(known, Node): return known
-        if known not in ("", _DEPTH, _NOFOLLOW_PAGE): return None
         reason = self.refuse(url) if parent else ""
         if reason == "other host" and self.external: reason, role = "", "external"
         if parent: depth = parent.depth + (hops == 0)
-        if not reason and nofollow: reason = _NOFOLLOW_PAGE
-        if not reason and depth > self.depth and not role: reason = _DEPTH
+        if not reason and nofollow: reason = "nofollow"
+        if not reason and depth > self.depth and not role: reason = "depth"
         if reason:
             if not known:
                 self.seen_urls[key] = reason
@@ -2562,7 +2560,7 @@ class Crawler:
             if record.skipped == _NO_URL:
                 self._give_up(record.url, parent)
             elif parent:
-                self.add(parse_url(record.url), parent, nofollow=record.skipped == _NOFOLLOW_PAGE)
+                self.add(parse_url(record.url), parent, nofollow=record.skipped == "nofollow")
             return False
         node = self.add(parse_url(record.url), parent, depth=record.depth)
         if node is None or node in self._done or record.kind == "not finished": return False
