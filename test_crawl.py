@@ -2655,6 +2655,12 @@ def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
     assert crawler.notes == []
 
 
+def test_only_urls_that_a_page_was_the_first_to_name_are_new() -> None:
+    records, _ = simulated("http://h/", pages(4) | {"http://h/1": [(200, {}, "<a href=/2><a href=/5><a href=/6>")]},
+                           robots=False, max_tasks=1)
+    assert [(record.num_urls, record.num_new_urls) for record in records.values()][:2] == [(3, 3), (3, 2)]
+
+
 def test_a_root_that_is_not_fetched_is_at_no_depth_and_has_no_parent(site: Server) -> None:
     records: list[crawl.Record] = []
 
@@ -4197,6 +4203,12 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     assert in_terminal(site.url, stream="stderr").endswith("\r\x1b[K")
     for option in ("-v", "-q"):
         assert "in flight" not in in_terminal(site.url, option, stream="stderr")
+
+
+def test_a_report_on_the_terminal_of_the_progress_line_follows_it(site: Server) -> None:
+    site.add("/")
+    shown = in_terminal(site.url, "-o", "-", stream="stderr")
+    assert shown.rpartition("\r\x1b[K")[2].startswith("1 page, ")
 
 
 def test_on_a_terminal_the_first_ctrl_c_says_what_comes_and_the_report_what_was_left(
