@@ -2259,7 +2259,8 @@ class Robots:
 # so that the records of a crawl that was killed, added again in their order, restore
 # its frontier. The cost: a Node for each URL to be fetched, a string for each other.
 
-_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.I)  # means something else on each
+# References that mean something else on each page: empty, ?query, #fragment; or might.
+_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.IGNORECASE)
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
