@@ -2359,7 +2359,10 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>", "</p><a href=/x>",
     "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>", "<iframe><iframe src=/y></iframe><a href=/x>",
     "<base target=x><a href=/x>", "<base href=/x><a href>", "<base href=//t.test/><a href=x>", "<base href='http://[x'><a href=/x>",
-    "<base href=//t.test/><base href=/y/><a href=x>",
+    "<base href=//t.test/><base href=/y/><a href=x>", "<a href='/x#y'>", "<a href=/x#y>",
+    '<a href="/x"><a href="/x#a"><a href="/x#b">', '<a href="/x#it\'s" title="<a href=/y>">',
+    '<p class="<a href=/y>"><a href=/x>', '<p class="y"><a href=/x>', '<p class="y" title="<a href=/y>"><a href=/x>',
+    '<title class="y"><a href=/y></title><a href=/x>',
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
     assert links_of(markup) == ["http://t.test/x"]
@@ -2367,7 +2370,7 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
 
 @pytest.mark.parametrize("value, meaning", [
     ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a&copy=2", "/?a&copy=2"), ("/&copy;", "/%C2%A9"), ("/a&#47;&#x2f", "/a//"),
-    ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/&#9999999999;", "/&#9999999999;"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
+    ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/x&#35;y", "/x"), ("/x&#47;#y", "/x/"), ("/x #y", "/x%20"), ("/&#9999999999;", "/&#9999999999;"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
 def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
     assert links_of(f'<a href="{value}">') == ["http://t.test" + meaning.replace("&#9999999999;", "&")]
 
@@ -2377,7 +2380,7 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False), ("<meta http-equiv=refresh content=5>", "", False),
     ("<meta name=refresh content='0;url=/x'>", "", False), ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
     ("<meta name=robots content='noindex, NOFOLLOW'>", "", True), ('<meta name="crawl" content="none">', "", True),
-    ("<meta name='crawl' content=nofollow>", "", True),
+    ("<meta name='crawl' content=nofollow>", "", True), ("<meta name='r&#111;bots' content=nofollow>", "", True),
     ("<base name=robots content=nofollow>", "", False),
     ("<meta name=robots content='index, max-image-preview:none'>", "", False),
     ("<meta name=robots content='max-video-preview: none, nofollow'>", "", True),
@@ -2408,7 +2411,8 @@ def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str,
 
 
 @pytest.mark.parametrize("piece", ["0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
-                                   "<a b=c ", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='"])
+                                   "<a b=c ", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#',
+                                   '<p class="'])
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     with linear_time():
         crawl.read_markup("<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece)), BASE)
