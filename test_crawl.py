@@ -1349,7 +1349,8 @@ def planned(rng: random.Random, depth: int = 0) -> Plan:
                            *(["uncancel"] if sys.version_info >= (3, 13) else [])))  # before, it took nothing back
         if kind in ("timeout", "gather", "finally"):
             if depth < 2:
-                plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2)), [planned(rng, depth + 1) for _ in range(1 + (kind == "gather"))]))
+                plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2)),
+                             [planned(rng, depth + 1) for _ in range(1 + (kind == "gather"))]))
         else:
             plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2))))
     return plan
@@ -1384,7 +1385,8 @@ async def performed(lib: Any, program: list[Plan], log: Callable[..., None]) -> 
                     async with lib.timeout(delay):
                         outcome = await act(f"{name}.{number}", inner[0][0])
                 elif kind == "gather":
-                    parts = [lib.create_task(act(f"{name}.{number}{letter}", part)) for letter, part in zip("ab", inner[0])]
+                    parts = [lib.create_task(act(f"{name}.{number}{letter}", part))
+                             for letter, part in zip("ab", inner[0])]
                     tasks.extend(parts)
                     outcome = await lib.gather(*parts, return_exceptions=what > 1)
                 else:  # a clean-up that waits, too
@@ -1788,13 +1790,15 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("?caf\u00e9 \"<>'`{}", "http://example.com/dir/page.html?caf%C3%A9%20%22%3C%3E%27`{}"),
     ("/\ud800", "http://example.com/%EF%BF%BD"),
     ("http://127.1/", "http://127.0.0.1/"),
-    ("http://0x7f.0.0.1./", "http://127.0.0.1/"), ("http://1.2.3.4/", "http://1.2.3.4/"), ("http://1.2.772/", "http://1.2.3.4/"),
+    ("http://0x7f.0.0.1./", "http://127.0.0.1/"), ("http://1.2.3.4/", "http://1.2.3.4/"),
+    ("http://1.2.772/", "http://1.2.3.4/"),
     ("http://017700000001/", "http://127.0.0.1/"),
     ("http://0x/", "http://0.0.0.0/"),
     ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
-    ("http://[10:0:1:0:0:2:3:4]/", "http://[10:0:1::2:3:4]/"), ("http://[1:0:0:2:0:0:3:4]/", "http://[1::2:0:0:3:4]/"),
+    ("http://[10:0:1:0:0:2:3:4]/", "http://[10:0:1::2:3:4]/"),
+    ("http://[1:0:0:2:0:0:3:4]/", "http://[1::2:0:0:3:4]/"),
     ("http://[1:2:3:4:5:6:7:8]/", "http://[1:2:3:4:5:6:7:8]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
     ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
@@ -1812,10 +1816,12 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
 @pytest.mark.parametrize("reference", [
     "mailto:me@example.com", "javascript:alert(1)", "file:///etc/passwd", "ftp://h/", "data:,x",
     "http://", "http:///", "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/",
-    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/", "http://1.2.3.4.5.6/", "http://1.2.3.4.0/", "http://256.0.0.1/",
+    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/",
+    "http://1.2.3.4.5.6/", "http://1.2.3.4.0/", "http://256.0.0.1/",
     "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
     "http://fa\u00df.example/", "http://a\u200db/", "http://xn--a/", "http://xn--bcher-KVB.example/",
-    "http://www\u2025x/", "http://xn--xn--a-/", "http://" + "xn--" * 1300 + "a" + "-" * 1300 + "/", "http://" + "\u6f22" * 64 + "/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
+    "http://www\u2025x/", "http://xn--xn--a-/", "http://" + "xn--" * 1300 + "a" + "-" * 1300 + "/",
+    "http://" + "\u6f22" * 64 + "/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
 def test_what_is_no_certain_address_is_refused(reference: str) -> None:
     with pytest.raises(ValueError):
         print(crawl.parse_url(reference, BASE))
@@ -1926,7 +1932,8 @@ def test_a_head_is_a_status_and_fields() -> None:
     response = parsed(b"HTTP/1.0 404 Not  Here\r\nX-Long: folded\r\n \t line\r\nY:\t value \t\r\nset-cookie: a=b: c\r\n"
                       b"SET-COOKIE:d\r\nEmpty:\r\nContent-Length: 0\r\n\r\n")
     assert (response.version, response.status, response.reason) == (0, 404, "Not  Here")
-    assert response.headers == {"x-long": "folded line", "y": "value", "set-cookie": "a=b: c, d", "empty": "", "content-length": "0"}
+    assert response.headers == {
+        "x-long": "folded line", "y": "value", "set-cookie": "a=b: c, d", "empty": "", "content-length": "0"}
     assert (parsed(b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n").reason, parsed(with_body(b"")).version) == ("", 1)
 
 
@@ -1998,14 +2005,16 @@ def test_a_body_that_is_too_long_is_refused_before_its_end() -> None:
 
 
 @pytest.mark.parametrize("raw, shown", [
-    (b"x" * 99 + b"\r\n\r\n", "x" * 60), (OK + b"x" * 99 + b"\r\n\r\n", "x" * 60), (CHUNKED + b"x" * 99 + b"\r\n", b"x" * 40)])
+    (b"x" * 99 + b"\r\n\r\n", "x" * 60), (OK + b"x" * 99 + b"\r\n\r\n", "x" * 60),
+    (CHUNKED + b"x" * 99 + b"\r\n", b"x" * 40)])
 def test_of_what_is_no_http_only_the_beginning_is_shown(raw: bytes, shown: object) -> None:
     with pytest.raises(crawl.ProtocolError) as caught:
         parsed(raw)
     assert str(caught.value).endswith(f"expected, not {shown!r}")
 
 
-@pytest.mark.parametrize("line", [b"A:" + b" " * 60000 + b"\0", b"A: x" + b" " * 60000 + b"y\r\n z", b"A:" + b"\t " * 30000 + b"\r"])
+@pytest.mark.parametrize("line", [
+    b"A:" + b" " * 60000 + b"\0", b"A: x" + b" " * 60000 + b"y\r\n z", b"A:" + b"\t " * 30000 + b"\r"])
 def test_a_hostile_head_takes_no_longer_than_its_size(line: bytes) -> None:
     with linear_time(), contextlib.suppress(crawl.ProtocolError):
         parsed(OK + b"Content-Length: 0\r\n" + line + b"\r\n\r\n")
@@ -2208,7 +2217,8 @@ def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: pytest.
 
 def test_a_lookup_that_failed_is_tried_again(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "hello")
-    outcomes: list[Any] = [socket.gaierror(socket.EAI_AGAIN, "later"), socket.getaddrinfo("localhost", site.port, type=socket.SOCK_STREAM)]
+    outcomes: list[Any] = [socket.gaierror(socket.EAI_AGAIN, "later"),
+                           socket.getaddrinfo("localhost", site.port, type=socket.SOCK_STREAM)]
 
     def failing_once(*_: Any, **__: Any) -> Any:
         outcome = outcomes.pop(0)
@@ -2356,9 +2366,12 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<template><a href=/y></template><a href=/x>", "<iframe><a href=/y></iframe><a href=/x>",
     "<noembed><a href=/y></noembed><a href=/x>", "<noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
     "<svg><title><a href=/x></title></svg>", "<a href=/x><plaintext><a href=/y>", "<!doctype x><?php?><a href=/x>",
-    "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>", "</p><a href=/x>",
-    "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>", "<iframe><iframe src=/y></iframe><a href=/x>",
-    "<base target=x><a href=/x>", "<base href=/x><a href>", "<base href=//t.test/><a href=x>", "<base href='http://[x'><a href=/x>",
+    "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>",
+    "</p><a href=/x>",
+    "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>",
+    "<iframe><iframe src=/y></iframe><a href=/x>",
+    "<base target=x><a href=/x>", "<base href=/x><a href>", "<base href=//t.test/><a href=x>",
+    "<base href='http://[x'><a href=/x>",
     "<base href=//t.test/><base href=/y/><a href=x>", "<a href='/x#y'>", "<a href=/x#y>",
     '<a href="/x"><a href="/x#a"><a href="/x#b">', '<a href="/x#it\'s" title="<a href=/y>">',
     '<p class="<a href=/y>"><a href=/x>', '<p class="y"><a href=/x>', '<p class="y" title="<a href=/y>"><a href=/x>',
@@ -2370,15 +2383,19 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
 
 @pytest.mark.parametrize("value, meaning", [
     ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a&copy=2", "/?a&copy=2"), ("/&copy;", "/%C2%A9"), ("/a&#47;&#x2f", "/a//"),
-    ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/x&#35;y", "/x"), ("/x&#47;#y", "/x/"), ("/x #y", "/x%20"), ("/&#9999999999;", "/&#9999999999;"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
+    ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/x&#35;y", "/x"), ("/x&#47;#y", "/x/"),
+    ("/x #y", "/x%20"), ("/&#9999999999;", "/&#9999999999;"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
 def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
     assert links_of(f'<a href="{value}">') == ["http://t.test" + meaning.replace("&#9999999999;", "&")]
 
 
 @pytest.mark.parametrize("markup, refresh, nofollow", [
-    ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False), ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
-    ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False), ("<meta http-equiv=refresh content=5>", "", False),
-    ("<meta name=refresh content='0;url=/x'>", "", False), ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
+    ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False),
+    ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
+    ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False),
+    ("<meta http-equiv=refresh content=5>", "", False),
+    ("<meta name=refresh content='0;url=/x'>", "", False),
+    ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
     ("<meta name=robots content='noindex, NOFOLLOW'>", "", True), ('<meta name="crawl" content="none">', "", True),
     ("<meta name='crawl' content=nofollow>", "", True), ("<meta name='r&#111;bots' content=nofollow>", "", True),
     ("<base name=robots content=nofollow>", "", False),
@@ -2397,7 +2414,8 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     (b"\xef\xbb\xbf\xc3\xa9", "text/html; charset=latin-1", "\ufeff\u00e9", "utf-8"),
     ("\u00e9".encode("utf-16"), "", "\u00e9", "utf-16"),
     (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">\u00e9', "latin-1"),
-    (b" " * crawl.MAX_PRESCAN + b'<meta charset="latin-1">', "", " " * crawl.MAX_PRESCAN + '<meta charset="latin-1">', "utf-8"),
+    (b" " * crawl.MAX_PRESCAN + b'<meta charset="latin-1">', "",
+     " " * crawl.MAX_PRESCAN + '<meta charset="latin-1">', "utf-8"),
     (b"\xff", "", "\ufffd", "utf-8"),
     (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
     (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
@@ -2410,9 +2428,9 @@ def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str,
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
-@pytest.mark.parametrize("piece", ["0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
-                                   "<a b=c ", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#',
-                                   '<p class="'])
+@pytest.mark.parametrize("piece", [
+    "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<a b=c ",
+    "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="'])
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     with linear_time():
         crawl.read_markup("<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece)), BASE)
@@ -2422,8 +2440,9 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
 
 def test_mutated_pages_never_fail() -> None:
     rng = random.Random(11)
-    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";", "=",
-              "<meta name=robots content=", "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;", "\0", "&amp"]
+    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";",
+              "=", "<meta name=robots content=", "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;",
+              "\0", "&amp"]
     for _ in range(ROUNDS):
         markup = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))), BASE)
         assert all(isinstance(crawl.spelled(link), str | None) for link in markup.links)
@@ -2439,7 +2458,8 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: other\nDisallow: /", "/x", None),
     ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
-    ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3", "/3", "Disallow: /3"),
+    ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
+     "/3", "Disallow: /3"),
     ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2", "/2", None),
     ("User-agent: *\nDisallow: /a\nAllow: /a/b", "/a/b/c", None),
     ("User-agent: *\nAllow: /a/b\nDisallow: /a", "/a/c", "Disallow: /a"),
@@ -2472,7 +2492,8 @@ def test_the_longest_matching_rule_of_our_groups_decides(text: str, target: str,
 
 def test_mutated_robots_files_never_fail() -> None:
     rng = random.Random(12)
-    pieces = ["User-agent: ", "*", "crawl", "\n", "Disallow: ", "Allow:", "/", "a", "%2f", "%", "$", "Crawl-delay:", "9", "#", "\r", "\ufeff", " ", ":", "\u00e9"]
+    pieces = ["User-agent: ", "*", "crawl", "\n", "Disallow: ", "Allow:", "/", "a", "%2f", "%", "$", "Crawl-delay:",
+              "9", "#", "\r", "\ufeff", " ", ":", "\u00e9"]
     for _ in range(ROUNDS):
         robots = crawl.Robots("".join(rng.choices(pieces, k=rng.randrange(14))))
         rule = robots.rule("/" + "".join(rng.choices(("a", "/", "%2F", "?", "$", "*"), k=4)))
@@ -2561,7 +2582,8 @@ class SimulatedClient:
         pass
 
 
-def simulated_crawl(roots: list[str], answers: dict[str, Any], **options: Any) -> tuple[RecordingCrawler, SimulatedClient]:
+def simulated_crawl(roots: list[str], answers: dict[str, Any],
+                    **options: Any) -> tuple[RecordingCrawler, SimulatedClient]:
     """Crawl simulated sites; return the crawler and its client."""
     client = SimulatedClient(answers)
 
@@ -2573,7 +2595,8 @@ def simulated_crawl(roots: list[str], answers: dict[str, Any], **options: Any) -
     return play(main()), client
 
 
-def simulated(root: str, answers: dict[str, Any], **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
+def simulated(root: str, answers: dict[str, Any],
+              **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
     """Crawl a simulated site; return the records and what was asked for, when."""
     crawler, client = simulated_crawl([root], answers, **options)
     return crawler.records, client.asked
@@ -2638,11 +2661,14 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
 @pytest.mark.parametrize("url, options, reason", [
     ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
     ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
-    ("http://a.sub.example.com/x", {"subdomains": True}, ""), ("http://notexample.com/x", {"subdomains": True}, "other host"),
+    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
+    ("http://notexample.com/x", {"subdomains": True}, "other host"),
     ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
-    ("http://example.com/blog/x", {"include": "/blog/"}, ""), ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
+    ("http://example.com/x", {"include": "/blog/"}, "excluded"),
     ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
-    ("http://example.com" + "/a/b" * 4, {}, ""), ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
+    ("http://example.com" + "/a/b" * 4, {}, ""),
+    ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
 def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
     async def main() -> str:
         return crawl.Crawler(["http://example.com/"], **options).refuse(crawl.parse_url(url))
@@ -2755,7 +2781,8 @@ def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_
         await crawler.crawl()
         return records, (+crawler.skipped).total()
     records, skipped = crawl.run(main())
-    assert [record.skipped or record.kind for record in records if record.url == tls_site.url + "/gone"] == ["nofollow", "broken"]
+    ends = [record.skipped or record.kind for record in records if record.url == tls_site.url + "/gone"]
+    assert ends == ["nofollow", "broken"]
     assert skipped == 0
 
 
@@ -2816,12 +2843,14 @@ def test_a_redirect_of_robots_txt_does_not_leave_the_scope(site: Server) -> None
 def test_a_robots_file_may_redirect_to_any_host_in_scope() -> None:
     moved: dict[str, Any] = {"http://a.h/robots.txt": [(301, {"location": "http://b.h/robots.txt"}, "")],
                              "http://b.h/robots.txt": [(200, {}, "User-agent: *\nDisallow: /")]}
-    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": [(200, {}, "<a href=http://a.h/>")]} | moved, subdomains=True)
+    linked: dict[str, Any] = {"http://h/": [(200, {}, "<a href=http://a.h/>")]}
+    crawler, _ = simulated_crawl(["http://h/"], linked | moved, subdomains=True)
     assert crawler.reasons == {"http://a.h/": "robots.txt: Disallow: /"}
 
 
 def test_a_robots_file_that_cannot_be_had_is_tried_for_again(impatient: None) -> None:
-    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), (404, {}, "")]}
+    site: dict[str, Any] = pages(3) | {
+        "http://h/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), (404, {}, "")]}
     records, _ = simulated("http://h/", site)
     assert len(records) == 3 and all(record.status == 200 for record in records.values())
 
@@ -2885,21 +2914,24 @@ def test_the_host_that_a_root_redirects_to_is_adopted(site: Server) -> None:
 def test_a_root_that_redirects_to_where_the_crawl_goes_anyway_is_worth_no_note() -> None:
     for host in ("www.h", "a.h"):
         crawler, _ = simulated_crawl(["http://h/"], {
-            "http://h/": [(302, {"location": f"http://{host}/"}, "")], f"http://{host}/": [(200, {}, "")]}, subdomains=True)
+            "http://h/": [(302, {"location": f"http://{host}/"}, "")], f"http://{host}/": [(200, {}, "")]},
+            subdomains=True)
         assert crawler.records[f"http://{host}/"].status == 200 and crawler.notes == []
 
 
 def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
     crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
         "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]},
+        robots=False)
     assert crawler.records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
 
 
 def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
     crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
         "http://s/": [(200, {}, "<a href=//b/x>")], "http://b/x": [(200, {}, "")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]}, robots=False)
+        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]},
+        robots=False)
     assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
 
 
@@ -2919,7 +2951,8 @@ def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
 def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
     _, client = simulated_crawl(["http://a.example/"], {
         "http://a.example/": [(302, {"location": "http://b.example/"}, "")],
-        "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]}, subdomains=True, robots=False)
+        "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]}, subdomains=True,
+        robots=False)
     assert client.private == {"http://a.example/": True, "http://b.example/": False,
                               "http://s.b.example/": False, "http://s.a.example/": True}
 
@@ -2992,7 +3025,8 @@ def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Server) -> No
 
 
 def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
-    records, _ = simulated("https://h/", {"https://h/": [(302, {"location": "http://h/x"}, "")], "http://h/x": [(200, {}, "")]})
+    records, _ = simulated("https://h/", {
+        "https://h/": [(302, {"location": "http://h/x"}, "")], "http://h/x": [(200, {}, "")]})
     assert records["https://h/"].insecure and records["http://h/x"].status == 200
     assert not records["http://h/x"].insecure
 
@@ -3007,7 +3041,8 @@ def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Server) -> None:
     assert {url.removeprefix(site.url) for url in records} == {"/", "/choices", "/text"}
 
 
-@pytest.mark.parametrize("kind, pages", [("text/html, text/html", 2), ("TEXT/HTML;charset=utf-8", 2), ("text/plain, text/html", 1)])
+@pytest.mark.parametrize("kind, pages", [
+    ("text/html, text/html", 2), ("TEXT/HTML;charset=utf-8", 2), ("text/plain, text/html", 1)])
 def test_the_first_content_type_decides(kind: str, pages: int, site: Server) -> None:
     site.add("/", "<a href=/x>", Content_Type=kind)
     assert len(crawled(site.url)[0]) == pages
@@ -3050,7 +3085,8 @@ def test_a_plain_reference_that_is_too_long_is_refused(site: Server) -> None:
 
 def test_mutated_references_mean_what_the_parser_says() -> None:
     rng = random.Random(13)
-    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&",
+              ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
 
     async def main() -> None:
         crawler = crawl.Crawler(["http://h/"])
@@ -3069,7 +3105,8 @@ def test_mutated_references_mean_what_the_parser_says() -> None:
 def test_the_memory_of_spellings_has_a_bound(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "MAX_SPELLINGS", 20)
     for number in range(40):
-        site.add(f"/{number}", "".join(f"<a href=/{number + step}><a href={number + step}>" for step in range(1, 4) if number + step < 40))
+        following = range(number + 1, min(number + 4, 40))
+        site.add(f"/{number}", "".join(f"<a href=/{other}><a href={other}>" for other in following))
     records, crawler = crawled(site.url + "/0")
     assert len(records) == 40 and sum(map(len, crawler._meanings.values())) <= 20 + 7
 
@@ -3095,7 +3132,8 @@ def test_a_second_try_may_succeed(site: Server, impatient: None) -> None:
     assert record.status == 200 and record.tries == 2
 
 
-@pytest.mark.parametrize("status, tries", [(408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1), (501, 1)])
+@pytest.mark.parametrize("status, tries", [
+    (408, 3), (429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (404, 1), (501, 1)])
 def test_passing_errors_are_tried_again(site: Server, impatient: None, status: int, tries: int) -> None:
     site.add("/", "", status)
     record = crawled(site.url)[0][site.url + "/"]
@@ -3312,7 +3350,8 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
     left = 1 if tasks > 2 else 2  # /new, and /queued unless there was somebody to fetch it
     assert crawler.skipped == {"the crawl was ended": left}
     fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
-    assert {url: record.kind for url, record in crawler.records.items()} == fates | ({"http://h/queued": ""} if tasks > 2 else {})
+    asked = {"http://h/queued": ""} if tasks > 2 else {}
+    assert {url: record.kind for url, record in crawler.records.items()} == fates | asked
 
 
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
@@ -3406,7 +3445,8 @@ PIECES: dict[str, Any] = {
     "http://h/robots.txt": [(200, {}, "User-agent: *\nDisallow: /y")]}
 
 
-@pytest.mark.parametrize("options", [{}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"max_pages": 7, "max_tasks": 1}])
+@pytest.mark.parametrize("options", [
+    {}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"max_pages": 7, "max_tasks": 1}])
 def test_a_crawl_goes_on_from_any_prefix_of_its_records(options: dict[str, Any]) -> None:
     """Whatever the moment of a crash: the union has each URL once, as if nothing had happened."""
     async def main(before: list[crawl.Record]) -> tuple[list[crawl.Record], crawl.Crawler]:
@@ -3432,7 +3472,8 @@ def test_a_crawl_goes_on_from_any_prefix_of_its_records(options: dict[str, Any])
 def test_urls_that_were_not_finished_are_fetched_again() -> None:
     async def main() -> tuple[bool, bool]:
         crawler = crawl.Crawler(["http://h/"])
-        return (crawler.replay(crawl.Record("http://h/", kind="not finished")), crawler.replay(crawl.Record("http://h/", 200)))
+        return (crawler.replay(crawl.Record("http://h/", kind="not finished")),
+                crawler.replay(crawl.Record("http://h/", 200)))
     assert crawl.run(main()) == (False, True)
 
 
@@ -3465,7 +3506,8 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
 
 def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Server) -> None:
     real = f"{site.url}/" + "y" * (200 - len(site.url) - 1)
-    site.add("/", f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>".encode("utf-8", "ignore"))
+    links = f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>"
+    site.add("/", links.encode("utf-8", "ignore"))
     records: list[crawl.Record] = []
 
     async def main() -> tuple[int, int]:
@@ -3636,12 +3678,14 @@ def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Server, t
     def flaky(connection: socket.socket) -> None:
         again = run in failed
         failed.add(run)
-        connection.sendall(with_body(b"", b"Content-Type: text/plain") if again else b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
+        connection.sendall(with_body(b"", b"Content-Type: text/plain") if again else
+                           b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
     server.add("/", "<a href=/old><a href=/flaky><a href=/chunked><a href=//other.test/>")
     server.add_redirect("/old", "/older")
     server.add_redirect("/older", "/chunked")
     server.answers["/flaky"] = flaky
-    server.answers["/chunked"] = OK + b"Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n<a href=/\r\n2\r\n>x\r\n0\r\n\r\n"
+    server.answers["/chunked"] = (OK + b"Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                  b"9\r\n<a href=/\r\n2\r\n>x\r\n0\r\n\r\n")
 
     async def main(at: int, before: list[crawl.Record]) -> tuple[list[crawl.Record], bool]:
         records: list[crawl.Record] = []
@@ -3784,9 +3828,12 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path
 
 
 @pytest.mark.parametrize("text", [
-    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', '{"url": "http://h/", "links": [7]}\n', "[" * 100_000 + "\n",
-    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n', '{"url": "http://h/", "status": "200"}\n',
-    '{"url": "ftp://h/"}\n', '{"url": "http://h/", "links": ["x"]}\n', "\n", '{"url"\n{"url": "http://h/"}\n', "\x00\n"])
+    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', '{"url": "http://h/", "links": [7]}\n',
+    "[" * 100_000 + "\n",
+    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
+    '{"url": "http://h/", "status": "200"}\n',
+    '{"url": "ftp://h/"}\n', '{"url": "http://h/", "links": ["x"]}\n', "\n", '{"url"\n{"url": "http://h/"}\n',
+    "\x00\n"])
 def test_what_is_no_journal_is_refused_and_left_as_it_is(
         text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "notes.txt"
@@ -3901,7 +3948,8 @@ def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: 
     site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, str(HERE / "crawl.py"), "-o", "-", site.url], stdout=writer, stderr=subprocess.PIPE)
+    done = subprocess.run([sys.executable, str(HERE / "crawl.py"), "-o", "-", site.url],
+                          stdout=writer, stderr=subprocess.PIPE)
     assert done.returncode == 1 and done.stderr == b"" and len(site.requests) < 20
     with monkeypatch.context() as patch:
         patch.setattr(os, "dup", lambda _: writer)
@@ -4096,8 +4144,10 @@ def test_a_note_about_the_root_is_in_the_report(site: Server, capsys: pytest.Cap
 
 @pytest.mark.parametrize("arguments, complaint", [
     (["http://no.such.host.invalid"], "cannot be crawled: "), (["http://[x"], "not an IPv6 address"),
-    (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"), (["--exclude", "(", "h"], "missing"),
-    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--include", "a{99999999999999999999}", "h"], "too large"), (["--exclude", "(" * 3000, "h"], "recursion"),
+    (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
+    (["--exclude", "(", "h"], "missing"),
+    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--include", "a{99999999999999999999}", "h"], "too large"),
+    (["--exclude", "(" * 3000, "h"], "recursion"),
     (["--user-agent", "a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
         arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -4113,10 +4163,12 @@ def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("option, name, value", [
-    ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", "7"), ("--exclude=7", "exclude", "7"),
+    ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", "7"),
+    ("--exclude=7", "exclude", "7"),
     ("--subdomains", "subdomains", True), ("--external", "external", True), ("--no-robots", "robots", False),
     ("--max-tasks=7", "max_tasks", 7), ("--max-redirect=0", "max_redirect", 0), ("--max-tries=7", "max_tries", 7),
-    ("--max-body=7", "max_body", 7), ("--timeout=.7", "timeout", None), ("--timeout=0.7", "timeout", 0.7), ("--delay=0", "delay", 0.0),
+    ("--max-body=7", "max_body", 7), ("--timeout=.7", "timeout", None), ("--timeout=0.7", "timeout", 0.7),
+    ("--delay=0", "delay", 0.0),
     ("--delay=0.7", "delay", 0.7), ("-HX:7", "headers", {"User-Agent": crawl.USER_AGENT, "X": "7"}),
     ("--user-agent=7", "headers", {"User-Agent": "7"})])
 def test_an_option_reaches_the_crawler_and_the_others_keep_their_defaults(
@@ -4142,7 +4194,8 @@ def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
-                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"], ["--max-tries", "0", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
+                                       ["--timeout", "1e3", "h"], ["--nonsense", "h"], ["--max-tries", "0", "h"],
+                                       ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         crawl.main(arguments)
@@ -4287,7 +4340,8 @@ def test_ctrl_c_twice_ends_at_once_with_a_report(site: Server, tmp_path: pathlib
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
-        number: int, status: int, site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        number: int, status: int, site: Server, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), number)
         silence(connection)
@@ -4297,7 +4351,8 @@ def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
     assert "not finished (1)" in capsys.readouterr().out
 
 
-def test_told_twice_it_does_not_wait(site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_told_twice_it_does_not_wait(
+        site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.02)
@@ -4361,7 +4416,8 @@ def test_headers_are_sent_to_the_site(site: Server) -> None:
     assert "X-Word: a: b\r\n" in site.heads[1] and "Accept: text/html\r\n" in site.heads[1] and "*/*" not in site.heads[1]
 
 
-def test_without_stdout_and_stderr_the_crawl_goes_on(site: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_stdout_and_stderr_the_crawl_goes_on(
+        site: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "<a href=/gone>")
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
@@ -4436,7 +4492,8 @@ def test_the_file_itself_and_the_readme_name_the_same_api() -> None:
 
 
 def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
-    table = (HERE / "README.md").read_text().partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    readme = (HERE / "README.md").read_text()
+    table = readme.partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
     types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple, "boolean": bool}
     named = [tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in table.splitlines()]
     assert [name for name, _ in named] == list(crawl.Record._fields)
@@ -4455,7 +4512,8 @@ def test_the_file_itself_names_nothing_before_its_meaning() -> None:
              if symbol.is_assigned() or symbol.is_namespace() or symbol.is_imported()}
     for statement in tree.body:
         tables = [symtable.symtable(ast.unparse(statement), "crawl.py", "exec")]
-        defined |= {symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+        defined |= {symbol.get_name() for symbol in tables[0].get_symbols()
+                    if symbol.is_assigned() or symbol.is_imported()}
         for table in tables:  # which grows
             tables += table.get_children()
             early = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() or table is tables[0]}
