@@ -94,14 +94,16 @@ __all__ = [
 # A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
 # calls another with `yield from`: so every place where control may be lost is visible,
 # and the machinery is the generator's own. `async def` and `await` are the same thing
-# with their own keywords: either kind may wait for the other, and whoever uses this
-# file may write either. `@coroutine` only marks a generator as something that `await`
-# takes and in which an `async def` may be waited for; what none but generators of this
-# file call does without. What a generator coroutine returns is annotated Waits[T]: it
-# yields whatever it waits for, and in the end returns a T.
+# with their own keywords, and add safety: a generator does not say whether it is meant
+# to be iterated or waited for, so that a forgotten `yield from` is silent where a
+# forgotten `await` is a warning. Either kind may wait for the other, and whoever uses
+# this file may write either. `@coroutine` only marks a generator as something that
+# `await` takes and in which an `async def` may be waited for; one that only generators
+# of this file call does without it. What a generator coroutine returns is annotated
+# Waits[T]: it yields whatever it waits for, and in the end returns a T.
 #
-# Nothing in an answer is unbounded: its limit stands below, with its reason where that
-# is not plain. How many URLs a site can make us remember follows from the limits.
+# Everything in an answer has a limit. The limits stand below, with the reason where it
+# is not plain; how many URLs a site can make us remember follows from them.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -113,7 +115,7 @@ USER_AGENT = f"crawl.py/{VERSION}"
 PRODUCT = "crawl"            # the name that robots.txt knows us by
 TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts in nanoseconds
-MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: epoll takes no more than 24 days
+MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: the kernel takes no more than 24 days
 MAX_URL = 8_000              # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
 MAX_FIELDS = 200             # header fields: ten times what large sites send
@@ -129,7 +131,7 @@ FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
 MAX_SHOWN = 200              # characters of a server's words that are shown
 MAX_DEPTH = 100              # links from a root: what is deeper is a calendar or another trap
-MAX_PAGES = 1_000_000        # fetches of one crawl: some gigabyte of URLs
+MAX_PAGES = 1_000_000        # URLs fetched in one crawl: about a gigabyte of them
 MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
 MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
 MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
@@ -139,12 +141,12 @@ BACKOFF = 1.0                # seconds before the second try, doubled for each f
 GRACE = 5.0                  # seconds for what is in flight when the crawl is told to end
 PROGRESS = 0.25              # seconds between two states of the progress line
 MAX_REASONS = 20             # lines about what was not fetched
-MAX_PATH = 12                # pages of a click path that are named
+MAX_PATH = 12                # pages: of a longer click path only the first and last 4 are named
 MAX_THREADS = 32             # threads for to_thread: asyncio's bound
 
 
 class CancelledError(BaseException):
-    """The task or future was cancelled. No Exception: `except Exception` does not stop it."""
+    """The task or future was cancelled. Not an Exception, so that `except Exception` lets it pass."""
 
 
 class InvalidStateError(Exception):
@@ -168,7 +170,7 @@ class CrawlError(Exception):
 
 
 class ProtocolError(Exception):
-    """The server's answer is not HTTP/1.1; says what was expected and what was seen."""
+    """The server's answer is not valid HTTP/1; says what was expected and what was seen."""
 
 
 class TruncatedError(ProtocolError):
@@ -189,13 +191,13 @@ class LimitError(ProtocolError):
 # moments nobody chose, so that everything shared wants a lock.
 #
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket
-# never waits: `recv` returns what is there or fails with BlockingIOError. epoll
-# (the `selectors` module picks the platform's best) takes any number of sockets
-# and one deadline, sleeps, and tells which are readable or writable. A waiting
-# socket then costs an entry in a kernel table, which is why one thread can hold
-# ten thousand of them. What to do when one is ready is a function, registered
-# beforehand: a callback. The loop sleeps, collects what is due, calls it, and
-# that is one tick:
+# never waits: `recv` returns what is there or fails with BlockingIOError. The system
+# call to wait for many is epoll on Linux (the `selectors` module picks each platform's
+# best): it takes any number of sockets and one deadline, sleeps, and tells which are
+# readable or writable. A waiting socket then costs an entry in a kernel table, which is
+# why one thread can hold ten thousand of them. What to do when one is ready is a
+# function, registered beforehand: a callback. The loop sleeps, collects what is due,
+# calls it, and that is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (these mostly add more)
@@ -206,8 +208,9 @@ class LimitError(ProtocolError):
 # of ready sockets first, then the ready queue in its order. While one runs no other
 # does, hence no locks. A tick runs of the ready queue what is there after the poll;
 # what is added meanwhile waits for the next tick, after the sockets were polled again,
-# so that a callback which keeps rescheduling itself starves nobody. And an EventLoop
-# that nothing could ever wake does not sleep for ever: it raises DeadlockError.
+# so that a callback which keeps rescheduling itself starves nobody. And section 5's
+# EventLoop, if nothing could ever wake it, does not sleep for ever: it raises
+# DeadlockError.
 #
 # The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per
 # tick, and that costs nothing for sockets that stay silent; to begin and to end
@@ -216,9 +219,9 @@ class LimitError(ProtocolError):
 
 
 class Handle:
-    """A callback that waits to be called, inside *context* (by default a copy of the current one).
+    """A callback that waits to be called, inside a contextvars *context* (by default a copy of the current).
 
-    It is waiting, then has run or was cancelled. The ready queue takes anything with a
+    The ready queue takes anything with a
     run(), the heap of deadlines what has an obsolete() as well; this is the plainest.
     """
 
@@ -291,8 +294,9 @@ class CallbackLoop:
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._ready: collections.deque[Any] = collections.deque()
-        # A heap of (deadline, sequence, Timeout). The sequence number keeps equal
-        # deadlines in order and the heap from ever comparing Timeouts.
+        # A heap of (deadline, sequence, entry); an entry is a Timeout or, in 5 and 7,
+        # another thing with run() and obsolete(). The sequence number keeps equal
+        # deadlines in order and the heap from ever comparing entries.
         self._timeouts: list[tuple[float, int, Any]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
@@ -356,7 +360,7 @@ class CallbackLoop:
         """Call callback(*args) in every tick in which *sock* is readable.
 
         A reader and a writer on one socket (or file descriptor) are independent.
-        Both must be removed before it is closed.
+        Both must be removed before it is closed: a new socket may get its descriptor.
         """
         self._watch(sock, selectors.EVENT_READ, Handle(callback, args))
 
@@ -376,10 +380,10 @@ class CallbackLoop:
         """Call callback(*args) in the loop whenever signal *number* arrives.
 
         Works in the main thread only (ValueError elsewhere), until the loop is closed.
-        A signal to come does not count as something that could end a deadlock. The byte
-        that Python writes to the wake-up descriptor ends a sleep that begins just after
-        the signal, before Python could look; without it the handler would run only
-        after that sleep.
+        A signal to come does not count as something that could end a deadlock. Python
+        runs signal handlers between two bytecodes only, so one that comes just before
+        the loop falls asleep would wait for the end of that sleep; the byte that Python
+        writes to the wake-up descriptor ends it.
         """
         signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
@@ -459,7 +463,7 @@ class CallbackLoop:
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and the traceback of context["exception"], if any.
 
-        Every error that has nobody to be raised to ends here; replace the method
+        Every error that nobody is there to catch ends here; replace the method
         on a loop to send them elsewhere.
         """
         with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
@@ -484,7 +488,9 @@ class CallbackLoop:
         if handle is not None: self._check_open()
         if self._closed: return False
         key = self._selector.get_map().get(sock)
-        handles: list[Handle | None] = key.data if key else [None, None]  # reader, writer
+        # Reader, writer. The list is the selector's, and changed in place: what is
+        # taken off in this tick is not called any more.
+        handles: list[Handle | None] = key.data if key else [None, None]
         side = event == selectors.EVENT_WRITE
         before, handles[side] = handles[side], handle
         events = sum(bit for bit, entry in zip(_EVENTS, handles) if entry)
@@ -525,18 +531,24 @@ class CallbackLoop:
 # and a callback added too late still comes. The cost: 72 bytes, and a third of a
 # microsecond to make one and resolve it.
 #
-# The one `yield` of this file that hands out a future is in Future.__iter__. A
-# generator is a function whose frame (its variables, and the line it has reached)
-# survives its suspension: `yield` hands a value to whoever called send() (next() is
-# send(None)) and leaves loops and `try` blocks as they are, on the heap, until the next
-# send(). So a function that says
+# A future alone only changes where a callback is registered: loops and `try` still do
+# not cross it. What is missing is a function that can stop in its middle and go on
+# later with everything it had. Python has one, the generator: its frame (its variables,
+# and the line it has reached) survives suspension. `yield` hands a value to whoever
+# called send() (next() is send(None)) and leaves loops and `try` blocks as they are, in
+# memory of their own and not on the thread's stack, until the next send().
+#
+# The one `yield` of this file that hands out a future is in Future.__iter__, and
+# `yield from future` runs that method inside the function that says it: what it yields
+# comes out of this function's send(), and what it returns is the value of the
+# expression (4 has the general rule). So a function that says
 #
 #       result = yield from future
 #
 # stops there, and the future itself comes out of the send() that was driving it:
 # the driver learns what is being waited for. It calls send() again once that
 # future is done. That send() brings only None; __iter__, the innermost frame, then
-# returns its result(), and with that the function goes on.
+# returns the future's result(), and with that the function goes on.
 
 
 class _Failure:
@@ -673,7 +685,7 @@ class Future(Generic[T]):
         self._callbacks = ()
 
     def _error(self) -> BaseException:
-        """Return what the future failed with, and note that somebody has seen it."""
+        """Return what the future failed with, now seen; raise if it is pending or was cancelled."""
         if self._state == "PENDING": raise InvalidStateError("the result is not there yet")
         if self._state == "CANCELLED":
             # The error is handed out once: kept, it would tie its traceback, the
@@ -756,7 +768,7 @@ class Task(Future[T]):
         self._context = contextvars.copy_context() if context is None else context
         self._waiting_for: Future[Any] | None = None
         self._throw: BaseException | None = None  # what the next step raises in the coroutine
-        self._cancel_requests = 0
+        self._cancel_requests = 0  # not taken back: a TimeLimit (5) tells its own from others' by these
         self._name = None if name is None else str(name)
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
@@ -773,7 +785,7 @@ class Task(Future[T]):
         if self._state != "PENDING": raise InvalidStateError(f"step(): already done: {self!r}")
         loop, error = self._loop, self._throw
         self._waiting_for = self._throw = None
-        outer, loop.current_task = loop.current_task, self
+        loop.current_task = self
         try:
             if error is None:
                 awaited = self._context.run(self._coro.send, None)
@@ -795,7 +807,7 @@ class Task(Future[T]):
         else:
             self._wait_for(awaited)
         finally:
-            loop.current_task = outer
+            loop.current_task = None
 
     run = step  # what the ready queue calls
 
@@ -870,10 +882,12 @@ class Task(Future[T]):
 # future that the last of many resolves. A thread's result is a future that the
 # thread resolves by way of the self-pipe.
 #
-# The invariants. A wait that is left, in whichever way, leaves no timeout that would
-# still do something; `run` leaves no task behind. Only a call that has begun in a
+# The invariants. However a wait ends, no deadline of it remains that would still do
+# something; `run` leaves no task behind. Only a call that has begun in a
 # thread cannot be stopped: it goes on, and its result is dropped. The cost: one object
-# and one entry in the heap for each wait with a deadline.
+# and one entry in the heap for each wait with a deadline. Four kinds of entry stand
+# there: a Timeout calls a callback, an _Alarm resolves itself, a TimeLimit cancels a
+# task, and a _Wait (7) fails.
 
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
@@ -882,178 +896,6 @@ def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Fu
     if loop is not None and awaitable._loop is not loop:
         raise ValueError(f"{awaitable!r} belongs to a different loop")
     return awaitable
-
-
-class _Alarm(Future[Any]):
-    """A future that is its own Timeout: it resolves itself after *delay* seconds.
-
-    Waiting with a deadline is what a crawler does most, so it is one object and not
-    a future, a Timeout, its arguments and a context: 240 bytes less each time.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, loop: EventLoop, delay: float) -> None:
-        super().__init__(loop=loop)
-        loop._add_timeout(loop.time() + delay, self)
-
-    obsolete = Future.done
-
-    def run(self) -> None:
-        resolve(self)
-
-
-@coroutine
-def sleep(delay: float, result: Any = None) -> Waits[Any]:
-    """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
-
-    Raises ValueError for NaN.
-    """
-    if delay <= 0:
-        yield
-    else:
-        yield from _Alarm(get_running_loop(), delay)
-    return result
-
-
-class TimeLimit:
-    """A context manager that allows its block *delay* seconds (None: any time).
-
-    `with` in generator coroutines, `async with` in native ones. When the time is up
-    the current task is cancelled, and the CancelledError that leaves the block is
-    turned into TimeoutError. A cancellation from elsewhere passes as it is.
-    It can be entered once.
-    """
-
-    # It is its own Timeout, as an _Alarm is: 240 bytes less, too.
-    __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_left")
-
-    def __init__(self, delay: float | None) -> None:
-        self._delay = delay
-        self._task: Any = None
-        self._expired = self._left = False
-
-    def __repr__(self) -> str:
-        return f"<TimeLimit of {self._delay} s>"
-
-    def __enter__(self) -> TimeLimit:
-        loop = get_running_loop()
-        task = loop.current_task
-        if task is None: raise RuntimeError("a time limit should be used inside a task")
-        if self._task is not None: raise RuntimeError("a time limit can be entered only once")
-        self._task, self._cancelling = task, task._cancel_requests
-        if self._delay is not None and self._delay <= 0:
-            loop._ready.append(self)
-        elif self._delay is not None:
-            loop._add_timeout(loop.time() + self._delay, self)
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._left = True
-        if self._expired and self._task.uncancel() <= self._cancelling \
-                and isinstance(error, CancelledError):
-            raise TimeoutError(f"timed out after {self._delay:g} s") from error
-
-    async def __aenter__(self) -> TimeLimit:
-        return self.__enter__()
-
-    async def __aexit__(self, *failure: Any) -> None:
-        self.__exit__(*failure)
-
-    def obsolete(self) -> bool:
-        """Return whether the block has been left."""
-        return self._left
-
-    def run(self) -> None:
-        """Cancel the task: the time is up."""
-        if not self._left: self._expired = self._task.cancel()
-
-
-timeout = TimeLimit  # asyncio's name for making one
-
-
-@coroutine
-def finished(future: Future[Any]) -> Waits[None]:
-    """Wait until *future* is done, without raising its error and without passing on a cancel."""
-    if future.done(): return
-    waiter = get_running_loop().create_future()
-    future.add_done_callback(lambda _: resolve(waiter))
-    yield from waiter
-
-
-@coroutine
-def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
-    """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
-
-    Then, or when wait_for is cancelled, *fut* is cancelled, and has ended before the
-    error is raised. With *timeout* <= 0 only what is done already gives its result;
-    None waits for any time.
-    """
-    if timeout is not None and timeout <= 0:
-        future = _ensure_future(fut)
-        if future.done(): return future.result()
-        future.cancel()
-        yield from finished(future)
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise TimeoutError from error
-    with TimeLimit(timeout):
-        return (yield from cast("Waits[T]", fut))
-
-
-def _outcome(future: Future[Any]) -> Any:
-    """Return the result of a finished future, or its error as a value."""
-    try:
-        return future.result()
-    except BaseException as error:
-        return error
-
-
-class _Gathering(Future[list[Any]]):
-    """The future that gather() returns; cancelling it cancels its children."""
-
-    def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
-        super().__init__(loop=loop)
-        self.children = list(children)
-        self.left = len(self.children)
-        self.cancel_error: CancelledError | None = None
-
-    def cancel(self, msg: Any = None) -> bool:
-        if self.done() or not any([child.cancel(msg) for child in self.children]): return False
-        self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
-        return True
-
-
-def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
-    """Return the Future of all results, in the order of the arguments.
-
-    Coroutines become tasks. The first error makes it fail at once, and the others
-    go on; with *return_exceptions* errors are results like any other. Cancelling it
-    cancels all of them.
-    """
-    loop: EventLoop | None = None
-    futures: dict[Any, Future[Any]] = {}  # an awaitable given twice is run once
-    for awaitable in awaitables:
-        if awaitable not in futures:
-            futures[awaitable] = _ensure_future(awaitable, loop)
-            loop = futures[awaitable].get_loop()
-    outer = _Gathering(futures.values(), loop)
-
-    def child_done(child: Future[Any]) -> None:
-        outer.left -= 1
-        outcome = _outcome(child)  # which also marks an error as retrieved
-        if outer.done(): return
-        if child._state != "RESOLVED" and not return_exceptions:
-            outer.set_exception(outcome)
-        elif outer.left == 0 and outer.cancel_error is not None:
-            outer.set_exception(outer.cancel_error)
-        elif outer.left == 0:
-            outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
-
-    for child in outer.children: child.add_done_callback(child_done)
-    if not futures: outer.set_result([])
-    return outer
 
 
 class EventLoop(CallbackLoop):
@@ -1119,7 +961,7 @@ class EventLoop(CallbackLoop):
                 except BaseException as error:
                     future.set_exception(error)
 
-        def tell(_: object) -> None:  # called in one of the executor's threads
+        def tell(_: object) -> None:  # called in a thread of the executor, or here when the job is cancelled
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self.call_soon_threadsafe(finish)
 
@@ -1134,11 +976,186 @@ class EventLoop(CallbackLoop):
 
     def _check_deadlock(self) -> None:
         """Raise DeadlockError, with who waits where, if nothing is left that could wake the loop."""
-        # Any thread but this one, and those of the pool that are idle, could call in.
+        # Any thread could call in, but for this one and those of the pool, idle without
+        # jobs.
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if not self._watched and not self._jobs and not others - self._pool_threads:
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
+
+
+class _Alarm(Future[Any]):
+    """A future that is its own Timeout: it resolves itself after *delay* seconds.
+
+    Waiting with a deadline is what a crawler does most, so it is one object and not
+    a future, a Timeout, its arguments and a context: 240 bytes less each time.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, loop: EventLoop, delay: float) -> None:
+        super().__init__(loop=loop)
+        loop._add_timeout(loop.time() + delay, self)
+
+    obsolete = Future.done
+
+    def run(self) -> None:
+        resolve(self)
+
+
+@coroutine
+def sleep(delay: float, result: Any = None) -> Waits[Any]:
+    """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
+
+    Raises ValueError for NaN.
+    """
+    if delay <= 0:
+        yield
+    else:
+        yield from _Alarm(get_running_loop(), delay)
+    return result
+
+
+class TimeLimit:
+    """A context manager that allows its block *delay* seconds (None: any time).
+
+    `with` in generator coroutines, `async with` in `async def` ones. When the time is
+    up the current task is cancelled, and the CancelledError that leaves the block is
+    turned into TimeoutError. A cancellation from elsewhere passes as it is.
+    It can be entered once.
+    """
+
+    # It is its own Timeout, as an _Alarm is: 240 bytes less, too.
+    __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_left")
+
+    def __init__(self, delay: float | None) -> None:
+        self._delay = delay
+        self._task: Any = None
+        self._expired = self._left = False
+
+    def __repr__(self) -> str:
+        return f"<TimeLimit of {self._delay} s>"
+
+    def __enter__(self) -> TimeLimit:
+        loop = get_running_loop()
+        task = loop.current_task
+        if task is None: raise RuntimeError("a time limit should be used inside a task")
+        if self._task is not None: raise RuntimeError("a time limit can be entered only once")
+        self._task, self._cancelling = task, task._cancel_requests
+        if self._delay is not None and self._delay <= 0:
+            loop._ready.append(self)  # from the heap, a bare `yield` would be done before it
+        elif self._delay is not None:
+            loop._add_timeout(loop.time() + self._delay, self)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._left = True
+        # With our own request taken back, are there more than at the beginning?
+        if self._expired and self._task.uncancel() <= self._cancelling \
+                and isinstance(error, CancelledError):
+            raise TimeoutError(f"timed out after {self._delay:g} s") from error
+
+    async def __aenter__(self) -> TimeLimit:
+        return self.__enter__()
+
+    async def __aexit__(self, *failure: Any) -> None:
+        self.__exit__(*failure)
+
+    def obsolete(self) -> bool:
+        """Return whether the block has been left."""
+        return self._left
+
+    def run(self) -> None:
+        """Cancel the task: the time is up."""
+        if not self._left: self._expired = self._task.cancel()
+
+
+timeout = TimeLimit  # asyncio's name for making one
+
+
+@coroutine
+def finished(future: Future[Any]) -> Waits[None]:
+    """Wait until *future* is done, without raising its error and without passing on a cancel."""
+    if future.done(): return
+    waiter = get_running_loop().create_future()
+    future.add_done_callback(lambda _: resolve(waiter))
+    yield from waiter
+
+
+@coroutine
+def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
+    """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
+
+    In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited
+    for before the error is raised. With *timeout* <= 0 only what is done already gives
+    its result; None waits for any time.
+    """
+    if timeout is not None and timeout <= 0:
+        future = _ensure_future(fut)
+        if future.done(): return future.result()
+        future.cancel()
+        yield from finished(future)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise TimeoutError from error
+    with TimeLimit(timeout):
+        return (yield from cast("Waits[T]", fut))
+
+
+def _outcome(future: Future[Any]) -> Any:
+    """Return the result of a finished future, or its error as a value."""
+    try:
+        return future.result()
+    except BaseException as error:
+        return error
+
+
+class _Gathering(Future[list[Any]]):
+    """The future that gather() returns; cancelling it cancels its children."""
+
+    def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
+        super().__init__(loop=loop)
+        self.children = list(children)
+        self.left = len(self.children)
+        self.cancel_error: CancelledError | None = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        # A list, so that every child is cancelled.
+        if self.done() or not any([child.cancel(msg) for child in self.children]): return False
+        self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
+        return True
+
+
+def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
+    """Return the Future of all results, in the order of the arguments.
+
+    Coroutines become tasks. The first error makes it fail at once, and the others
+    go on; with *return_exceptions* errors are results like any other. Cancelling it
+    cancels all of them.
+    """
+    loop: EventLoop | None = None
+    futures: dict[Any, Future[Any]] = {}  # an awaitable given twice is run once
+    for awaitable in awaitables:
+        if awaitable not in futures:
+            futures[awaitable] = _ensure_future(awaitable, loop)
+            loop = futures[awaitable].get_loop()
+    outer = _Gathering(futures.values(), loop)
+
+    def child_done(child: Future[Any]) -> None:
+        outer.left -= 1
+        outcome = _outcome(child)  # which also marks an error as retrieved
+        if outer.done(): return
+        if child._state != "RESOLVED" and not return_exceptions:
+            outer.set_exception(outcome)
+        elif outer.left == 0 and outer.cancel_error is not None:
+            outer.set_exception(outer.cancel_error)
+        elif outer.left == 0:
+            outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
+
+    for child in outer.children: child.add_done_callback(child_done)
+    if not futures: outer.set_result([])
+    return outer
 
 
 def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
@@ -1154,8 +1171,7 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
 
-    Cancelling it keeps a call that has not begun from beginning; one that has goes on,
-    and its result is dropped.
+    Cancelled as run_in_executor's is.
     """
     call = functools.partial(contextvars.copy_context().run, func, *args, **kwargs)
     return get_running_loop().run_in_executor(None, call)
@@ -1260,7 +1276,8 @@ class Queue(Generic[T]):
         """
         if self._unfinished <= 0: raise ValueError("task_done() called too many times")
         self._unfinished -= 1
-        while self._joiners and not self._unfinished: self._wake(self._joiners)
+        if not self._unfinished:
+            while self._joiners: self._wake(self._joiners)
 
     @coroutine
     def join(self) -> Waits[None]:
@@ -1300,10 +1317,10 @@ class Queue(Generic[T]):
 # "want read" is another spelling of "would block", and because the operation comes
 # first and the wait second, bytes that were decrypted already are never waited for.
 #
-# The invariants. Each wait has a deadline, in the one object that waits. A socket is
-# closed in one place. A stream that becomes readable while nobody reads is `stale`; of
-# a kept connection that says that the server closed it, or sent something unasked, and
-# that it is not to be used again.
+# The invariants. Each wait has a deadline, which is part of the future waited for
+# (`_Wait`). A stream closes its socket in one place. One that becomes readable while
+# nobody reads is `stale`: if it is a kept connection, the server has closed it, or has
+# sent something unasked, and it is not used again.
 #
 # The cost: four system calls for a request that is answered at once (send, recv in
 # vain, poll, recv), and some 6 KB for a connection at work, a third of them the
@@ -1323,7 +1340,7 @@ class _Wait(_Alarm):
 class Stream:
     """A connected socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
 
-    __slots__ = ("sock", "timeout", "stale", "used", "_fd", "_loop", "_reader", "_watched", "_unsent")
+    __slots__ = ("sock", "timeout", "stale", "used", "_fd", "_loop", "_reader", "_watching", "_unsent")
 
     def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
         sock.setblocking(False)
@@ -1334,7 +1351,7 @@ class Stream:
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
         self._reader: _Wait | None = None
-        self._watched = False           # whether the selector watches it for reading
+        self._watching = False           # whether the selector watches it for reading
         self._unsent = b""
 
     @coroutine
@@ -1347,7 +1364,7 @@ class Stream:
         return (yield from self._call(self._readable, self.sock.recv, size))
 
     def write(self, data: bytes) -> None:
-        """Take *data* to be sent; await drain() to have it sent."""
+        """Take *data* to be sent; wait for drain() to have it sent."""
         self._unsent += data
 
     @coroutine
@@ -1375,23 +1392,23 @@ class Stream:
             self._fd = -1
             self.sock.close()
 
-    def _call(self, wait: Callable[[], Iterable[Any]], operation: Callable[..., T], *args: Any) -> Waits[T]:
+    def _call(self, usual_wait: Callable[[], Iterable[Any]], operation: Callable[..., T], *args: Any) -> Waits[T]:
         """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
                 return operation(*args)
             except BlockingIOError:
-                ready = wait
+                wait = usual_wait
             except ssl.SSLWantReadError:
-                ready = self._readable
+                wait = self._readable
             except ssl.SSLWantWriteError:
-                ready = self._writable
-            yield from ready()
+                wait = self._writable
+            yield from wait()
 
     def watch(self) -> None:
         """Notice from now on when there is something to read, or the end."""
-        if not self._watched:
-            self._watched = True
+        if not self._watching:
+            self._watching = True
             self._loop.add_reader(self._fd, self._wake)
 
     def _readable(self) -> Future[None]:
@@ -1405,7 +1422,7 @@ class Stream:
             self._reader.set_result(None)
         else:
             self.stale = True
-            self._watched = False
+            self._watching = False  # or this would be called in every tick
             self._loop.remove_reader(self._fd)
 
     def _writable(self) -> Waits[None]:
@@ -1421,11 +1438,11 @@ class Stream:
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    It runs in a thread, for getaddrinfo has no deadline. The thread is a daemon of its
-    own and not one of the pool's, so that a name server which never answers delays
-    neither other lookups nor the end of the program. Raises OSError for an unknown or
-    impossible name, UnicodeError for one that cannot be encoded, TimeoutError after
-    LOOKUP_TIMEOUT seconds.
+    It runs in a thread, for getaddrinfo blocks and has no deadline. The thread is a
+    daemon of its own and not one of the pool's, so that a name server which never
+    answers delays neither other lookups nor the end of the program. Raises OSError for
+    an unknown or impossible name, UnicodeError for one that cannot be encoded,
+    TimeoutError after LOOKUP_TIMEOUT seconds.
     """
     if len(host) > 253 or max(map(len, host.split("."))) > 63:
         raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
@@ -1434,6 +1451,7 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
 
     def work() -> None:
         try:
+            # As bytes: of a str Python would make what its IDNA says.
             found: Any = socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found = error
@@ -1452,8 +1470,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     """Connect to the first address of *host* that accepts, and return (stream, stream).
 
     The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a
-    context, it speaks TLS. Every one of *addresses* (by default those that lookup()
-    finds) is tried; connecting, and each wait of the TLS handshake, may last
+    context, it speaks TLS. *addresses* (by default those that lookup() finds) are tried
+    in turn; connecting, and each wait of the TLS handshake, may last
     CONNECT_TIMEOUT seconds. The error of the last is raised (OSError). Cancelled, it
     closes the socket.
     """
@@ -1497,7 +1515,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # once. Whatever cannot be understood with certainty is a ValueError, never a guess
 # at another host. Everything else (scope, pool, connection) looks at the parsed
 # object, so that no two parts can read one address differently. The cost: some 4
-# microseconds, which is why section 13 parses most addresses once.
+# microseconds where the host was met before, so section 13 parses most addresses once.
 
 
 class URL(NamedTuple):
@@ -1577,7 +1595,7 @@ def _to_ascii(label: str) -> str:
     return name if name.isascii() else "xn--" + name.encode("punycode").decode()
 
 
-@functools.lru_cache(1000)  # a name costs 4 microseconds
+@functools.lru_cache(1000)  # more than most sites link to; a name costs 4 microseconds
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent."""
     if text.startswith("["): return f"[{_ipv6(text[1:-1])}]"
@@ -1627,11 +1645,11 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         path = "/" + path
     else:
         origin, _, host, port, target = base
-        directory, _, base_query = target.partition("?")
+        directory, base_mark, base_query = target.partition("?")
         path = head if head.startswith("/") else directory[:directory.rfind("/") + 1] + head
         if not head:
             path = directory
-            mark, query = (mark, query) if mark else (target[len(directory):][:1], base_query)
+            if not mark: mark, query = base_mark, base_query
     target = _parse_path(path) + mark + _NO_QUERY.sub(_percent, query)
     if len(target) > MAX_URL: raise ValueError(f"a URL of more than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
@@ -1641,7 +1659,7 @@ _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[e
 
 
 def _identity(text: str) -> str:
-    """Return what is equal for URLs that differ in escapes without need: %7E is ~. RFC 3986, 2.3."""
+    """Return what is equal for URLs that differ in needless escapes: %7E is ~. RFC 3986, 2.3."""
     return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
@@ -1691,8 +1709,8 @@ _FIELD = re.compile(r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)$", re.
 _FOLD = re.compile(r"\n[ \t]+")  # a field continued on the next line: obsolete, but met
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
-_DIGITS = re.compile("[0-9]{1,18}")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
+_DIGITS = re.compile("[0-9]{1,18}")  # less than that
 
 
 def _parse_head(text: str) -> Response:
@@ -1743,7 +1761,7 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
             decoded += unzip.decompress(body, limit + 1 - len(decoded))
             if len(decoded) > limit: raise LimitError(f"a decoded body of more than {limit} bytes")
             if not unzip.eof: raise TruncatedError("the compressed body ends too early")
-            body = unzip.unused_data.lstrip(b"\0")
+            body = unzip.unused_data.lstrip(b"\0")  # padding
             if not body: return bytes(decoded)
     except zlib.error as error:
         raise ProtocolError(f"the {coding} body is corrupt: {error}") from None
@@ -1753,9 +1771,10 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
-    *method* is the request's. *wanted(response)* is asked when the head is complete: a
-    body that is not wanted is not read, unless it came with the head, and then dropped.
-    *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
+    *method* is the request's. *wanted(response)* is asked when the head is complete
+    (the default, bool, is true of every Response): a body that is not wanted is read
+    only if it came with the head, for then the connection can be used again, and is
+    dropped. *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
     """
 
     __slots__ = ("response", "buffer", "ended", "method", "_budget", "_wanted", "_max_body", "_parsing")
@@ -1769,7 +1788,6 @@ class ResponseParser:
         self.method, self._wanted = method, wanted
         self._max_body = max_body or MAX_BODY
         self._parsing = self._parse()
-        next(self._parsing)
 
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether the response is complete.
@@ -1784,13 +1802,12 @@ class ResponseParser:
         return next(self._parsing, "complete") == "complete"  # each yield gives None
 
     def _parse(self) -> Iterator[None]:
-        yield
         for _ in range(MAX_INTERIM + 1):
             end = yield from self._find(_HEAD_END, "head")
             self.response = response = _parse_head(self.buffer[:end].decode("latin-1").lstrip("\r\n"))
             del self.buffer[:end]
             framing = _framing(self.method, response)
-            if response.status >= 200 or response.status == 101: break
+            if response.status >= 200 or response.status == 101: break  # after 101 comes no HTTP
         else:
             raise LimitError(f"more than {MAX_INTERIM} interim responses")
         wanted = self._wanted(response)
@@ -1807,8 +1824,8 @@ class ResponseParser:
         if wanted:
             coding = response.headers.get("content-encoding", "").lower()
             response.body = _decode(body, coding, self._max_body)
-        keep = response.headers.get("connection", "").lower()
-        response.reusable = (response.version >= 1 and response.status >= 200 and "close" not in keep
+        connection = response.headers.get("connection", "").lower()
+        response.reusable = (response.version >= 1 and response.status >= 200 and "close" not in connection
                              and framing != "close" and not self.buffer)
 
     def _need(self, size: int) -> Iterator[None]:
@@ -1852,7 +1869,7 @@ class ResponseParser:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
             if size == 0: break
-            # A size line costs what exceeds 16 bytes and twice its chunk: plain chunks
+            # A size line costs what exceeds 16 bytes plus twice its chunk: plain chunks
             # are free, however many, and extensions stay bounded.
             self._budget += min(len(line), 16 + 2 * size)
             self._check_size(len(body) + size)
@@ -1975,7 +1992,7 @@ class Client:
         """Return a new stream; a name is looked up once, for all who need it."""
         key = url.host, url.port
         task = self._lookups.get(key)
-        if task is None or task.done() and (task.cancelled() or task.exception() is not None):
+        if task is None or task._state in ("FAILED", "CANCELLED"):
             task = self._lookups[key] = create_task(lookup(*key))
             task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
         yield from finished(task)
@@ -2012,22 +2029,16 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # link's value out, and steps over as a whole whatever may hold a `<` that is no tag:
 # comments, the text of scripts and the like, quoted attribute values.
 #
-# The invariant: linear time, whatever the page. Every repetition in `_TAGS` is
-# possessive (`*+` never gives back what it took) and every alternative that begins at a
-# `<` and then fails does so before the next `<`, or leaves the rest of the page to one
-# that takes it all. The cost: some 4 microseconds per KB, where html.parser takes 150.
+# The invariant: linear time, whatever the page. Every unbounded repetition in `_TAGS`
+# is possessive (`*+` never gives back what it took) and every alternative that begins
+# at a `<` and then fails does so before the next `<`, or leaves the rest of the page to
+# one that takes it all. The cost: some 4 microseconds per KB, where html.parser takes
+# 150.
 
 _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
 _ASSIGNED = rf"(?:=\s*+{_VALUE}[^>=]*+)"
 _REST = rf"[^>=]*+{_ASSIGNED}*+"        # of a tag, up to its >
-_REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
-                      r"""(?:"([^"]*)|'([^']*)|(\S+))""", re.ASCII | re.IGNORECASE)
-_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-# Python has codecs that are none for pages (unicode_escape, idna), and UTF-7 hides tags.
-_WEB_CHARSET = re.compile("(?!utf[-_ ]?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
-                          "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
-_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 
 
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
@@ -2045,14 +2056,14 @@ def _raw_text(name: str) -> str:
 # name so that an empty one is not nothing; of base, meta, frame and iframe the tag
 # without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
 # <base href=/c> as ase href=/c. In double quotes a fragment is left out: many links are
-# to places of few pages, and then each page is captured once (75 of 345 microseconds
-# for a page of Python's documentation).
+# to places of few pages, and then each page is captured once: a fifth of the time for a
+# page of Python's documentation.
 #
 # Most tags are none of these, so they are rejected first: end tags (whose attributes,
 # which nobody writes, are not stepped over), those of one or two characters and no
 # attributes, and the usual ones with nothing but a class: these hide nothing. It saves
-# 20 of 63 microseconds a page, and 50 of 205 where a program's text is coloured by
-# classes. Then by first letter.
+# a third of the time, and a quarter more where a program's text is coloured by classes.
+# Then by first letter.
 _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
@@ -2071,17 +2082,24 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[
           | !--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))                  # a comment
           | [!?][^>]*+)
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^>=]*+(?:\Z|{_ASSIGNED}++(?:>|\Z)))""", re.VERBOSE | re.ASCII)
+_REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
+                      r"""(?:"([^"]*)|'([^']*)|(\S+))""", re.ASCII | re.IGNORECASE)
+_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
+# Python has codecs that are not for pages (unicode_escape, idna), and UTF-7 hides tags.
+_WEB_CHARSET = re.compile("(?!utf[-_ ]?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
+                          "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 _PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
 _OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta
 _OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
 _NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)
-_REFERENCE = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
+_ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                         r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
 
 def _unescape(value: str) -> str:
     """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
-    return _REFERENCE.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
+    return _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
                           html.entities.html5.get(match[1], match[0]), value)
 
 
@@ -2139,9 +2157,9 @@ def read_markup(text: str, page: URL) -> Markup:
     for tag in [tag for tag in tags if tag[0] in "aAeE"]:
         del tags[tag]
         if tag[0] in "aA":  # of base: the first href counts
-            base = _attribute(tag, "href") if base is None else base
+            if base is None: base = _attribute(tag, "href")
             continue
-        if not _OF_USE.search(tag): continue  # 14 of 270 microseconds a page
+        if not _OF_USE.search(tag): continue  # 5 % of the time
         content = _attribute(tag, "content") or ""  # of meta
         refreshes = (_attribute(tag, "http-equiv") or "").lower() == "refresh"
         match = _REFRESH.match(content) if refreshes else None
@@ -2156,8 +2174,8 @@ def read_markup(text: str, page: URL) -> Markup:
 # 12  Robots
 # ==========
 #
-# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says it
-# in a file that people wrote by hand, for the crawler that they had in mind.
+# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says
+# it in a file that people wrote by hand, for the crawler that they had in mind.
 #
 # The idea: groups of rules are headed by the names they are for; those with our name
 # count, all of them together, or else those for "*". Of the rules that match a URL the
@@ -2212,9 +2230,10 @@ class Robots:
             elif key in ("allow", "disallow", "crawl-delay"):
                 rules_began = True
                 for name in names: groups[name].append((key, value))
-        # Longest first, and of equals "allow" first: the first match decides. Escapes
-        # without need are undone where they forbid (RFC 9309 section 2.2.2 does so
-        # everywhere), not where they allow: Google's parser does so nowhere.
+        # Longest first, and of equals "allow" first: the first match decides. RFC
+        # 9309 section 2.2.2 compares without needless escapes, Google's parser with
+        # them. The stricter is taken: they are undone in what forbids, kept in what
+        # allows.
         mine = groups.get(product.lower(), groups.get("", []))
         self.rules = sorted(((key, _comparable(value if key == "allow" else _identity(value)))
                              for key, value in mine if value and key != "crawl-delay"),
@@ -2227,8 +2246,8 @@ class Robots:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if self.failure: return self.failure
         if not self.rules or target == "/robots.txt": return None  # 1 microsecond less on most sites
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
-        plain = _identity(_comparable(target))
+        path = _comparable(target)
+        plain = _identity(path)
         for key, pattern in self.rules:
             if _matches(pattern, path if key == "allow" else plain):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2241,8 +2260,8 @@ class Robots:
 # The problem: fetch every page of a site once, many at a time, and stop when there
 # are no more, without asking one host for more than it likes to give.
 #
-# The idea: a queue between the pages and the workers. A worker takes a URL from the
-# frontier, fetches it, puts every URL on the page that nobody has seen into the
+# The idea: a queue, the frontier, between the pages and the workers. A worker takes a
+# URL from it, fetches it, puts every URL on the page that nobody has seen into the
 # frontier, and only then says that its URL is done:
 #
 #        roots --> frontier --> worker: fetch --> page --> links --+
@@ -2250,17 +2269,19 @@ class Robots:
 #                     |                          record       seen? in scope?
 #                     +----------- new URLs ------------------------+
 #
-# Redirects' targets and retries come from the worker, and enter the frontier, too.
+# The roots are the URLs that a crawl begins with. One without a scheme is guessed to be
+# https, and tried as http if that cannot be reached. At most `max_redirect` redirects
+# in a row are followed; `Node.hops` counts them from the last link on.
 #
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
 # have a deadline; each URL is tried finitely often, and is new once (twice, if at first
-# it was a root with a guessed https); and there are finitely many below the limits. A
-# redirect that was one too many in its row comes back at most once, when a link to it
+# it was a root whose https was guessed); and there are finitely many below the limits.
+# A redirect that was one too many in its row comes back at most once, when a link to it
 # begins a new row.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
-# link, past the same checks of scope, robots.txt and delay. So two paths to one page
+# link, through the same checks of scope, robots.txt and delay. So two paths to one page
 # join there, and the page is fetched once:
 #
 #        /old -> 301 --+
@@ -2279,13 +2300,12 @@ class Robots:
 # (a guessed https root that cannot be reached leaves only a note); one that is not gets
 # a record with the reason, and another if a later link lets it in. What has to wait for
 # another try goes back into the frontier by a Timeout: no worker and no connection
-# sleeps. An error in this code, or in a callback, ends the crawl with its traceback
-# instead of leaving `join` waiting. And a page is recorded after its links were added,
-# so that the records of a crawl that was killed, added again in their order, restore
-# its frontier. The cost: a Node for each URL to be fetched, a string for each other.
+# sleeps (but where robots.txt is tried again: those that need it wait). An error in
+# this code, or in a callback, ends the crawl with its traceback instead of leaving
+# `join` waiting. And a page is recorded after its links were added, so that the records
+# of a crawl that was killed, added again in their order, restore its frontier. The
+# cost: a Node for each URL to be fetched, a string for each other.
 
-# References that mean something else on each page: empty, ?query, #fragment; or might.
-_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.IGNORECASE)
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
@@ -2418,7 +2438,7 @@ def _retry_after(headers: dict[str, str]) -> float:
 
 
 def _scope_key(url: URL) -> tuple[str, int]:
-    """Return what scope compares: the host without "www.", and the port, 0 if it is the usual one."""
+    """Return what scope compares: the host without "www.", and the port, 0 for 80 of http and 443 of https."""
     return url.host.removeprefix("www."), 0 if url.port == _PORTS[url.scheme] else url.port
 
 
@@ -2479,7 +2499,7 @@ class Crawler:
         except ValueError as error:
             raise CrawlError(_explain(error)) from None
         try:
-            self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")
+            self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")  # which no text has
         except (re.error, OverflowError, RecursionError) as error:
             raise CrawlError(f"include or exclude is no regular expression: {_explain(error)}") from None
         self.subdomains, self.external, self.robots = subdomains, external, robots
@@ -2499,9 +2519,8 @@ class Crawler:
         self._left: list[Node] = []                  # nodes that stop() took out of it
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
-        self._exhausted: dict[Node, Record] = {}     # redirects that had no budget left
-        # What links mean, by directory; under an origin, those that mean the same in
-        # all its directories.
+        self._exhausted: dict[Node, Record] = {}     # redirects that were one too many in their row
+        # By origin: what links mean that mean the same on all its pages.
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
@@ -2546,7 +2565,7 @@ class Crawler:
         if reason == "other host" and self.external: reason, role = "", "external"
         if parent: depth = parent.depth + (hops == 0)
         if not reason and nofollow: reason = "nofollow"
-        if not reason and depth > self.depth and not role: reason = "depth"
+        if not reason and depth > self.depth and role != "external": reason = "depth"
         if reason:
             if not known:
                 self.seen_urls[key] = reason
@@ -2566,7 +2585,7 @@ class Crawler:
             self.on_record(Record(text, skipped=reason, depth=parent.depth + 1 if parent else 0,
                                   parent=parent.text if parent else ""))
 
-    def _give_up(self, text: str, page: Node | None) -> None:
+    def _skip_no_url(self, text: str, page: Node | None) -> None:
         """Say, once, that what a page refers to is no URL that could be fetched."""
         key = f"\0{text}"  # which is no URL, either
         if key not in self.seen_urls:
@@ -2584,7 +2603,7 @@ class Crawler:
         if record.skipped:
             self._told.add((record.url, record.skipped))
             if record.skipped == _NO_URL:
-                self._give_up(record.url, parent)
+                self._skip_no_url(record.url, parent)
             elif parent:
                 self.add(parse_url(record.url), parent, nofollow=record.skipped == "nofollow")
             return False
@@ -2652,7 +2671,7 @@ class Crawler:
                 self.client.close()
                 for node, record in self._exhausted.items():
                     self.on_record(record if complete else self._interrupted(node))
-                for node in self._left:  # those never asked for are found again by who crawls again
+                for node in self._left:  # those never asked for are found again by whoever crawls again
                     if node.tries: self.on_record(self._interrupted(node))
                     else: self.skipped["the crawl was ended"] += 1
 
@@ -2714,7 +2733,7 @@ class Crawler:
             if not isinstance(response, Response): return response
             record = self._answered(node, response)
             if record is None: return None
-            if record.encoding:
+            if record.encoding:  # only a page in scope has one
                 work = self.on_page(Page(record, response.headers, response.body))
                 if isinstance(work, (Awaitable, Generator)):
                     yield from _ensure_future(cast("Awaitable[Any]", work))
@@ -2734,10 +2753,11 @@ class Crawler:
             return None
         turn = self._turn(site, node, max(self.delay, min(robots.delay, MAX_PAUSE)))
         if turn > self.loop.time():
-            node.tries -= 1
+            node.tries -= 1  # it is to come back; this was none
             return turn
         self.pages += not node.counted
         node.counted = True
+        # Its time begins here: that of robots.txt was not its own.
         self.in_flight[node] = self.loop.time(), self.loop.current_task
         response = yield from self.client.fetch(
             url, wanted=(lambda _: False) if outside else _is_page, private=self._is_on(url, self.named))
@@ -2759,7 +2779,7 @@ class Crawler:
         return turn
 
     def _back_off(self, node: Node) -> float:
-        """Return the loop time of the next try: after 1, 2, 4, ... seconds, give or take 50 %."""
+        """Give up the node's turn; return when to try again: in 1, 2, 4, ... seconds, give or take 50 %."""
         node.turn = -1
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
@@ -2768,12 +2788,12 @@ class Crawler:
         if site.robots is None: site.robots = create_task(self._load_robots(site.url))
         task = site.robots
         yield from finished(task)
-        if task._state != "RESOLVED" and site.robots is task: site.robots = None
+        if task._state != "RESOLVED" and site.robots is task: site.robots = None  # the next asks again
         return task.result()
 
     @coroutine
     def _load_robots(self, url: URL) -> Waits[Robots]:
-        """Fetch robots.txt. RFC 9309 section 2.3.1: 4xx allows all, 5xx, when it stays, nothing."""
+        """Fetch robots.txt. RFC 9309 section 2.3.1: 4xx allows all, a 5xx that persists nothing."""
         for tries in range(self.max_tries):
             if tries: yield from sleep(BACKOFF * (1 << tries - 1))
             response = yield from self._fetch_robots(parse_url("/robots.txt", url))
@@ -2786,7 +2806,8 @@ class Crawler:
         """Return the answer, or the redirect that leads out of scope, where nothing is asked for."""
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(
-                url, max_body=MAX_BODY, private=self._is_on(url, self.named))
+                url, max_body=MAX_BODY,  # the user's limit is for pages, and may be small
+                private=self._is_on(url, self.named))
             if response.status not in _REDIRECTS: break
             target = url
             with contextlib.suppress(ValueError):
@@ -2840,7 +2861,7 @@ class Crawler:
         elif status in _REDIRECTS:
             self._redirected(node, headers.get("location"), fields)
             if fields.get("kind") == "too many redirects" and node.hops:
-                self._exhausted[node] = self._record(node, **fields)  # a link may renew its budget
+                self._exhausted[node] = self._record(node, **fields)  # a link to it would begin a new row
                 return None
         elif _is_page(response) and node.role != "external":
             text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
@@ -2862,7 +2883,8 @@ class Crawler:
         fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
         if node.role == "external": return
         chain = node.path(node.hops)
-        if not chain[0].parent and not chain[0].depth: self._widen(node, target)  # from a root
+        # From a root; a node of an earlier crawl may have a depth and no parent.
+        if not chain[0].parent and not chain[0].depth: self._widen(node, target)
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(self.max_redirect):  # does the target lead back here?
             if not isinstance(step, Node) or step is node: break
@@ -2885,7 +2907,7 @@ class Crawler:
             del self.seen_urls[key]
             self.add(parse_url(key), node)
         self._meanings, self._num_meanings = {}, 0
-        self.notes.append(f"{node.text} redirects to {target}, which is crawled instead")
+        self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
 
     def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
         """Put what a page links to into the frontier; return those of its links that may be fetched."""
@@ -2893,31 +2915,27 @@ class Crawler:
         nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
         folder = base.target.partition("?")[0].rpartition("/")[0]
         if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
-        everywhere = self._meanings.setdefault(base.origin, {})
-        here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
-        # What depends on the page's depth, or on more of its URL than the directory, is not kept.
-        keeping = page.depth < self.depth and not nofollow
+        meanings = self._meanings.setdefault(base.origin, {})
+        keeping = page.depth < self.depth and not nofollow  # on other pages it may mean something else
         nodes: dict[Node, None] = {}
         for link in links:
-            node = everywhere.get(link) or here.get(link)
+            node = meanings.get(link)
             if node is None:
                 reference = spelled(link)
-                node = reference is not None and self._resolve(reference, base, folder, page, nofollow) or _NOWHERE
-                if keeping and len(link) < MAX_SPELLING:
-                    if reference is None or reference.startswith(("/", "http://", "https://")):
-                        everywhere[link] = node
-                    elif reference[:1] == "." or not _OF_ITS_PAGE.match(reference):
-                        here[link] = node
+                node = _NOWHERE if reference is None else self._find(reference, base, folder, page, nofollow)
+                if keeping and len(link) < MAX_SPELLING and (
+                        reference is None or reference.startswith(("/", "http://", "https://"))):
+                    meanings[link] = node
                     self._num_meanings += 1
             nodes[node] = None
-        if refresh: nodes[self._resolve(refresh, base, folder, page, nofollow) or _NOWHERE] = None
+        if refresh: nodes[self._find(refresh, base, folder, page, nofollow)] = None
         nodes.pop(_NOWHERE, None)
         if nofollow: return ()
         self._refer(page, nodes)
         return tuple([node.text for node in nodes])
 
-    def _resolve(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node | None:
-        """Return the Node that a reference means; None if it will not be fetched.
+    def _find(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node:
+        """Return the Node that a reference means; _NOWHERE if it will not be fetched.
 
         Parsing one takes 4 microseconds. Most mean what is known already, and by the
         spelling that joining them to the *folder* of *base* gives, in 1 microsecond.
@@ -2939,16 +2957,17 @@ class Crawler:
         try:
             url = parse_url(reference, base)
         except ValueError:
-            self._give_up(_printable(reference), page)
-            return None
-        return self.add(url, page, nofollow=nofollow)
+            self._skip_no_url(_printable(reference), page)
+            return _NOWHERE
+        return self.add(url, page, nofollow=nofollow) or _NOWHERE
 
     def _refer(self, page: Node, nodes: Iterable[Node]) -> None:
-        """Note that *page* links to *nodes*, which renews the budget of redirects that begin there."""
+        """Note that *page* links to *nodes*, which begins a new row where they are redirects."""
         for node in nodes:
             node.referrers += 1
             if node.third is None and page is not node.parent:
-                node.second, node.third = (node.second, page) if node.second else (page, None)
+                if node.second is None: node.second = page
+                else: node.third = page
             if node.hops and not self.stopping:
                 node.hops = 0
                 if self._exhausted.pop(node, None) is not None: self.frontier.put_nowait(node)
@@ -2957,8 +2976,9 @@ class Crawler:
 # 14  Report
 # ==========
 #
-# The problem: a crawl learns what it learns in the order of the answers. Who has to act
-# on it wants the worst first, and where it stands; and a crash should lose none of it.
+# The problem: a crawl learns what it learns in the order of the answers. Whoever has to
+# act on it wants the worst first, and where it stands; and a crash should lose none of
+# it.
 #
 # The idea: two things are made of the records. The journal keeps them, one line of JSON
 # each, handed to the kernel as the URL ends; nothing else is needed to go on after a
@@ -3009,6 +3029,7 @@ class Journal:
         with open(self._file, "rb", closefd=False) as file:
             for number, line in enumerate(file, 1):
                 torn = not line.endswith(b"\n")
+                # A crash may leave zeros at the end.
                 if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
                     os.ftruncate(self._file, file.tell() - len(line))
                     return
@@ -3073,7 +3094,7 @@ class Report:
 
     def __init__(self) -> None:
         self.problems: list[Record] = []
-        self.outdated: list[Record] = []    # links that lead through a permanent redirect
+        self.outdated: list[Record] = []    # permanent redirects
         self.statuses: collections.Counter[int] = collections.Counter()
         self.size = self.old = 0            # bytes; records of an earlier crawl
 
@@ -3288,7 +3309,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     # Ctrl-\ asks what the crawl is doing.
     loop.add_signal_handler(signal.SIGQUIT, lambda: print(clear + crawler.describe(), file=sys.stderr, flush=True))
     if journal: _resume(crawler, report, journal)
-    began, crawler.on_record = loop.time(), on_record
+    began, crawler.on_record = loop.time(), on_record  # only now: what was replayed is in the journal
     progress = create_task(_show_progress(crawler, report, began)) if live else None
     try:
         yield from crawler.crawl()
@@ -3311,6 +3332,7 @@ def main(arguments: list[str]) -> int:
 
     Raises SystemExit for wrong use, --help and --version.
     """
+    # They are None where the descriptors are closed.
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     options = _options(arguments)
     try:
