@@ -134,6 +134,7 @@ MAX_DEPTH = 100              # links from a root: what is deeper is a calendar o
 MAX_PAGES = 1_000_000        # URLs fetched in one crawl: about a gigabyte of them
 MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
 MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
+MAX_CIRCLE = 100             # redirects: a longer circle of them is not found to be one
 MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
 MAX_SPELLINGS = 100_000      # links, as pages spell them, kept with what they mean: some 20 MB
 MAX_SPELLING = 300           # characters of such a link
@@ -2291,10 +2292,11 @@ class Robots:
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
 # `yield from` in between, and control changes hands nowhere else.
 #
-# Courtesy is arithmetic on loop times. Under a delay each URL reserves a turn at its
-# site (`_turn`): the next one is a delay later. A Retry-After pauses the whole site,
-# and voids the turns given before, so that no burst follows it: `Site.pauses` counts
-# the pauses, `Node.turn` says under which count a node's turn was given.
+# Courtesy is one time for each site: before `next_turn` nobody asks it. A request moves
+# that on by the delay, a Retry-After by as much as it says. Who comes too early stands in
+# the site's line, and one Timeout calls the first of it when the time has come. A call
+# promises nothing: if somebody else was faster, or a pause came, the same comparison
+# sends the node back into the line. So no stall and no pause ends in a burst.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
 # (a guessed https root that cannot be reached leaves only a note); one that is not gets
@@ -2367,14 +2369,14 @@ class Page(NamedTuple):
 
 
 class Site:
-    """What is known of one origin: its robots.txt, and (in loop time) when it may be asked."""
+    """What is known of one origin: its robots.txt, and when it may be asked."""
 
     def __init__(self, url: URL) -> None:
         self.url = url              # one of its URLs
-        self.robots: Task[Robots] | None = None
-        self.next_turn = 0.0        # under a delay: the first moment that nobody has reserved
-        self.paused_until = 0.0     # when it can be asked again: it wanted to be left alone
-        self.pauses = 0             # how often it did; each makes all turns given before void
+        self.robots: Task[Robots] | None = None  # the fetch of its robots.txt
+        self.delay = 0.0            # seconds between two requests
+        self.next_turn = 0.0        # loop time before which it is not to be asked
+        self.line: collections.deque[Node] = collections.deque()  # who waits for that
 
 
 class Node:
@@ -2384,18 +2386,18 @@ class Node:
     site            its origin
     parent          the Node that led here first
     depth           links from a root
-    hops            redirects that led here from a link
+    hops            redirects in a row that led here
     next_node       the Node that it redirects to
     referrers       how many pages link here
     second, third   two of those pages, beside the parent
     tries           fetches so far
     counted         whether Crawler.pages has counted it
-    role            "", "guessed" (a root whose https is a guess) or "external"
-    turn            site.pauses when its turn under the delay was given; -1: it has none
+    role            "root" (and what roots redirect to), "guessed" (a root whose https is a
+                    guess), "external" (asked for, not read) or ""
     """
 
     __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second", "third",
-                 "tries", "counted", "turn", "role")
+                 "tries", "counted", "role")
 
     def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
                  hops: int = 0, role: str = "") -> None:
@@ -2405,7 +2407,7 @@ class Node:
         self.second: Node | None = None  # two names take a third of the memory of a tuple
         self.third: Node | None = None
         self.referrers = self.tries = 0
-        self.turn, self.counted = -1, False
+        self.counted = False
 
     @property
     def url(self) -> URL:
@@ -2439,7 +2441,8 @@ def _retry_after(headers: dict[str, str]) -> float:
 
 def _scope_key(url: URL) -> tuple[str, int]:
     """Return what scope compares: the host without "www.", and the port, 0 for 80 of http and 443 of https."""
-    return url.host.removeprefix("www."), 0 if url.port == _PORTS[url.scheme] else url.port
+    host = url.host.removeprefix("www.") if url.host.count(".") > 1 else url.host  # www.com is no .com
+    return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
 
 def _phrase(status: int) -> str:
@@ -2513,10 +2516,13 @@ class Crawler:
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
+        self.num_nodes = 0                           # URLs that came into the frontier
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
-        self._waiting: dict[Node, Timeout] = {}      # nodes that will come back into the frontier
+        # What will bring nodes back into the frontier, one, or the line of a site.
+        self._waiting: dict[Node | Site, Timeout] = {}
         self._left: list[Node] = []                  # nodes that stop() took out of it
+        self._guesses: dict[str, Node] = {}          # guessed roots, by what is tried if https fails
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
         self._exhausted: dict[Node, Record] = {}     # redirects that were one too many in their row
@@ -2524,12 +2530,23 @@ class Crawler:
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
-            self._add_root(url, "" if _HAS_SCHEME.match(text) else "guessed")
+            root = self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
+            if root.role == "guessed": self._guesses[str(parse_url(f"http{root.text[5:]}"))] = root
 
-    def _add_root(self, url: URL, role: str) -> None:
+    def _add_root(self, url: URL, role: str) -> Node:
         self.scope.add(_scope_key(url))
         self.named.add(_scope_key(url))
-        self.add(url, None, role=role)
+        root = cast(Node, self.add(url, None))
+        root.role = role  # also if a link was here before
+        return root
+
+    def _fall_back(self, text: str) -> Node:
+        """Crawl from *text* in place of the guess that stands for it, and return that."""
+        guess = self._guesses[text]
+        guess.role = ""
+        if not guess.referrers: del self.seen_urls[_identity(guess.text)]  # a link there would be no guess
+        self._add_root(parse_url(text), "root")
+        return guess
 
     def _parse_root(self, text: str) -> URL:
         return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
@@ -2542,8 +2559,9 @@ class Crawler:
 
     def refuse(self, url: URL) -> str:
         """Return why *url* is out of scope, "" if it is in it."""
-        if not self._is_on(url, self.scope): return "other host"
         text = str(url)
+        if not self._is_on(url, self.scope):
+            return "excluded" if self.external and self.exclude.search(text) else "other host"
         if not self.include.search(text) or self.exclude.search(text): return "excluded"
         if url.target.count("/") <= MAX_REPEATS: return ""
         segments = filter(None, url.target.partition("?")[0].split("/"))
@@ -2569,28 +2587,28 @@ class Crawler:
         if reason:
             if not known:
                 self.seen_urls[key] = reason
-                self._skip(text, parent, reason)
+                self._skip(text, parent, reason, depth)
             return None
         if known: self.skipped[known] -= 1
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
         node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops, role)
+        self.num_nodes += 1
         if self.stopping: self._left.append(node)
         else: self.frontier.put_nowait(node)
         return node
 
-    def _skip(self, text: str, parent: Node | None, reason: str) -> None:
+    def _skip(self, text: str, parent: Node | None, reason: str, depth: int) -> None:
         """Say that a URL is not fetched, and why."""
         self.skipped[reason] += 1
         if (text, reason) not in self._told:
-            self.on_record(Record(text, skipped=reason, depth=parent.depth + 1 if parent else 0,
-                                  parent=parent.text if parent else ""))
+            self.on_record(Record(text, skipped=reason, depth=depth, parent=parent.text if parent else ""))
 
-    def _skip_no_url(self, text: str, page: Node | None) -> None:
+    def _skip_no_url(self, text: str, page: Node) -> None:
         """Say, once, that what a page refers to is no URL that could be fetched."""
         key = f"\0{text}"  # which is no URL, either
         if key not in self.seen_urls:
             self.seen_urls[key] = _NO_URL
-            self._skip(text, page, _NO_URL)
+            self._skip(text, page, _NO_URL, page.depth + 1)
 
     def replay(self, record: Record) -> bool:
         """Do what was done when *record* was made; return whether its URL is thereby done.
@@ -2598,15 +2616,18 @@ class Crawler:
         With the records of an earlier crawl, in their order, crawl() then goes on where
         that one ended. Raises ValueError where one holds what is no URL.
         """
-        known = self.seen_urls.get(_identity(record.parent), "")
-        parent = known if isinstance(known, Node) else None
+        for text in (record.parent, record.url):
+            if text in self._guesses and not self._guesses[text] in self._done:
+                self._done.add(self._fall_back(text))
         if record.skipped:
+            key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
             self._told.add((record.url, record.skipped))
-            if record.skipped == _NO_URL:
-                self._skip_no_url(record.url, parent)
-            elif parent:
-                self.add(parse_url(record.url), parent, nofollow=record.skipped == "nofollow")
+            if key not in self.seen_urls:
+                self.seen_urls[key] = record.skipped
+                self.skipped[record.skipped] += 1
             return False
+        known = self.seen_urls.get(_identity(record.parent))
+        parent = known if isinstance(known, Node) else None
         node = self.add(parse_url(record.url), parent, depth=record.depth)
         if node is None or node in self._done or record.kind == "not finished": return False
         self._done.add(node)
@@ -2629,17 +2650,17 @@ class Crawler:
             url = self._parse_root(text)
         except ValueError as error:
             return str(error)
-        root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
+        root = isinstance(self.seen_urls.get(_identity(str(url))), Node) or str(url) in self._guesses
         reason = "" if root else self.refuse(url)
         if reason == "other host" and self.external: return ""
         if reason or not self.robots: return reason
         with contextlib.closing(self.client):
             try:
-                robots = yield from self._load_robots(url)
+                robots = yield from self._load_robots(Site(url))
             except OSError as error:
                 if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError):
                     raise
-                robots = yield from self._load_robots(parse_url(f"http://{text}"))
+                robots = yield from self._load_robots(Site(parse_url(f"http://{text}")))
         rule = robots.rule(url.target)
         return f"robots.txt: {rule}" if rule else ""
 
@@ -2679,10 +2700,15 @@ class Crawler:
         """Take no more URLs: crawl() returns when those in flight have ended."""
         self.stopping = True
         while self.frontier.qsize(): self._leave(self.frontier.get_nowait())
-        for node, timeout in self._waiting.items():
-            timeout.cancel()
-            self._leave(node)
+        for node in self.waiting(): self._leave(node)
+        for timeout in self._waiting.values(): timeout.cancel()
+        for site in self.sites.values(): site.line.clear()
         self._waiting.clear()
+
+    def waiting(self) -> list[Node]:
+        """Return the nodes that will come back into the frontier: for another try, or in their turn."""
+        return [node for entry in self._waiting
+                for node in (entry.line if isinstance(entry, Site) else [entry])]
 
     def _leave(self, node: Node) -> None:
         self._left.append(node)
@@ -2692,7 +2718,7 @@ class Crawler:
         """Return what the crawl is doing: each fetch in flight, where it waits, and what comes next."""
         now = self.loop.time()
         timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
-        lines = [f"{self.pages} URLs asked for, {self.frontier.qsize()} queued, {len(self._waiting)} to be "
+        lines = [f"{self.pages} URLs asked for, {self.frontier.qsize()} queued, {len(self.waiting())} to be "
                  f"asked for later, {self.client.idle()} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines.append(f"{node.text}: for {now - began:.1f} s, "
@@ -2713,13 +2739,29 @@ class Crawler:
                 self.frontier.task_done()
             elif self.stopping:
                 self._leave(node)
-            else:  # at that loop time; until then it counts as unfinished
+            elif again > node.site.next_turn:
                 self._waiting[node] = self.loop.call_at(again, self._come_back, node)
+            else:
+                node.site.line.append(node)
+                if node.site not in self._waiting: self._call_at(node.site, node.site.next_turn)
 
     def _come_back(self, node: Node) -> None:
-        del self._waiting[node]
+        """Put a node into the frontier that waited for it; all the time it counted as unfinished."""
+        self._waiting.pop(node, None)
         self.frontier.put_nowait(node)
         self.frontier.task_done()
+
+    def _call_at(self, site: Site, when: float) -> None:
+        self._waiting[site] = self.loop.call_at(when, self._call, site)
+
+    def _call(self, site: Site) -> None:
+        """Let the first in a site's line come back, if it may be asked; all where nothing keeps them apart."""
+        del self._waiting[site]
+        now = self.loop.time()
+        if now + CLOCK_RESOLUTION >= site.next_turn:
+            alone = site.delay and self.pages < self.max_pages
+            for _ in range(1 if alone else len(site.line)): self._come_back(site.line.popleft())
+        if site.line: self._call_at(site, max(site.next_turn, now + site.delay))
 
     def _fetch(self, node: Node) -> Waits[float | None]:
         """See to one URL and make its record; return when to try again, None if that was all."""
@@ -2745,58 +2787,57 @@ class Crawler:
 
     def _ask(self, node: Node) -> Waits[Response | float | None]:
         """Return the answer for a URL; when to ask (again) if not now; None if that is not allowed."""
-        site, url, outside = node.site, node.url, node.role == "external"
-        robots = (yield from self._robots(site)) if self.robots and not outside else _NO_RULES
+        site, url, outside, robots = node.site, node.url, node.role == "external", _NO_RULES
+
+        def no_more() -> bool:
+            return not node.counted and self.pages >= self.max_pages
+
+        if self.robots and not outside and not no_more():
+            robots = yield from self._robots(site)
+            if node.role == "guessed": node.role = "root"  # https it is
         rule = robots.rule(url.target)
-        if rule or not node.counted and self.pages >= self.max_pages:
-            self._skip(node.text, node.parent, f"robots.txt: {rule}" if rule else "page limit")
+        if rule or no_more():
+            self._skip(node.text, node.parent, f"robots.txt: {rule}" if rule else "page limit", node.depth)
             return None
-        turn = self._turn(site, node, max(self.delay, min(robots.delay, MAX_PAUSE)))
-        if turn > self.loop.time():
+        site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
+        now = self.loop.time()
+        if now + CLOCK_RESOLUTION < site.next_turn:
             node.tries -= 1  # it is to come back; this was none
-            return turn
+            return site.next_turn
+        site.next_turn = now + site.delay
         self.pages += not node.counted
         node.counted = True
         # Its time begins here: that of robots.txt was not its own.
-        self.in_flight[node] = self.loop.time(), self.loop.current_task
+        self.in_flight[node] = now, self.loop.current_task
         response = yield from self.client.fetch(
             url, wanted=(lambda _: False) if outside else _is_page, private=self._is_on(url, self.named))
-        if response.status not in _RETRIED: return response
-        pause = self.loop.time() + _retry_after(response.headers)
-        if pause > max(site.paused_until, self.loop.time()):
-            site.paused_until = site.next_turn = pause
-            site.pauses += 1
-        if node.tries >= self.max_tries: return response
-        return max(site.paused_until, self._back_off(node))
+        self._pause(site, response)
+        return self._back_off(node) if response.status in _RETRIED and node.tries < self.max_tries else response
 
-    def _turn(self, site: Site, node: Node, delay: float) -> float:
-        """Return the loop time at which *site* may be asked for *node*; with a delay it is reserved."""
-        now = self.loop.time()
-        if site.paused_until > now: return site.paused_until
-        if node.turn == site.pauses or not delay: return now
-        node.turn, turn = site.pauses, max(now, site.next_turn)
-        site.next_turn = turn + delay
-        return turn
+    def _pause(self, site: Site, response: Response) -> None:
+        """Leave a site alone for as long as its answer asks for."""
+        if response.status in _RETRIED:
+            site.next_turn = max(site.next_turn, self.loop.time() + _retry_after(response.headers))
 
     def _back_off(self, node: Node) -> float:
-        """Give up the node's turn; return when to try again: in 1, 2, 4, ... seconds, give or take 50 %."""
-        node.turn = -1
+        """Return the loop time of the next try: in 1, 2, 4, ... seconds, give or take 50 %."""
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
     def _robots(self, site: Site) -> Waits[Robots]:
         """Return a site's rules, fetched once for all workers; OSError or ProtocolError if that fails."""
-        if site.robots is None: site.robots = create_task(self._load_robots(site.url))
+        if site.robots is None: site.robots = create_task(self._load_robots(site))
         task = site.robots
         yield from finished(task)
         if task._state != "RESOLVED" and site.robots is task: site.robots = None  # the next asks again
         return task.result()
 
     @coroutine
-    def _load_robots(self, url: URL) -> Waits[Robots]:
+    def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt. RFC 9309 section 2.3.1: 4xx allows all, a 5xx that persists nothing."""
         for tries in range(self.max_tries):
-            if tries: yield from sleep(BACKOFF * (1 << tries - 1))
-            response = yield from self._fetch_robots(parse_url("/robots.txt", url))
+            if tries: yield from sleep(max(BACKOFF * (1 << tries - 1), site.next_turn - self.loop.time()))
+            response = yield from self._fetch_robots(parse_url("/robots.txt", site.url))
+            self._pause(site, response)
             if response.status < 500: break
         else:
             return Robots("", failure=f"{response.status} {_phrase(response.status)}")
@@ -2832,10 +2873,10 @@ class Crawler:
         certificate = isinstance(error, ssl.SSLCertVerificationError)
         if node.role == "guessed" and isinstance(error, OSError) and not certificate:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
-            del self.seen_urls[_identity(node.text)]  # a link may lead there, which is no guess
-            self.pages -= node.counted
-            self._add_root(parse_url("http" + node.text[5:]), "")
-            return None
+            self._fall_back(str(parse_url(f"http{node.text[5:]}")))
+            if not node.referrers:
+                self.pages -= node.counted
+                return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
             node.tries -= 1      # until others have ended, in effect with fewer workers
@@ -2846,6 +2887,8 @@ class Crawler:
         passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if passing and node.tries < self.max_tries: return self._back_off(node)
+        self.pages += not node.counted  # also if it was robots.txt that failed
+        node.counted = True
         self.on_record(self._record(node, error=_explain(error), kind=kind, seconds=self._seconds(node)))
         return None
 
@@ -2865,10 +2908,10 @@ class Crawler:
                 return None
         elif _is_page(response) and node.role != "external":
             text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
-            known = self.frontier.qsize()
+            known = self.num_nodes
             fields["links"] = self._follow(node, text, headers)
             fields["num_urls"] = len(fields["links"])
-            fields["num_new_urls"] = self.frontier.qsize() - known
+            fields["num_new_urls"] = self.num_nodes - known
         return self._record(node, **fields)
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
@@ -2882,19 +2925,18 @@ class Crawler:
             return
         fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
         if node.role == "external": return
-        chain = node.path(node.hops)
-        # From a root; a node of an earlier crawl may have a depth and no parent.
-        if not chain[0].parent and not chain[0].depth: self._widen(node, target)
+        if node.role: self._widen(node, target)
         step = self.seen_urls.get(_identity(str(target)))
-        for _ in range(self.max_redirect):  # does the target lead back here?
+        for _ in range(MAX_CIRCLE):  # does the target lead back here?
             if not isinstance(step, Node) or step is node: break
             step = step.next_node
         if step is node or node.hops >= self.max_redirect:
-            path = " -> ".join([*[link.text for link in chain], str(target)])
+            path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
             fields.update(error=f"too many redirects{', in a circle' if step is node else ''}: {path}",
                           kind="too many redirects")
         else:
             node.next_node = self.add(target, node, hops=node.hops + 1)
+            if node.role and node.next_node: node.next_node.role = "root"
 
     def _widen(self, node: Node, target: URL) -> None:
         """Take the host that a root redirects to into the scope."""
@@ -2905,7 +2947,7 @@ class Crawler:
         self.skipped["other host"] -= len(refused)
         for key in refused:  # met before this root's answer
             del self.seen_urls[key]
-            self.add(parse_url(key), node)
+            self.add(parse_url(key), None, depth=node.depth + 1)
         self._meanings, self._num_meanings = {}, 0
         self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
 
@@ -2968,9 +3010,11 @@ class Crawler:
             if node.third is None and page is not node.parent:
                 if node.second is None: node.second = page
                 else: node.third = page
-            if node.hops and not self.stopping:
-                node.hops = 0
-                if self._exhausted.pop(node, None) is not None: self.frontier.put_nowait(node)
+            hops, step = 0, cast("Node | None", node)
+            while step and step.hops > hops and not self.stopping:
+                step.hops = hops
+                if self._exhausted.pop(step, None) is not None: self.frontier.put_nowait(step)
+                hops, step = hops + 1, step.next_node
 
 
 # 14  Report
@@ -3015,8 +3059,9 @@ class Journal:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
         try:
-            self._file = os.dup(1) if path == "-" else os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            pipe = path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+            self._file = os.dup(1) if path == "-" else os.open(  # of a pipe we must not be a reader
+                path, (os.O_WRONLY if pipe else os.O_RDWR) | os.O_CREAT | os.O_APPEND, 0o666)
             self._regular = stat.S_ISREG(os.fstat(self._file).st_mode) and path != "-"
             if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -3114,8 +3159,8 @@ class Report:
             began, oldest = min((began, node.text) for node, (began, _) in crawler.in_flight.items())
             state = f", {now - began:.1f} s {oldest}"
         elif crawler._waiting:
-            deadline = min(entry.deadline for entry in crawler._waiting.values())
-            state = f", {len(crawler._waiting)} wait, the next for {deadline - now:.0f} s"
+            deadline = min(timeout.deadline for timeout in crawler._waiting.values())
+            state = f", {len(crawler.waiting())} wait, the next for {deadline - now:.0f} s"
         return (f"{done} done, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
                 f"{_count_of(len(self.problems), 'problem')}, "
                 f"{(done - self.old) / max(seconds, 0.001):.0f}/s{state}")[:columns - 1]
@@ -3243,6 +3288,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
                               for argument in arguments])
 
 
+def _say(*words: object, end: str = "\n") -> None:
+    """Print on stderr, if that can be written."""
+    with contextlib.suppress(OSError): print(*words, end=end, file=sys.stderr, flush=True)
+
+
 def _why(crawler: Crawler, url: str) -> Waits[int]:
     """Say why a URL is not fetched; return the exit status."""
     try:
@@ -3272,10 +3322,10 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
             line = report.progress(crawler, crawler.loop.time() - began, columns)
-            print(f"{_CLEAR}{line}", end="", file=sys.stderr, flush=True)
+            _say(f"{_CLEAR}{line}", end="")
             yield from sleep(PROGRESS)
     finally:
-        print(_CLEAR, end="", file=sys.stderr, flush=True)
+        _say(_CLEAR, end="")
 
 
 @coroutine
@@ -3294,20 +3344,20 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
         if journal: journal.write(record)
         report.add(record)
         if options.verbose:
-            print(record.url, record.skipped and f"not fetched: {record.skipped}"
-                  or record.error or record.next_url or record.status, file=sys.stderr)
+            _say(record.url, record.skipped and f"not fetched: {record.skipped}"
+                 or record.error or record.next_url or record.status)
 
     def end(number: int) -> None:
         """Let what is in flight come to its end; asked again, or after a while, do not."""
         if signals: task.cancel()
-        elif live: print(f"{clear}ending, in {GRACE:g} s at most; once more: at once", file=sys.stderr)
+        elif live: _say(f"{clear}ending, in {GRACE:g} s at most; once more: at once")
         signals.append(number)
         crawler.stop()
         loop.call_later(GRACE, task.cancel)
 
     for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
     # Ctrl-\ asks what the crawl is doing.
-    loop.add_signal_handler(signal.SIGQUIT, lambda: print(clear + crawler.describe(), file=sys.stderr, flush=True))
+    loop.add_signal_handler(signal.SIGQUIT, lambda: _say(clear + crawler.describe()))
     if journal: _resume(crawler, report, journal)
     began, crawler.on_record = loop.time(), on_record  # only now: what was replayed is in the journal
     progress = create_task(_show_progress(crawler, report, began)) if live else None
@@ -3336,7 +3386,7 @@ def main(arguments: list[str]) -> int:
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     options = _options(arguments)
     try:
-        journal = None if options.journal is None else Journal(options.journal)
+        journal = Journal(options.journal) if options.journal is not None and options.why is None else None
         with contextlib.closing(journal) if journal else contextlib.nullcontext():
             status = run(_crawl(options, journal))
         sys.stdout.flush()
@@ -3344,10 +3394,10 @@ def main(arguments: list[str]) -> int:
     except OSError as error:  # mostly of stdout: Python must not try to flush the rest
         with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
-        print(f"crawl.py: {_explain(error)}", file=sys.stderr)
+        _say(f"crawl.py: {_explain(error)}")
         return 2
     except CrawlError as error:
-        print(f"crawl.py: {_explain(error)}", file=sys.stderr)
+        _say(f"crawl.py: {_explain(error)}")
         return 2
     except (KeyboardInterrupt, CancelledError):
         return 130

@@ -2770,6 +2770,18 @@ def test_external_links_are_asked_for_once_and_not_read(site: Server, tls_site: 
     assert records[tls_site.url + "/"].links == () and records[tls_site.url + "/"].size == 0
 
 
+def test_an_external_link_can_be_excluded() -> None:
+    answers: dict[str, Any] = {"http://h/": [(200, {}, "<a href=http://x/a.pdf><a href=http://x/b>")]}
+    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, external=True, exclude="pdf$")
+    assert crawler.reasons == {"http://x/a.pdf": "excluded"} and "http://x/b" in crawler.records
+
+
+def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
+    answers: dict[str, Any] = {"http://www.com/": [(200, {}, "<a href=http://other.com/>")]}
+    crawler, _ = simulated_crawl(["http://www.com/"], answers, robots=False, subdomains=True)
+    assert crawler.reasons == {"http://other.com/": "other host"}
+
+
 def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Server, tls_site: Server) -> None:
     site.add("/", "<a href=/meta><a href=/open>")
     site.add("/meta", f"<meta name=robots content=nofollow><a href={tls_site.url}/gone>")
@@ -2890,6 +2902,29 @@ def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
     assert crawl.run(main()) == ""
 
 
+def test_a_guess_is_given_up_only_where_nothing_answered() -> None:
+    answers: dict[str, Any] = {"https://h/": [ConnectionResetError(errno.ECONNRESET, "reset"), (200, {}, "")]}
+    crawler, _ = simulated_crawl(["h"], answers)  # robots.txt was answered
+    assert [(url, record.tries) for url, record in crawler.records.items()] == [("https://h/", 2)] and not crawler.notes
+
+
+def test_a_link_to_a_guess_that_fails_is_an_error_of_its_own() -> None:
+    answers: dict[str, Any] = {"https://h/": [OSError("refused")], "http://h/": [(200, {}, "")],
+                               "http://s/": [(200, {"seconds": 0.1}, "<a href=https://h/>")]}
+    crawler, _ = simulated_crawl(["h", "http://s/"], answers, robots=False, max_tries=1)
+    assert {url: record.kind for url, record in crawler.records.items()} == {
+        "http://s/": "", "http://h/": "", "https://h/": "refused"}
+    assert crawler.pages == 3
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.2, 0.5])
+def test_a_root_is_one_also_if_a_link_to_it_is_met_before_its_guess_failed(seconds: float) -> None:
+    site = ADOPTED | REFUSED | {"http://b/": [(200, {}, "<a href=/y>")],
+                                "http://s/": [(200, {"seconds": seconds}, "<a href=http://r/>")]}
+    crawler, _ = simulated_crawl(["r", "http://s/"], site, robots=False)
+    assert {"http://r/", "http://b/", "http://b/y"} <= crawler.records.keys()
+
+
 def test_one_root_may_be_given_as_a_string_and_there_is_always_one_task_and_one_try(site: Server) -> None:
     async def main() -> None:
         await crawl.Crawler(site.url, max_tasks=0, max_tries=0).crawl()
@@ -2999,6 +3034,56 @@ def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Server) -> None
     record = crawled(site.url)[0][site.url + "/b"]
     assert record.kind == "too many redirects"
     assert record.error.endswith(f"{site.url}/ -> {site.url}/a -> {site.url}/b -> {site.url}/a")
+
+
+def test_what_a_root_redirects_to_is_adopted_also_if_pages_link_into_the_chain() -> None:
+    site: dict[str, Any] = {
+        "http://a/": [(302, {"location": "/home"}, "")], "http://a/2": [(200, {"seconds": 0.25}, "<a href=/home>")],
+        "http://a/home": [(302, {"location": "http://b/", "seconds": 0.5}, "")], "http://b/": [(200, {}, "")]}
+    crawler, _ = simulated_crawl(["http://a/", "http://a/2"], site, robots=False)
+    assert crawler.records["http://b/"].status == 200 and not crawler.reasons
+
+
+def test_a_url_of_an_adopted_host_does_not_take_the_root_for_the_page_with_the_link() -> None:
+    site = ADOPTED | {"http://s/": [(200, {}, "<a href=http://b/x>")]}
+    crawler, _ = simulated_crawl(["http://s/", "http://r/"], site, robots=False)
+    assert crawler.records["http://b/x"].parent == "" and crawler.records["http://b/x"].depth == 1
+
+
+def test_a_long_circle_with_links_into_it_is_found(site: Server) -> None:
+    for number in range(14):
+        site.add_redirect(f"/{number}", f"/{(number + 1) % 14}")
+    site.add("/", "<a href=/0><a href=/7>")
+    records, _ = crawled(site.url)
+    assert [record.kind for record in records.values() if "in a circle" in record.error] == ["too many redirects"]
+
+
+def test_a_circle_longer_than_the_limit_ends_all_the_same(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl, "MAX_CIRCLE", 3)
+    for number in range(5):
+        site.add_redirect(f"/{number}", f"/{(number + 1) % 5}")
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(5)))
+    assert len(crawled(site.url)[0]) == 6
+
+
+def test_what_is_not_fetched_is_as_deep_as_it_would_have_been() -> None:
+    skips: list[crawl.Record] = []
+    answers: dict[str, Any] = {"http://h/": [(200, {}, "<a href=/go><a href=//b/><a href=mailto:x>")],
+                               "http://h/go": [(302, {"location": "http://o/"}, "")]}
+    simulated_crawl(["http://h/"], answers, on_record=skips.append)
+    assert {record.url: record.depth for record in skips if record.skipped} == {"http://o/": 1, "http://b/": 1, "mailto:x": 1}
+
+
+def test_a_link_begins_a_new_row_for_the_whole_chain(site: Server) -> None:
+    for number in range(12):
+        site.add_redirect(f"/r{number}", f"/r{number + 1}")
+    site.add("/", "<a href=/r0><a href=/p1>")
+    for number in range(1, 15):
+        site.add(f"/p{number}", f"<a href=/p{number + 1}>")
+    site.add("/p15", "<a href=/r5>")
+    site.add("/r12")
+    records, crawler = crawled(site.url)
+    assert records[site.url + "/r12"].status == 200 and not any(record.kind for record in records.values())
 
 
 def test_redirects_in_a_circle_are_found_also_where_pages_link_into_it(site: Server) -> None:
@@ -3268,6 +3353,56 @@ def test_after_a_pause_the_delay_is_kept() -> None:
     assert [moment for moment, _ in asked] == [0, 1, 6.125, 7.125, 8.125, 9.125, 10.125]
 
 
+def gaps(asked: list[tuple[float, str]]) -> list[float]:
+    """Return the seconds between one request and the next."""
+    return [after - before for (before, _), (after, _) in zip(asked, asked[1:])]
+
+
+@pytest.mark.parametrize("tasks", [2, 10])
+def test_no_burst_follows_when_a_site_was_slow(tasks: int) -> None:
+    site: dict[str, Any] = pages(40) | {f"http://h/{number}": [(200, {"seconds": 9}, "")] for number in range(1, 11)}
+    _, asked = simulated("http://h/", site, robots=False, delay=0.25, max_tasks=tasks)
+    assert len(asked) == 40 and min(gaps(asked)) >= 0.25
+
+
+def test_a_redirect_that_comes_back_keeps_the_delay() -> None:
+    answers: dict[str, Any] = {
+        "http://h/": [(200, {}, "<a href=/0><a href=/late>")], "http://h/late": [(200, {}, "<a href=/x1>")],
+        "http://h/x1": [(200, {}, "<a href=/x2>")], "http://h/x2": [(200, {}, "<a href=/2>")],
+        "http://h/3": [(200, {}, "")]}
+    for number in range(3):
+        answers[f"http://h/{number}"] = [(302, {"location": f"/{number + 1}"}, "")]
+    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, delay=2, max_redirect=2)
+    assert min(gaps(client.asked)) == 2 and "http://h/3" in crawler.records
+    assert crawler.records["http://h/x2"].num_new_urls == 0
+
+
+def test_at_the_page_limit_nobody_waits_for_a_turn() -> None:
+    crawler, client = simulated_crawl(["http://h/"], pages(1000), robots=False, delay=1, max_pages=5)
+    assert len(client.asked) == 5 and crawler.loop.time() <= 6
+    assert crawler.skipped == {"page limit": 995}
+
+
+def test_the_retry_after_of_robots_txt_counts() -> None:
+    site: dict[str, Any] = pages(2) | {"http://h/robots.txt": [(503, {"retry-after": "60"}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site)
+    assert [round(moment) for moment, _ in asked] == [0, 60, 60, 60]
+    site["http://h/robots.txt"] = [(429, {"retry-after": "60"}, "")]
+    _, asked = simulated("http://h/", site)
+    assert [round(moment) for moment, _ in asked] == [0, 60, 60]
+
+
+@pytest.mark.parametrize("limit, kinds", [(4, ["refused", "refused", "refused"]), (1, [])])
+def test_a_url_whose_robots_file_fails_is_one_of_the_page_limit(limit: int, kinds: list[str]) -> None:
+    answers: dict[str, Any] = {"http://h/": [(200, {}, "".join(f"<a href=http://s{n}.h/>" for n in range(3)) + "<a href=/x>")]}
+    for number in range(3):
+        answers[f"http://s{number}.h/robots.txt"] = [OSError(errno.ECONNREFUSED, "refused")]
+    crawler, client = simulated_crawl(
+        ["http://h/"], answers, subdomains=True, max_pages=limit, max_tasks=1, max_tries=1)
+    assert [record.kind for record in crawler.records.values()][1:] == kinds
+    assert len(client.asked) == 2 + len(kinds) and set(crawler.reasons.values()) == {"page limit"}
+
+
 def test_without_descriptors_the_crawl_goes_on_with_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[float] = []
     monkeypatch.setattr(SimulatedClient, "close", lambda self: closed.append(get_running_loop().time()))
@@ -3278,7 +3413,6 @@ def test_without_descriptors_the_crawl_goes_on_with_fewer_workers(monkeypatch: p
     assert closed == [0.25, 1.375]  # idle connections at once, in case that frees some, and all in the end
     alone = simulated("http://h/", {"http://h/": [OSError(errno.EMFILE, "Too many open files")]}, robots=False)[0]
     assert alone["http://h/"].error == "Too many open files"
-
 
 
 def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
@@ -3446,14 +3580,30 @@ PIECES: dict[str, Any] = {
     "http://h/robots.txt": [(200, {}, "User-agent: *\nDisallow: /y")]}
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"max_pages": 7, "max_tasks": 1}])
-def test_a_crawl_goes_on_from_any_prefix_of_its_records(options: dict[str, Any]) -> None:
+LINKED: dict[str, Any] = {"http://h/": [(200, {}, "<a href=/a><a href=//else/>")], "http://h/a": [(200, {}, "")]}
+ADOPTED: dict[str, Any] = {"http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")],
+                           "http://b/": [(200, {}, "")], "http://b/x": [(200, {}, "<a href=/y>")],
+                           "http://b/y": [(200, {}, "")]}
+REFUSED: dict[str, Any] = {f"https://{host}/{path}": [OSError("refused")]
+                           for host in ("h", "h:80", "r", "s") for path in ("", "robots.txt")}
+
+
+@pytest.mark.parametrize("roots, answers, options", [
+    (["http://h/"], PIECES, {}), (["http://h/"], PIECES, {"max_tasks": 1}), (["http://h/"], PIECES, {"depth": 3}),
+    (["http://h/"], PIECES, {"external": True}), (["http://h/"], PIECES, {"max_pages": 7, "max_tasks": 1}),
+    (["h"], LINKED | REFUSED, {}), (["h:80"], LINKED | REFUSED, {}), (["h", "http://h/"], LINKED | REFUSED, {}),
+    (["s", "r"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=http://r/><a href=http://b/x>")]}, {}),
+    (["r", "http://s/"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=http://b/x>")]}, {}),
+    (["s", "http://r/"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=http://b/x>")]}, {}),
+    (["http://r/"], ADOPTED, {"exclude": "b/"}), (["http://r/"], ADOPTED, {"exclude": "b/", "external": True})])
+def test_a_crawl_goes_on_from_any_prefix_of_its_records(
+        roots: list[str], answers: dict[str, Any], options: dict[str, Any]) -> None:
     """Whatever the moment of a crash: the union has each URL once, as if nothing had happened."""
     async def main(before: list[crawl.Record]) -> tuple[list[crawl.Record], crawl.Crawler]:
         records: list[crawl.Record] = []
-        crawler = crawl.Crawler(["http://h/"], on_record=records.append, **options)
-        crawler.client = SimulatedClient({url: answers[:] for url, answers in PIECES.items()})  # type: ignore[assignment]
+        crawler = crawl.Crawler(roots, on_record=records.append, **options)
+        client: Any = SimulatedClient({url: answer[:] for url, answer in answers.items()})
+        crawler.client = client
         done = [record for record in before if crawler.replay(record)]
         assert [record for record in before if not record.skipped] == done and not records
         await crawler.crawl()
@@ -3463,11 +3613,11 @@ def test_a_crawl_goes_on_from_any_prefix_of_its_records(options: dict[str, Any])
         return sorted((record.url, record.status, record.skipped, record.depth if options.get("max_tasks") else 0,
                        record.links) for record in records)
     whole, crawler = play(main([]))
-    assert len(whole) > 8
+    assert len(whole) > 1
     for length in range(len(whole) + 1):
         union, again = play(main(whole[:length]))
         assert meaning(union) == meaning(whole), length
-        assert again.skipped == crawler.skipped and again.pages == crawler.pages
+        assert +again.skipped == +crawler.skipped and again.pages == crawler.pages
 
 
 def test_urls_that_were_not_finished_are_fetched_again() -> None:
@@ -3498,7 +3648,7 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
         crawler.replay(crawl.Record("http://h/x", 200, depth=4, parent="http://h/lost", links=("http://h/y",)))
         crawler.replay(crawl.Record("http://h/go", 301, depth=1, parent="http://h/lost", next_url="http://more/"))
         crawler.replay(crawl.Record("http://h/deep", skipped="depth", parent="http://h/lost"))
-        assert "http://h/deep" not in crawler.seen_urls
+        assert crawler.seen_urls["http://h/deep"] == "depth"
         node = crawler.seen_urls["http://h/y"]
         assert isinstance(node, crawl.Node)
         return node.depth, len(crawler.scope)
@@ -3553,6 +3703,18 @@ def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew
 
 
 # Asking why
+
+def test_why_takes_what_a_guess_stands_for_as_a_root() -> None:
+    async def main() -> list[str]:
+        crawler = crawl.Crawler(["h:8000/x.pdf"], exclude="pdf$", robots=False)
+        return [(await crawler.why(url)) for url in ("h:8000/x.pdf", "http://h:8000/x.pdf", "http://h:8000/y.pdf")]
+    assert crawl.run(main()) == ["", "", "excluded"]
+
+
+def test_why_touches_no_journal(site: Server, tmp_path: pathlib.Path) -> None:
+    assert crawl.main([site.url, "--why", site.url + "/x", "-o", str(tmp_path / "journal")]) == 0
+    assert not (tmp_path / "journal").exists()
+
 
 @pytest.mark.parametrize("url, reason", [
     ("/x", ""), ("/private/x", "robots.txt: Disallow: /private/"), ("http://other.test/", "other host"),
@@ -3938,6 +4100,22 @@ def test_a_pipe_takes_a_journal_too(site: Server, tmp_path: pathlib.Path) -> Non
     os.close(reader)
 
 
+def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lines: list[str] = []
+
+    def read_one() -> None:
+        with open(path) as reader:
+            lines.append(reader.readline())
+    reader = threading.Thread(target=read_one)
+    reader.start()
+    done = command("-o", str(path), site.url)
+    reader.join()
+    assert len(lines) == 1 and (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
 def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Server) -> None:
     site.add("/", "<a href=/gone>")
     done = command("-o", "-", site.url)
@@ -4236,6 +4414,17 @@ def test_a_report_that_cannot_be_written_is_status_2(
         monkeypatch.setattr(sys, "stdout", full)
         assert crawl.main([site.url]) == 2
     assert "crawl.py: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, status", [(["-v"], 0), (["--max-tasks", "0"], 2), (["/gone"], 1)])
+def test_the_status_holds_also_if_stderr_cannot_be_written(
+        arguments: list[str], status: int, site: Server) -> None:
+    site.add("/")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, str(HERE / "crawl.py"), *[
+            site.url + argument if argument == "/gone" else argument for argument in ["-v", *arguments]], site.url],
+            stdout=subprocess.DEVNULL, stderr=full)
+    assert done.returncode == status
 
 
 def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
