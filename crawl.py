@@ -386,8 +386,8 @@ class CallbackLoop:
         the loop falls asleep would wait for the end of that sleep; the byte that Python
         writes to the wake-up descriptor ends it.
         """
-        signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
+        signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         self._signals.setdefault(number, before)
 
     # Running
@@ -558,10 +558,11 @@ class _Failure:
     A __del__ on Future itself would cost every successful one a call.
     """
 
-    __slots__ = ("loop", "name", "exception", "retrieved")
+    __slots__ = ("loop", "name", "exception", "trace", "retrieved")
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
+        self.trace = getattr(exception, "__traceback__", None)  # each raise would add to it
         self.retrieved = isinstance(exception, CancelledError)  # no error that anybody misses
 
     def __del__(self) -> None:
@@ -696,7 +697,7 @@ class Future(Generic[T]):
             self._result = error.args
             raise error
         self._result.retrieved = True
-        return cast(BaseException, self._result.exception)
+        return cast(BaseException, self._result.exception.with_traceback(self._result.trace))
 
 
 def resolve(future: Future[T], result: T | None = None) -> None:
@@ -891,9 +892,19 @@ class Task(Future[T]):
 # task, and a _Wait (7) fails.
 
 
+@coroutine
+def _await(awaitable: Awaitable[T]) -> Waits[T]:
+    """Return what *awaitable*, of whatever kind, gives: a coroutine even of what has only __await__."""
+    iterable: Any = awaitable.__await__() if hasattr(awaitable, "__await__") else awaitable
+    return cast(T, (yield from iterable))
+
+
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
-    """Return a Future as it is and a coroutine as a new Task (TypeError for anything else)."""
-    if not isinstance(awaitable, Future): return (loop or get_running_loop()).create_task(awaitable)
+    """Return a Future as it is and any other awaitable as a new Task (TypeError for what is none)."""
+    if not isinstance(awaitable, Future):
+        if isinstance(awaitable, Awaitable) and not isinstance(awaitable, Coroutine):
+            awaitable = _await(awaitable)
+        return (loop or get_running_loop()).create_task(awaitable)
     if loop is not None and awaitable._loop is not loop:
         raise ValueError(f"{awaitable!r} belongs to a different loop")
     return awaitable
@@ -956,7 +967,9 @@ class EventLoop(CallbackLoop):
 
         def finish() -> None:
             self._jobs -= 1
-            if not future.done():
+            if job.cancelled():
+                future.cancel()
+            elif not future.done():
                 try:
                     future.set_result(job.result())
                 except BaseException as error:
@@ -1101,7 +1114,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
         except CancelledError as error:
             raise TimeoutError from error
     with TimeLimit(timeout):
-        return (yield from cast("Waits[T]", fut))
+        return (yield from _await(fut))
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -1193,8 +1206,16 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
         finally:
             while loop.tasks:  # a task may start others while it ends
                 tasks = list(loop.tasks)
+                # One that a KeyboardInterrupt hit on its way from the queue to its step, or
+                # from there to its future, stands nowhere.
+                queued = set(map(id, loop._ready))
+                loop._ready.extend([task for task in tasks if id(task) not in queued and (
+                    task._waiting_for is None or task._waiting_for.done())])
                 for task in tasks: task.cancel()
-                loop.run_until_complete(gather(*tasks, return_exceptions=True))
+                for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
+                    if isinstance(outcome, Exception):
+                        loop.call_exception_handler({"message": "a task failed when run() ended it",
+                                                     "exception": outcome})
 
 
 # 6  Queue
@@ -1282,8 +1303,14 @@ class Queue(Generic[T]):
 
     @coroutine
     def join(self) -> Waits[None]:
-        """Wait until task_done() was called for every item ever put."""
-        yield from self._line_up(self._joiners, lambda: self._unfinished > 0)
+        """Wait until task_done() was called for every item put so far."""
+        if self._unfinished > 0:
+            waiter = get_running_loop().create_future()
+            self._joiners[waiter] = None
+            try:
+                yield from waiter
+            finally:
+                self._joiners.pop(waiter, None)
 
     def _wake(self, line: _Line) -> None:
         """Wake the first in line who still waits."""
@@ -1319,11 +1346,9 @@ class Queue(Generic[T]):
 # first and the wait second, bytes that were decrypted already are never waited for.
 #
 # The invariants. Each wait has a deadline, which is part of the future waited for
-# (`_Wait`). A stream closes its socket in one place. One that becomes readable while
-# nobody reads is `stale`: if it is a kept connection, the server has closed it, or has
-# sent something unasked, and it is not used again.
+# (`_Wait`). A stream closes its socket in one place.
 #
-# The cost: four system calls for a request that is answered at once (send, recv in
+# The cost: five system calls for a request (a look at the kept connection, send, recv in
 # vain, poll, recv), and some 6 KB for a connection at work, a third of them the
 # generators between the worker and the socket. Interest in reading stays registered
 # from one read to the next, which saves two system calls and some 4 microseconds.
@@ -1341,19 +1366,18 @@ class _Wait(_Alarm):
 class Stream:
     """A connected socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
 
-    __slots__ = ("sock", "timeout", "stale", "used", "_fd", "_loop", "_reader", "_watching", "_unsent")
+    __slots__ = ("sock", "timeout", "used", "_fd", "_loop", "_reader", "_watching", "_unsent")
 
     def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.timeout = timeout          # seconds that one wait may last
-        self.stale = False              # readable while nobody read: not to be reused
         self.used = False               # whether it carried a request before
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
         self._reader: _Wait | None = None
         self._watching = False           # whether the selector watches it for reading
-        self._unsent = b""
+        self._unsent = bytearray()
 
     @coroutine
     def read(self, size: int = READ_SIZE) -> Waits[bytes]:
@@ -1376,7 +1400,7 @@ class Stream:
         """
         while self._unsent:
             sent = yield from self._call(self._writable, self.sock.send, self._unsent)
-            self._unsent = self._unsent[sent:]
+            del self._unsent[:sent]
 
     @coroutine
     def start_tls(self, context: ssl.SSLContext, host: str) -> Waits[None]:
@@ -1406,23 +1430,28 @@ class Stream:
                 wait = self._writable
             yield from wait()
 
-    def watch(self) -> None:
-        """Notice from now on when there is something to read, or the end."""
+    def spoken(self) -> bool:
+        """Return whether there is something to read now, or the end."""
+        try:
+            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # what the network gave, under TLS too
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def _readable(self) -> Future[None]:
         if not self._watching:
             self._watching = True
             self._loop.add_reader(self._fd, self._wake)
-
-    def _readable(self) -> Future[None]:
-        self.watch()
         self._reader = _Wait(self._loop, self.timeout)
         return self._reader
 
     def _wake(self) -> None:
-        """Resume the reader; where nobody reads, mark the stream as stale."""
+        """Resume the reader; where nobody reads, watch no more."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
         else:
-            self.stale = True
             self._watching = False  # or this would be called in every tick
             self._loop.remove_reader(self._fd)
 
@@ -1489,7 +1518,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
             code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code: raise OSError(code, os.strerror(code))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if ssl is not None: yield from stream.start_tls(ssl, host.strip("[]"))
+            if ssl is not None: yield from stream.start_tls(ssl, host.strip("[]").removesuffix("."))
             stream.timeout = IDLE_TIMEOUT
             return stream, stream
         except BaseException as error:
@@ -1736,7 +1765,7 @@ def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close". RFC 9112 section 6.3."""
     coding = response.headers.get("transfer-encoding")
     length = response.headers.get("content-length")
-    lengths = [] if length is None else [part.strip() for part in length.split(",")]
+    lengths = [] if length is None else [part.strip(" \t") for part in length.split(",")]
     if not all(map(_DIGITS.fullmatch, lengths)) or len(set(map(int, lengths))) > 1:
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304): return 0
@@ -1895,7 +1924,8 @@ class ResponseParser:
 #
 # The invariants. A stream is in the pool or with one task, never both; it goes back
 # only if its response was read to the end and it may be reused, and is closed
-# otherwise, cancelled requests included. A server may close an idle connection at
+# otherwise, cancelled requests included. It is used again only while it is silent: what
+# came after a response is no answer to the next request. A server may close an idle connection at
 # any moment, also while the request is on its way: a request that fails on a reused
 # connection before the first byte came back is sent once more, on a fresh one (RFC
 # 9112 section 9.3.1: GET is idempotent). The cost of keeping one: an entry in the
@@ -1951,7 +1981,7 @@ class Client:
         asked = url, self._fields[private], method, wanted, max_body or self.max_body
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
-            while pool and pool[-1].stale: pool.pop().close()
+            while pool and pool[-1].spoken(): pool.pop().close()
             if pool:
                 with contextlib.suppress(_DeadOnArrival):
                     return (yield from self._exchange(pool.pop(), *asked))
@@ -1981,13 +2011,8 @@ class Client:
             if reused and not parser.buffer and not parser.response: raise _DeadOnArrival from error
             raise
         finally:
-            kept = False
-            with contextlib.suppress(OSError):  # of epoll: what it cannot watch is not kept
-                if parser.response and parser.response.reusable and not stream.stale:
-                    stream.watch()
-                    self._pool[url.origin].append(stream)
-                    kept = True
-            if not kept: stream.close()
+            if parser.response and parser.response.reusable: self._pool[url.origin].append(stream)
+            else: stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
         """Return a new stream; a name is looked up once, for all who need it."""
@@ -2038,8 +2063,7 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 
 _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
-_ASSIGNED = rf"(?:=\s*+{_VALUE}[^>=]*+)"
-_REST = rf"[^>=]*+{_ASSIGNED}*+"        # of a tag, up to its >
+_REST = rf"[\s/]*+(?:{_ATTRIBUTE})*+"  # of a tag, up to its >
 
 
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
@@ -2070,8 +2094,8 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
         (   (?<=[eE])[fF](?:\s*+=\s*+(?:
                 "[^"\#]*+(?:(?<=[&\0- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # &# begins no fragment
-                | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)))?+
-          | (?:(?<=[bB])(?i:ase) | (?<=[mM])(?i:eta) | (?<=[fF])(?i:rame))[\s/]{_REST}
+                | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))
+          | (?:(?<=[bB])(?i:ase) | (?<=[mM])(?i:eta) | (?<=[fF])(?i:rame))[\s/]{_REST}(?=>)
           | (?<=[iI]){_raw_text("iframe")})
         (?:(?:\#[^"]*+)?+["']?+{_REST}>|(?=</)|\Z)                         # the last two: of iframe
       | (?=[!?nNpPsStTxX])(?:
@@ -2082,12 +2106,12 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[
           | [xX]{_raw_text("xmp")} | [pP](?i:laintext)[\s/>](?s:.*+)
           | !--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))                  # a comment
           | [!?][^>]*+)
-      | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^>=]*+(?:\Z|{_ASSIGNED}++(?:>|\Z)))""", re.VERBOSE | re.ASCII)
-_REFRESH = re.compile(r"""\s*+[0-9][.0-9]*+\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?"""
-                      r"""(?:"([^"]*)|'([^']*)|(\S+))""", re.ASCII | re.IGNORECASE)
+      | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^\s/>]*+{_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
+_REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s*+)?+"""
+                      r"""(?:"([^"]*)|'([^']*)|(.+))""", re.ASCII | re.IGNORECASE | re.DOTALL)
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-# Python has codecs that are not for pages (unicode_escape, idna), and UTF-7 hides tags.
-_WEB_CHARSET = re.compile("(?!utf[-_ ]?7)(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
+# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
+_WEB_CHARSET = re.compile("(?!utf[-_ ]?(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
                           "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 _PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
@@ -2132,7 +2156,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:MAX_PRESCAN]))
         charset = match[1].decode() if match else charset
-        if match and match.re is _META_CHARSET and charset[:6].lower() == "utf-16":
+        if match and match.re is _META_CHARSET and re.match("utf[-_]?16", charset, re.IGNORECASE):
             charset = "utf-8"  # the bytes that said it were not UTF-16
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
@@ -2192,15 +2216,17 @@ _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
 def _comparable(path: str) -> str:
-    """Return *path* with everything escaped that has to be, in one spelling."""
-    path = _SURROGATES.sub("\ufffd", path)
-    return _ESCAPED.sub(lambda match: match[0].upper(), re.sub("[^!-~]", _percent, path))
+    """Return *path* with everything escaped that parse_url() escapes, in one spelling."""
+    path, mark, query = _SURROGATES.sub("\ufffd", path).partition("?")
+    path = _NO_PATH.sub(_percent, path) + mark + _NO_QUERY.sub(_percent, query)
+    return _ESCAPED.sub(lambda match: match[0].upper(), path)
 
 
 def _matches(pattern: str, path: str) -> bool:
     """Return whether a robots pattern matches the beginning of *path*, in linear time."""
     anchored = pattern.endswith("$")
-    first, *others = pattern.removesuffix("$").split("*")
+    # Elsewhere than at the end "$" is itself; as %24, as which rule() writes it.
+    first, *others = pattern.removesuffix("$").replace("$", "%24").split("*")
     if not path.startswith(first): return False
     at = len(first)
     for part in others:
@@ -2229,7 +2255,7 @@ class Robots:
                 if value == "*" or token == product.lower(): names.add(token)
                 for name in names: groups.setdefault(name, [])
             elif key in ("allow", "disallow", "crawl-delay"):
-                rules_began = True
+                rules_began = rules_began or key != "crawl-delay"
                 for name in names: groups[name].append((key, value))
         # Longest first, and of equals "allow" first: the first match decides. RFC
         # 9309 section 2.2.2 compares without needless escapes, Google's parser with
@@ -2247,8 +2273,9 @@ class Robots:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if self.failure: return self.failure
         if not self.rules or target == "/robots.txt": return None  # 1 microsecond less on most sites
-        path = _comparable(target)
-        plain = _identity(path)
+        target = target.replace("*", "%2A").replace("$", "%24")  # RFC 9309 section 2.2.3
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
+        plain = _identity(_comparable(target))
         for key, pattern in self.rules:
             if _matches(pattern, path if key == "allow" else plain):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2449,6 +2476,15 @@ def _phrase(status: int) -> str:
     """Return the usual words for a status, for servers that send none."""
     from http import HTTPStatus  # 2 ms that most runs save
     return HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+
+
+def _location(response: Response) -> str | None:
+    """Return where a redirect says that it leads. Outside of ASCII it is UTF-8, as browsers take it."""
+    location = response.headers.get("location")
+    try:
+        return location and location.encode("latin-1").decode()
+    except UnicodeError:
+        return location
 
 
 def _is_page(response: Response) -> bool:
@@ -2852,7 +2888,7 @@ class Crawler:
             if response.status not in _REDIRECTS: break
             target = url
             with contextlib.suppress(ValueError):
-                target = parse_url(response.headers.get("location", ""), url)
+                target = parse_url(_location(response) or "", url)
             if target == url or not self._is_on(target, self.scope): break
             url = target
         return response
@@ -2902,7 +2938,7 @@ class Crawler:
             fields["error"] = f"{status} {_printable(response.reason or _phrase(status))}"
             fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
         elif status in _REDIRECTS:
-            self._redirected(node, headers.get("location"), fields)
+            self._redirected(node, _location(response), fields)
             if fields.get("kind") == "too many redirects" and node.hops:
                 self._exhausted[node] = self._record(node, **fields)  # a link to it would begin a new row
                 return None
@@ -2999,7 +3035,7 @@ class Crawler:
         try:
             url = parse_url(reference, base)
         except ValueError:
-            self._skip_no_url(_printable(reference), page)
+            self._skip_no_url(_printable(reference.partition("#")[0]), page)
             return _NOWHERE
         return self.add(url, page, nofollow=nofollow) or _NOWHERE
 

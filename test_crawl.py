@@ -274,6 +274,12 @@ def test_a_signal_runs_its_handler_in_the_loop() -> None:
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
+def test_a_signal_that_cannot_be_handled_leaves_nothing_behind(loop: JumpingLoop) -> None:
+    with pytest.raises(OSError):
+        loop.add_signal_handler(signal.SIGKILL, print)
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_a_closed_loop_refuses_work_and_closing_twice_is_allowed(loop: JumpingLoop) -> None:
     loop.close()
     loop.close()
@@ -787,6 +793,48 @@ def test_run_returns_the_result_and_leaves_no_task() -> None:
     assert play(main()) == 42 and ended == ["cancelled"]
 
 
+def test_what_fails_while_run_ends_it_is_reported() -> None:
+    async def background() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            raise ValueError("not cleaned up")
+
+    async def main() -> None:
+        create_task(background())
+        await sleep(1)
+    loop = JumpingLoop()
+    crawl.run(main(), loop_factory=lambda: loop)
+    assert [str(context["exception"]) for context in loop.reported] == ["not cleaned up"]
+
+
+@pytest.mark.parametrize("moment", ["before its step", "after its step"])
+def test_a_task_that_ctrl_c_took_out_of_the_queue_is_ended_all_the_same(moment: str) -> None:
+    ended: list[str] = []
+
+    class Interrupted(JumpingLoop):
+        def _run(self, entry: Any) -> None:
+            if self.time() == 1 and isinstance(entry, crawl.Task) and entry.cancelling() == 0:
+                if moment == "after its step":
+                    entry._coro.send(None)  # and nobody learns what it waits for
+                raise KeyboardInterrupt
+            super()._run(entry)
+
+    async def victim() -> None:
+        try:
+            while True:
+                await sleep(1)
+        finally:
+            ended.append("victim")
+
+    async def main() -> None:
+        create_task(victim())
+        await sleep(3600)
+    with pytest.raises(KeyboardInterrupt):
+        crawl.run(main(), loop_factory=Interrupted)
+    assert ended == ["victim"]
+
+
 def test_run_until_complete_says_when_it_was_stopped_first(loop: JumpingLoop) -> None:
     loop.call_soon(loop.stop)
     with pytest.raises(RuntimeError, match="stopped before"):
@@ -930,6 +978,28 @@ def test_wait_for_gives_the_result_or_cancels_and_waits() -> None:
     play(main())
 
 
+def test_an_error_that_is_raised_again_and_again_does_not_grow(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_exception(ValueError())
+    lengths = set()
+    for _ in range(3):
+        with pytest.raises(ValueError) as caught:
+            future.result()
+        lengths.add(len(caught.traceback))
+    assert len(lengths) == 1
+
+
+def test_whatever_has_await_can_be_waited_for() -> None:
+    class Answer:
+        def __await__(self) -> crawl.Waits[int]:
+            yield from sleep(1)
+            return 42
+
+    async def main() -> list[Any]:
+        return [await crawl.wait_for(Answer(), 2), await crawl.wait_for(Answer(), None), *await crawl.gather(Answer())]
+    assert play(main()) == [42, 42, 42]
+
+
 def test_wait_for_without_time_takes_only_what_is_there() -> None:
     async def main() -> None:
         future = get_running_loop().create_future()
@@ -1022,6 +1092,36 @@ def test_gather_refuses_futures_of_two_loops(loop: JumpingLoop) -> None:
     with pytest.raises(ValueError, match="different loop"):
         crawl.gather(loop.create_future(), other.create_future())
     other.close()
+
+
+def test_a_result_that_nobody_wants_any_more_is_dropped() -> None:
+    async def main() -> bool:
+        begun, go = threading.Event(), threading.Event()
+
+        def work() -> None:
+            begun.set()
+            go.wait()
+        future = crawl.to_thread(work)
+        await crawl.to_thread(begun.wait)
+        future.cancel()
+        go.set()
+        while get_running_loop()._jobs:
+            await sleep(0.001)
+        return future.cancelled()
+    assert crawl.run(main())
+
+
+def test_a_job_that_its_executor_cancels_is_a_cancelled_future() -> None:
+    async def main(executor: concurrent.futures.Executor) -> None:
+        go = threading.Event()
+        first, second = (get_running_loop().run_in_executor(executor, go.wait) for _ in range(2))
+        executor.shutdown(wait=False, cancel_futures=True)
+        go.set()
+        await first
+        with pytest.raises(CancelledError):
+            await second
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        crawl.run(main(executor))
 
 
 def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
@@ -1206,6 +1306,18 @@ def test_join_waits_until_every_item_is_dealt_with_batch_after_batch() -> None:
             await crawl.gather(*joiners)
         with pytest.raises(ValueError, match="too many"):
             queue.task_done()
+    play(main())
+
+
+def test_join_returns_also_if_something_was_put_before_it_could() -> None:
+    async def main() -> None:
+        queue: Queue[int] = Queue()
+        queue.put_nowait(1)
+        joiner = create_task(queue.join())
+        await sleep(1)
+        queue.task_done()
+        queue.put_nowait(2)
+        await crawl.wait_for(joiner, 1)
     play(main())
 
 
@@ -1615,7 +1727,7 @@ def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_writer(
 
     async def main() -> None:
         stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        stream.watch()
+        stream._readable()
         stream.write(bytes(8_000_000))
         monkeypatch.setattr(selectors.DefaultSelector, "modify", refuse)
         with pytest.raises(OSError, match="no memory"):
@@ -1663,17 +1775,18 @@ def test_an_answer_beats_a_deadline_of_the_same_moment(loop: JumpingLoop) -> Non
     assert wait.result() == "answer"
 
 
-def test_a_stream_that_speaks_unasked_is_stale() -> None:
+def test_a_stream_that_speaks_unasked_is_not_watched_any_more() -> None:
     server = listener()
 
     async def main() -> None:
         stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
         peer, _ = server.accept()
         get_running_loop().call_later(0.001, peer.send, b"answer")
-        assert await stream.read() == b"answer" and not stream.stale
+        assert await stream.read() == b"answer" and not stream.spoken()
         peer.send(b"unasked")
-        while not stream.stale:
+        while stream._watching:
             await sleep(0.001)
+        assert stream.spoken()
         assert stream._fd not in get_running_loop()._selector.get_map()  # else each tick would tell of it
         assert await stream.read() == b"unasked"
         get_running_loop().call_later(0.001, peer.send, b"more")
@@ -1964,6 +2077,7 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
     (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: +5\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: 5_0\r\n\r\nhello", "Content-Length"),
+    (OK + b"Content-Length: 5\x0c\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length:\r\n\r\nhello", "Content-Length"),
     (OK + b"Transfer-Encoding: gzip\r\n\r\n", "in doubt"),
     (OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n", "in doubt"),
@@ -2126,9 +2240,6 @@ def test_idle_connections_of_a_dead_server_are_dropped_together(site: Server) ->
         await crawl.gather(*[client.fetch(url) for _ in range(3)])
         assert client.opened == 3
         site.answers["/page"] = lambda connection: connection.close()
-        for stream in client._pool[url.origin]:
-            get_running_loop().remove_reader(stream._fd)  # so that none is seen to be stale
-            stream._watching = False
         with pytest.raises(crawl.TruncatedError):
             await client.fetch(url)
         assert client._pool[url.origin] == [] and client.opened == 4
@@ -2146,7 +2257,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Server
         client = crawl.Client()
         url = crawl.parse_url(site.url + "/page")
         await client.fetch(url)
-        while not client._pool[url.origin][0].stale:
+        while not client._pool[url.origin][0].spoken():
             await sleep(0.001)
         assert (await client.fetch(url)).body == b"bye"
         client.close()
@@ -2168,12 +2279,36 @@ def test_an_answer_that_nobody_asked_for_is_nobodys_answer(site: Server) -> None
         url = crawl.parse_url(site.url + "/page")
         await client.fetch(url)
         idle.set()
-        while not client._pool[url.origin][0].stale:
+        while not client._pool[url.origin][0].spoken():
             await sleep(0.001)
         assert (await client.fetch(url)).status == 200 and client.opened == 2
         client.close()
     site.answers["/page"] = answer
     crawl.run(main())
+
+
+@pytest.mark.parametrize("body, late", [(b"good", b""), (b"x" * (crawl.READ_SIZE - 200), b""), (b"good", b"\n")])
+@pytest.mark.parametrize("tls", [False, True])
+def test_what_follows_an_answer_is_not_the_next_one(
+        body: bytes, late: bytes, tls: bool, site: Server, tls_site: Server) -> None:
+    server = tls_site if tls else site
+    answered = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(with_body(body))
+        connection.sendall(late or with_body(b"evil"))
+        answered.set()
+
+    async def main() -> list[bytes]:
+        client = crawl.Client()
+        bodies = []
+        for _ in range(2):
+            bodies.append((await client.fetch(crawl.parse_url(server.url + "/page"))).body)
+            answered.wait()  # blocks the loop: no poll comes between the two
+        client.close()
+        return bodies
+    server.answers["/page"] = answer
+    assert crawl.run(main()) == [body] * 2 and server.connections == 2
 
 
 def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Server) -> None:
@@ -2261,6 +2396,14 @@ def test_a_lookup_that_fails_when_nobody_waits_any_more_is_not_reported(
 def test_fetch_follows_no_redirect(site: Server) -> None:
     site.add_redirect("/old", "/new")
     assert crawl.run(crawl.fetch(site.url + "/old")).headers["location"] == "/new"
+
+
+def test_a_name_with_a_final_dot_is_proven_by_the_certificate_of_the_name(
+        tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: original("localhost", *rest, **more))
+    tls_site.add("/page", "hello")
+    assert fetched(tls_site.url.replace("localhost", "localhost.") + "/page")[0][0].body == b"hello"
 
 
 def test_https_is_http_over_tls(tls_site: Server) -> None:
@@ -2375,7 +2518,9 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<base href=//t.test/><base href=/y/><a href=x>", "<a href='/x#y'>", "<a href=/x#y>",
     '<a href="/x"><a href="/x#a"><a href="/x#b">', '<a href="/x#it\'s" title="<a href=/y>">',
     '<p class="<a href=/y>"><a href=/x>', '<p class="y"><a href=/x>', '<p class="y" title="<a href=/y>"><a href=/x>',
-    '<title class="y"><a href=/y></title><a href=/x>',
+    '<title class="y"><a href=/y></title><a href=/x>', "<p <script><a href=/x>", "<br <!-- x><a href=/x>",
+    "<td ='><a href=/x>", '<p class="y" ="><a href=/x>', "<p<a href=/y><a href=/x>", "<a href=/x><frame src=/y",
+    "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
     assert links_of(markup) == ["http://t.test/x"]
@@ -2393,7 +2538,9 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False),
     ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
     ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False),
-    ("<meta http-equiv=refresh content=5>", "", False),
+    ("<meta http-equiv=refresh content=5>", "", False), ("<meta http-equiv=refresh content='5 ; '>", "", False),
+    ("<meta http-equiv=refresh content='0; url=/a b'>", "/a b", False),
+    ("<meta http-equiv=refresh content='.5;url=/x'>", "/x", False), ("<meta name=robots content=nofollow", "", False),
     ("<meta name=refresh content='0;url=/x'>", "", False),
     ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
     ("<meta name=robots content='noindex, NOFOLLOW'>", "", True), ('<meta name="crawl" content="none">', "", True),
@@ -2418,22 +2565,26 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
      " " * crawl.MAX_PRESCAN + '<meta charset="latin-1">', "utf-8"),
     (b"\xff", "", "\ufffd", "utf-8"),
     (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
+    (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
     (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
     ("\u00e9".encode("utf-16-le"), "text/html;charset=UTF-16LE", "\u00e9", "utf-16le"),
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
-      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "rot13")]])
+      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf-32", "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str, charset: str) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
 @pytest.mark.parametrize("piece", [
     "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<a b=c ",
-    "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="'])
+    "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="',
+    "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" ='])
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     with linear_time():
-        crawl.read_markup("<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece)), BASE)
+        hostile = "<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece))
+        crawl.read_markup(hostile, BASE)
+        crawl.read_markup(hostile + ">", BASE)
         crawl.read_markup(f"<meta http-equiv=refresh content='0{piece.replace(chr(39), '') * 50_000}'>", BASE)
         crawl.decode_page(b"", "charset=" + piece * 20_000)
 
@@ -2510,6 +2661,18 @@ def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
 def test_of_a_robots_file_only_so_many_characters_count() -> None:
     rules = "User-agent: *\nDisallow: /a\n" + "#" * crawl.MAX_ROBOTS + "\nDisallow: /b\n"
     assert crawl.Robots(rules).rule("/a") and not crawl.Robots(rules).rule("/b")
+
+
+@pytest.mark.parametrize("pattern, target", [
+    ("/path/foo-%24", "/path/foo-$"), ("/a-%2A.html", "/a-*.html"), ("/a$b", "/a$b"), ("/<a>", "/%3Ca%3E"),
+    ("/{x}/", "/%7Bx%7D/1"), ('/*"', "/a%22b"), ("/s?q='", "/s?q=%27a"), ("/s?q=~", "/s?q=%7e")])
+def test_a_pattern_and_a_path_may_be_spelled_differently(pattern: str, target: str) -> None:
+    assert crawl.Robots(f"User-agent: *\nDisallow: {pattern}").rule(target)
+
+
+def test_a_crawl_delay_does_not_end_the_names_of_a_group() -> None:
+    robots = crawl.Robots("User-agent: crawl\nCrawl-delay: 5\nUser-agent: b\nDisallow: /x")
+    assert robots.rule("/x") and robots.delay == 5
 
 
 def test_the_crawl_delay_is_read() -> None:
@@ -3107,6 +3270,12 @@ def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Server) -> No
     site.add("/d9", "<a href=/late>")
     records, _ = crawled(site.url, max_redirect=4, max_tasks=1)
     assert records[site.url + "/8"].error.startswith("too many redirects: ") and not records[site.url + "/4"].kind
+
+
+@pytest.mark.parametrize("raw, path", [("/\u00e9".encode(), "/%C3%A9"), (b"/\xe9", "/%C3%A9")])
+def test_a_location_outside_of_ascii_is_utf_8_or_else_latin_1(raw: bytes, path: str, site: Server) -> None:
+    site.answers["/"] = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + raw + b"\r\n\r\n"
+    assert crawled(site.url)[0][site.url + "/"].next_url == site.url + path
 
 
 def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
