@@ -2427,9 +2427,9 @@ class Node:
                  "tries", "counted", "role")
 
     def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
-                 hops: int = 0, role: str = "") -> None:
+                 hops: int = 0) -> None:
         self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.hops, self.role = hops, role
+        self.hops, self.role = hops, ""
         self.next_node: Node | None = None
         self.second: Node | None = None  # two names take a third of the memory of a tuple
         self.third: Node | None = None
@@ -2573,16 +2573,15 @@ class Crawler:
         self.scope.add(_scope_key(url))
         self.named.add(_scope_key(url))
         root = cast(Node, self.add(url, None))
-        root.role = role  # also if a link was here before
+        if root.role != "root": root.role = role
         return root
 
-    def _fall_back(self, text: str) -> Node:
-        """Crawl from *text* in place of the guess that stands for it, and return that."""
+    def _fall_back(self, text: str) -> None:
+        """Crawl from *text*, in place of the guess that failed."""
         guess = self._guesses[text]
         guess.role = ""
         if not guess.referrers: del self.seen_urls[_identity(guess.text)]  # a link there would be no guess
         self._add_root(parse_url(text), "root")
-        return guess
 
     def _parse_root(self, text: str) -> URL:
         return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
@@ -2604,7 +2603,7 @@ class Crawler:
         repeats = max(collections.Counter(segments).values(), default=0)
         return "a path that repeats itself" if repeats > MAX_REPEATS else ""
 
-    def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0, role: str = "",
+    def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0,
             nofollow: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if not to be fetched.
 
@@ -2616,10 +2615,11 @@ class Crawler:
         known = self.seen_urls.get(key, "")
         if isinstance(known, Node): return known
         reason = self.refuse(url) if parent else ""
-        if reason == "other host" and self.external: reason, role = "", "external"
+        outside = self.external and reason == "other host"
+        if outside: reason = ""
         if parent: depth = parent.depth + (hops == 0)
         if not reason and nofollow: reason = "nofollow"
-        if not reason and depth > self.depth and role != "external": reason = "depth"
+        if not reason and depth > self.depth and not outside: reason = "depth"
         if reason:
             if not known:
                 self.seen_urls[key] = reason
@@ -2627,7 +2627,8 @@ class Crawler:
             return None
         if known: self.skipped[known] -= 1
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
-        node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops, role)
+        node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops)
+        if outside: node.role = "external"
         self.num_nodes += 1
         if self.stopping: self._left.append(node)
         else: self.frontier.put_nowait(node)
@@ -2653,8 +2654,10 @@ class Crawler:
         that one ended. Raises ValueError where one holds what is no URL.
         """
         for text in (record.parent, record.url):
-            if text in self._guesses and not self._guesses[text] in self._done:
-                self._done.add(self._fall_back(text))
+            guess = self._guesses.get(text)
+            if guess and guess.role == "guessed" and guess not in self._done:  # it failed
+                self._fall_back(text)
+                self._done.add(guess)
         if record.skipped:
             key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
             self._told.add((record.url, record.skipped))

@@ -3071,13 +3071,19 @@ def test_a_guess_is_given_up_only_where_nothing_answered() -> None:
     assert [(url, record.tries) for url, record in crawler.records.items()] == [("https://h/", 2)] and not crawler.notes
 
 
+@pytest.mark.parametrize("roots", [["https://h", "h"], ["h", "https://h"]])
+def test_what_is_also_named_with_its_scheme_is_no_guess(roots: list[str]) -> None:
+    crawler, _ = simulated_crawl(roots, {"https://h/": [OSError("refused")]}, robots=False, max_tries=1)
+    assert [record.error for record in crawler.records.values()] == ["refused"] and not crawler.notes
+
+
 def test_a_link_to_a_guess_that_fails_is_an_error_of_its_own() -> None:
     answers: dict[str, Any] = {"https://h/": [OSError("refused")], "http://h/": [(200, {}, "")],
                                "http://s/": [(200, {"seconds": 0.1}, "<a href=https://h/>")]}
-    crawler, _ = simulated_crawl(["h", "http://s/"], answers, robots=False, max_tries=1)
+    crawler, _ = simulated_crawl(["h", "http://s/"], answers, robots=False, max_tries=2)
     assert {url: record.kind for url, record in crawler.records.items()} == {
         "http://s/": "", "http://h/": "", "https://h/": "refused"}
-    assert crawler.pages == 3
+    assert crawler.pages == 3 and len(crawler.notes) == 1 and "https://h/" in crawler.seen_urls
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.2, 0.5])
