@@ -272,7 +272,7 @@ _thread_state = _ThreadState()
 
 
 def _get_running_loop() -> EventLoop | None:
-    """Return the event loop that runs in this thread, or None, as asyncio's function does."""
+    """Return the event loop that runs in this thread, or None: asyncio's own tests ask by this name."""
     return _thread_state.loop
 
 
@@ -975,7 +975,7 @@ class EventLoop(CallbackLoop):
                 except BaseException as error:
                     future.set_exception(error)
 
-        def tell(_: object) -> None:  # called in a thread of the executor, or here when the job is cancelled
+        def tell(_: object) -> None:  # in a thread of the executor, or here if the job is cancelled or at its end
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self.call_soon_threadsafe(finish)
 
@@ -1101,8 +1101,8 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
     In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited
-    for before the error is raised. With *timeout* <= 0 only what is done already gives
-    its result; None waits for any time.
+    for before the error is raised. With *timeout* <= 0 what is not done already is
+    cancelled at once; None waits for any time.
     """
     if timeout is not None and timeout <= 0:
         future = _ensure_future(fut)
@@ -1206,8 +1206,8 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
         finally:
             while loop.tasks:  # a task may start others while it ends
                 tasks = list(loop.tasks)
-                # One that a KeyboardInterrupt hit on its way from the queue to its step, or
-                # from there to its future, stands nowhere.
+                # One that a KeyboardInterrupt hit on its way from the queue to its
+                # step, or from there to its future, stands nowhere.
                 queued = set(map(id, loop._ready))
                 loop._ready.extend([task for task in tasks if id(task) not in queued and (
                     task._waiting_for is None or task._waiting_for.done())])
@@ -1303,7 +1303,7 @@ class Queue(Generic[T]):
 
     @coroutine
     def join(self) -> Waits[None]:
-        """Wait until task_done() was called for every item put so far."""
+        """Wait until task_done() was called for every item, those put meanwhile included."""
         if self._unfinished > 0:
             waiter = get_running_loop().create_future()
             self._joiners[waiter] = None
@@ -1348,8 +1348,8 @@ class Queue(Generic[T]):
 # The invariants. Each wait has a deadline, which is part of the future waited for
 # (`_Wait`). A stream closes its socket in one place.
 #
-# The cost: five system calls for a request (a look at the kept connection, send, recv in
-# vain, poll, recv), and some 6 KB for a connection at work, a third of them the
+# The cost: five system calls for a request (a look at the kept connection, send, recv
+# in vain, poll, recv), and some 6 KB for a connection at work, a third of them the
 # generators between the worker and the socket. Interest in reading stays registered
 # from one read to the next, which saves two system calls and some 4 microseconds.
 
@@ -1364,7 +1364,7 @@ class _Wait(_Alarm):
 
 
 class Stream:
-    """A connected socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
+    """A stream socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
 
     __slots__ = ("sock", "timeout", "used", "_fd", "_loop", "_reader", "_watching", "_unsent")
 
@@ -1777,7 +1777,7 @@ def _framing(method: str, response: Response) -> int | str:
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
-    """Undo a Content-Encoding of gzip or deflate, as far as *limit* bytes."""
+    """Undo a Content-Encoding of gzip or deflate; LimitError for more than *limit* bytes."""
     if coding in ("", "identity") or not body: return body
     if coding not in ("gzip", "x-gzip", "deflate"):
         raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
@@ -1925,11 +1925,11 @@ class ResponseParser:
 # The invariants. A stream is in the pool or with one task, never both; it goes back
 # only if its response was read to the end and it may be reused, and is closed
 # otherwise, cancelled requests included. It is used again only while it is silent: what
-# came after a response is no answer to the next request. A server may close an idle connection at
-# any moment, also while the request is on its way: a request that fails on a reused
-# connection before the first byte came back is sent once more, on a fresh one (RFC
-# 9112 section 9.3.1: GET is idempotent). The cost of keeping one: an entry in the
-# selector, and now and then a request that is sent in vain.
+# came after a response is no answer to the next request. A server may close an idle
+# connection at any moment, also while the request is on its way: a request that fails
+# on a reused connection before the first byte came back is sent once more, on a fresh
+# one (RFC 9112 section 9.3.1: GET is idempotent). The cost of keeping one: an entry in
+# the selector, and now and then a request that is sent in vain.
 
 
 class _DeadOnArrival(Exception):
@@ -2110,7 +2110,8 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[
 _REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s*+)?+"""
                       r"""(?:"([^"]*)|'([^']*)|(.+))""", re.ASCII | re.IGNORECASE | re.DOTALL)
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
+# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
+# hides tags.
 _WEB_CHARSET = re.compile("(?!utf[-_ ]?(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
                           "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
@@ -2184,7 +2185,7 @@ def read_markup(text: str, page: URL) -> Markup:
         if tag[0] in "aA":  # of base: the first href counts
             if base is None: base = _attribute(tag, "href")
             continue
-        if not _OF_USE.search(tag): continue  # 5 % of the time
+        if not _OF_USE.search(tag): continue  # saves 5 % of the time
         content = _attribute(tag, "content") or ""  # of meta
         refreshes = (_attribute(tag, "http-equiv") or "").lower() == "refresh"
         match = _REFRESH.match(content) if refreshes else None
@@ -2255,7 +2256,7 @@ class Robots:
                 if value == "*" or token == product.lower(): names.add(token)
                 for name in names: groups.setdefault(name, [])
             elif key in ("allow", "disallow", "crawl-delay"):
-                rules_began = rules_began or key != "crawl-delay"
+                rules_began = rules_began or key != "crawl-delay"  # which is none of RFC 9309's rules
                 for name in names: groups[name].append((key, value))
         # Longest first, and of equals "allow" first: the first match decides. RFC
         # 9309 section 2.2.2 compares without needless escapes, Google's parser with
@@ -2305,8 +2306,6 @@ class Robots:
 # hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
 # have a deadline; each URL is tried finitely often, and is new once (twice, if at first
 # it was a root whose https was guessed); and there are finitely many below the limits.
-# A redirect that was one too many in its row comes back at most once, when a link to it
-# begins a new row.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link, through the same checks of scope, robots.txt and delay. So two paths to one page
@@ -2316,24 +2315,30 @@ class Robots:
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
+# A redirect that ends its row, being one too many or closing a circle, comes back into
+# the frontier when a link to it, or to one before it, makes its row shorter: `hops`
+# only ever falls, so at most `max_redirect` times.
+#
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
 # `yield from` in between, and control changes hands nowhere else.
 #
 # Courtesy is one time for each site: before `next_turn` nobody asks it. A request moves
-# that on by the delay, a Retry-After by as much as it says. Who comes too early stands in
-# the site's line, and one Timeout calls the first of it when the time has come. A call
-# promises nothing: if somebody else was faster, or a pause came, the same comparison
-# sends the node back into the line. So no stall and no pause ends in a burst.
+# that on by the delay, a Retry-After by as much as it says. Who comes too early stands
+# in the site's line, and one Timeout calls the first of it when the time has come. A
+# call promises nothing: if somebody else was faster, or a pause came, the same
+# comparison sends the node back into the line. So no stall and no pause ends in a
+# burst.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
-# (a guessed https root that cannot be reached leaves only a note); one that is not gets
-# a record with the reason, and another if a later link lets it in. What has to wait for
-# another try goes back into the frontier by a Timeout: no worker and no connection
-# sleeps (but where robots.txt is tried again: those that need it wait). An error in
-# this code, or in a callback, ends the crawl with its traceback instead of leaving
-# `join` waiting. And a page is recorded after its links were added, so that the records
-# of a crawl that was killed, added again in their order, restore its frontier. The
-# cost: a Node for each URL to be fetched, a string for each other.
+# (a guessed https root that cannot be reached leaves only a note); one that is refused
+# gets a record with the reason, and another if a later link lets it in; what nobody had
+# asked for when the crawl was told to end gets none, and is found again by the next.
+# What has to wait for another try goes back into the frontier by a Timeout: no worker
+# and no connection sleeps (but where robots.txt is tried again: those that need it
+# wait). An error in this code, or in a callback, ends the crawl with its traceback
+# instead of leaving `join` waiting. And a page is recorded after its links were added,
+# so that the records of a crawl that was killed, added again in their order, restore
+# its frontier. The cost: a Node for each URL to be fetched, a string for each other.
 
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
@@ -2561,7 +2566,7 @@ class Crawler:
         self._guesses: dict[str, Node] = {}          # guessed roots, by what is tried if https fails
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
-        self._exhausted: dict[Node, Record] = {}     # redirects that were one too many in their row
+        self._exhausted: dict[Node, Record] = {}     # redirects that ended their rows
         # By origin: what links mean that mean the same on all its pages.
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
@@ -2607,8 +2612,8 @@ class Crawler:
             nofollow: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if not to be fetched.
 
-        *parent* led to it, by a link or by the last of *hops* redirects; *depth* is
-        used without one.
+        *parent* led to it, by a link or by the last of *hops* redirects; *depth* counts
+        only where there is no parent.
         """
         text = str(url)
         key = _identity(text)
@@ -2778,9 +2783,9 @@ class Crawler:
                 self.frontier.task_done()
             elif self.stopping:
                 self._leave(node)
-            elif again > node.site.next_turn:
+            elif again > node.site.next_turn:  # another try, when the site can be asked already
                 self._waiting[node] = self.loop.call_at(again, self._come_back, node)
-            else:
+            else:  # the site cannot be asked before
                 node.site.line.append(node)
                 if node.site not in self._waiting: self._call_at(node.site, node.site.next_turn)
 
@@ -2872,7 +2877,7 @@ class Crawler:
 
     @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt. RFC 9309 section 2.3.1: 4xx allows all, a 5xx that persists nothing."""
+        """Fetch robots.txt: a 5xx that persists forbids all, other answers but 200 nothing. RFC 9309, 2.3.1."""
         for tries in range(self.max_tries):
             if tries: yield from sleep(max(BACKOFF * (1 << tries - 1), site.next_turn - self.loop.time()))
             response = yield from self._fetch_robots(parse_url("/robots.txt", site.url))
@@ -2883,7 +2888,7 @@ class Crawler:
         return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
 
     def _fetch_robots(self, url: URL) -> Waits[Response]:
-        """Return the answer, or the redirect that leads out of scope, where nothing is asked for."""
+        """Return the answer, or the redirect that is not followed: out of scope, to nowhere, or one too many."""
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(
                 url, max_body=MAX_BODY,  # the user's limit is for pages, and may be small
@@ -2997,7 +3002,9 @@ class Crawler:
         folder = base.target.partition("?")[0].rpartition("/")[0]
         if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
         meanings = self._meanings.setdefault(base.origin, {})
-        keeping = page.depth < self.depth and not nofollow  # on other pages it may mean something else
+        # At the last depth, and under nofollow, a link to what is a Node elsewhere may
+        # mean none.
+        keeping = page.depth < self.depth and not nofollow
         nodes: dict[Node, None] = {}
         for link in links:
             node = meanings.get(link)
@@ -3018,10 +3025,10 @@ class Crawler:
     def _find(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node:
         """Return the Node that a reference means; _NOWHERE if it will not be fetched.
 
-        Parsing one takes 4 microseconds. Most mean what is known already, and by the
-        spelling that joining them to the *folder* of *base* gives, in 1 microsecond.
-        Whatever would need more than that to be spelled right is known by another
-        spelling, and found by parsing.
+        Parsing one takes 4 microseconds. Most mean a URL that is known already, and,
+        simply joined to the *folder* of *base*, are spelled as it is in `seen_urls`; to
+        find that takes 1 microsecond. What needs more (dots inside, escapes, capitals
+        in the host) is spelled as no Node is, and parsed.
         """
         path = reference.partition("#")[0]
         if path[:1] == "/":
@@ -3052,7 +3059,9 @@ class Crawler:
             hops, step = 0, cast("Node | None", node)
             while step and step.hops > hops and not self.stopping:
                 step.hops = hops
-                if self._exhausted.pop(step, None) is not None: self.frontier.put_nowait(step)
+                if self._exhausted.pop(step, None) is not None:
+                    step.tries = 0
+                    self.frontier.put_nowait(step)
                 hops, step = hops + 1, step.next_node
 
 

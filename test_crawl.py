@@ -3227,6 +3227,15 @@ def test_a_long_circle_with_links_into_it_is_found(site: Server) -> None:
     assert [record.kind for record in records.values() if "in a circle" in record.error] == ["too many redirects"]
 
 
+def test_a_redirect_that_comes_back_has_all_its_tries() -> None:
+    site: dict[str, Any] = {
+        "http://h/": [(200, {}, "<a href=/0><a href=/p>")], "http://h/p": [(200, {"seconds": 9}, "<a href=/1>")],
+        "http://h/0": [(302, {"location": "/1"}, "")], "http://h/2": [(200, {}, "")],
+        "http://h/1": [(302, {"location": "/2"}, ""), (503, {}, ""), (302, {"location": "/2"}, "")]}
+    records, _ = simulated("http://h/", site, robots=False, max_redirect=1, max_tries=2)
+    assert (records["http://h/1"].status, records["http://h/1"].tries, records["http://h/2"].status) == (302, 2, 200)
+
+
 def test_a_circle_longer_than_the_limit_ends_all_the_same(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "MAX_CIRCLE", 3)
     for number in range(5):
