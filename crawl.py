@@ -2330,7 +2330,7 @@ class Robots:
 # burst.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
-# (a guessed https root that cannot be reached leaves only a note); one that is refused
+# (of a guess, one with the reason why it was given up); one that is refused
 # gets a record with the reason, and another if a later link lets it in; what nobody had
 # asked for when the crawl was told to end gets none, and is found again by the next.
 # What has to wait for another try goes back into the frontier by a Timeout: no worker
@@ -2498,6 +2498,7 @@ def _is_page(response: Response) -> bool:
 
 
 _NO_URL = "no http or https URL"
+_NO_HTTPS = "https cannot be reached"  # of a guess
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -2563,7 +2564,6 @@ class Crawler:
         # What will bring nodes back into the frontier, one, or the line of a site.
         self._waiting: dict[Node | Site, Timeout] = {}
         self._left: list[Node] = []                  # nodes that stop() took out of it
-        self._guesses: dict[str, Node] = {}          # guessed roots, by what is tried if https fails
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
         self._exhausted: dict[Node, Record] = {}     # redirects that ended their rows
@@ -2571,22 +2571,20 @@ class Crawler:
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
-            root = self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
-            if root.role == "guessed": self._guesses[str(parse_url(f"http{root.text[5:]}"))] = root
+            self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
 
-    def _add_root(self, url: URL, role: str) -> Node:
+    def _add_root(self, url: URL, role: str) -> None:
         self.scope.add(_scope_key(url))
         self.named.add(_scope_key(url))
         root = cast(Node, self.add(url, None))
         if root.role != "root": root.role = role
-        return root
 
-    def _fall_back(self, text: str) -> None:
-        """Crawl from *text*, in place of the guess that failed."""
-        guess = self._guesses[text]
+    def _fall_back(self, guess: Node) -> bool:
+        """Crawl from the http URL in place of a guess that failed; return whether a link makes it more than one."""
         guess.role = ""
-        if not guess.referrers: del self.seen_urls[_identity(guess.text)]  # a link there would be no guess
-        self._add_root(parse_url(text), "root")
+        if not guess.referrers: del self.seen_urls[_identity(guess.text)]
+        self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
+        return guess.referrers > 0
 
     def _parse_root(self, text: str) -> URL:
         return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
@@ -2658,18 +2656,17 @@ class Crawler:
         With the records of an earlier crawl, in their order, crawl() then goes on where
         that one ended. Raises ValueError where one holds what is no URL.
         """
-        for text in (record.parent, record.url):
-            guess = self._guesses.get(text)
-            if guess and guess.role == "guessed" and guess not in self._done:  # it failed
-                self._fall_back(text)
-                self._done.add(guess)
-        if record.skipped:
+        known = self.seen_urls.get(_identity(record.url))
+        if record.skipped == _NO_HTTPS and isinstance(known, Node) and known.role == "guessed":
+            self.skipped[_NO_HTTPS] += 1
+            if not self._fall_back(known): self._done.add(known)
+        elif record.skipped:
             key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
             self._told.add((record.url, record.skipped))
             if key not in self.seen_urls:
                 self.seen_urls[key] = record.skipped
                 self.skipped[record.skipped] += 1
-            return False
+        if record.skipped: return False
         known = self.seen_urls.get(_identity(record.parent))
         parent = known if isinstance(known, Node) else None
         node = self.add(parse_url(record.url), parent, depth=record.depth)
@@ -2694,7 +2691,7 @@ class Crawler:
             url = self._parse_root(text)
         except ValueError as error:
             return str(error)
-        root = isinstance(self.seen_urls.get(_identity(str(url))), Node) or str(url) in self._guesses
+        root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
         reason = "" if root else self.refuse(url)
         if reason == "other host" and self.external: return ""
         if reason or not self.robots: return reason
@@ -2738,15 +2735,16 @@ class Crawler:
                     self.on_record(record if complete else self._interrupted(node))
                 for node in self._left:  # those never asked for are found again by whoever crawls again
                     if node.tries: self.on_record(self._interrupted(node))
-                    else: self.skipped["the crawl was ended"] += 1
+                    elif node not in self._done: self.skipped["the crawl was ended"] += 1
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
         self.stopping = True
         while self.frontier.qsize(): self._leave(self.frontier.get_nowait())
         for node in self.waiting(): self._leave(node)
-        for timeout in self._waiting.values(): timeout.cancel()
-        for site in self.sites.values(): site.line.clear()
+        for entry, timeout in self._waiting.items():
+            timeout.cancel()
+            if isinstance(entry, Site): entry.line.clear()
         self._waiting.clear()
 
     def waiting(self) -> list[Node]:
@@ -2799,13 +2797,20 @@ class Crawler:
         self._waiting[site] = self.loop.call_at(when, self._call, site)
 
     def _call(self, site: Site) -> None:
-        """Let the first in a site's line come back, if it may be asked; all where nothing keeps them apart."""
+        """Let the first in a site's line come back, if it may be asked by now; without a delay, all."""
         del self._waiting[site]
         now = self.loop.time()
-        if now + CLOCK_RESOLUTION >= site.next_turn:
-            alone = site.delay and self.pages < self.max_pages
-            for _ in range(1 if alone else len(site.line)): self._come_back(site.line.popleft())
-        if site.line: self._call_at(site, max(site.next_turn, now + site.delay))
+        if now + CLOCK_RESOLUTION < site.next_turn: return self._call_at(site, site.next_turn)
+        for _ in range(min(len(site.line), 1) if site.delay else len(site.line)):
+            self._come_back(site.line.popleft())
+        if site.line: self._call_at(site, now + site.delay)
+
+    def _call_all(self) -> None:
+        """Let all come back who wait for a first turn: the page limit is reached, and they will not be asked."""
+        for site in self.sites.values():
+            line, site.line = site.line, collections.deque(node for node in site.line if node.counted)
+            for node in line:
+                if not node.counted: self._come_back(node)
 
     def _fetch(self, node: Node) -> Waits[float | None]:
         """See to one URL and make its record; return when to try again, None if that was all."""
@@ -2843,14 +2848,16 @@ class Crawler:
         if rule or no_more():
             self._skip(node.text, node.parent, f"robots.txt: {rule}" if rule else "page limit", node.depth)
             return None
-        site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
+        site.delay = max(site.delay, self.delay, min(robots.delay, MAX_PAUSE))
         now = self.loop.time()
         if now + CLOCK_RESOLUTION < site.next_turn:
             node.tries -= 1  # it is to come back; this was none
             return site.next_turn
         site.next_turn = now + site.delay
-        self.pages += not node.counted
-        node.counted = True
+        if not node.counted:
+            node.counted = True
+            self.pages += 1
+            if self.pages == self.max_pages: self._call_all()
         # Its time begins here: that of robots.txt was not its own.
         self.in_flight[node] = now, self.loop.current_task
         response = yield from self.client.fetch(
@@ -2917,11 +2924,12 @@ class Crawler:
         certificate = isinstance(error, ssl.SSLCertVerificationError)
         if node.role == "guessed" and isinstance(error, OSError) and not certificate:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
-            self._fall_back(str(parse_url(f"http{node.text[5:]}")))
-            if not node.referrers:
+            self._skip(node.text, None, _NO_HTTPS, 0)
+            if not self._fall_back(node):
                 self.pages -= node.counted
                 return None
-        if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and len(self.in_flight) > 1:
+        if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and (
+                len(self.in_flight) > 1 or self.client.idle()):
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
             node.tries -= 1      # until others have ended, in effect with fewer workers
             return self.loop.time() + BACKOFF

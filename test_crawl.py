@@ -2741,6 +2741,9 @@ class SimulatedClient:
         response.body = body.encode()
         return response
 
+    def idle(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 
@@ -3562,9 +3565,37 @@ def test_a_redirect_that_comes_back_keeps_the_delay() -> None:
 
 
 def test_at_the_page_limit_nobody_waits_for_a_turn() -> None:
-    crawler, client = simulated_crawl(["http://h/"], pages(1000), robots=False, delay=1, max_pages=5)
-    assert len(client.asked) == 5 and crawler.loop.time() <= 6
-    assert crawler.skipped == {"page limit": 995}
+    crawler, client = simulated_crawl(["http://h/"], pages(1000), robots=False, delay=300, max_pages=3)
+    assert len(client.asked) == 3 and crawler.loop.time() == 600.125
+    assert crawler.skipped == {"page limit": 997}
+
+
+def test_a_pause_shorter_than_the_delay_adds_no_second_delay() -> None:
+    site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "1", "seconds": 9.5}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site, robots=False, delay=10)
+    assert [moment for moment, _ in asked] == [0, 10, 20.5, 30.5, 40.5]
+
+
+def test_tries_in_a_line_cost_as_much_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[crawl.Node] = []
+    come_back = crawl.Crawler._come_back
+
+    def counted(self: crawl.Crawler, node: crawl.Node) -> None:
+        came.append(node)
+        come_back(self, node)
+    monkeypatch.setattr(crawl.Crawler, "_come_back", counted)
+    site: dict[str, Any] = pages(200) | {f"http://h/{number}": [(503, {}, "")] for number in range(1, 200)}
+    _, asked = simulated("http://h/", site, robots=False, delay=1, max_pages=200)
+    assert len(asked) == 1 + 199 * 3 and len(came) < 3 * len(asked)
+
+
+def test_a_delay_once_read_holds_for_external_links_too() -> None:
+    links = "".join(f"<a href=http://b/{number}>" for number in range(3))
+    site: dict[str, Any] = {
+        "http://s/": [(200, {"seconds": 2}, links)], "http://b/": [(200, {}, "")],
+        "http://b/robots.txt": [(200, {}, "User-agent: *\nCrawl-delay: 100")]}
+    _, client = simulated_crawl(["http://s/", "http://b/"], site, external=True, max_tasks=2)
+    assert min(gaps([(moment, url) for moment, url in client.asked if url[:9] == "http://b/" and "robots" not in url])) == 100
 
 
 def test_the_retry_after_of_robots_txt_counts() -> None:
@@ -3597,6 +3628,15 @@ def test_without_descriptors_the_crawl_goes_on_with_fewer_workers(monkeypatch: p
     assert closed == [0.25, 1.375]  # idle connections at once, in case that frees some, and all in the end
     alone = simulated("http://h/", {"http://h/": [OSError(errno.EMFILE, "Too many open files")]}, robots=False)[0]
     assert alone["http://h/"].error == "Too many open files"
+
+
+def test_one_worker_closes_idle_connections_for_want_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = [5]
+    monkeypatch.setattr(SimulatedClient, "idle", lambda self: idle[0])
+    monkeypatch.setattr(SimulatedClient, "close", lambda self: idle.__setitem__(0, 0))
+    site = {"http://h/": [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]}
+    records, _ = simulated("http://h/", site, robots=False, max_tasks=1)
+    assert (records["http://h/"].status, records["http://h/"].tries) == (200, 1)
 
 
 def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
@@ -3779,7 +3819,12 @@ REFUSED: dict[str, Any] = {f"https://{host}/{path}": [OSError("refused")]
     (["s", "r"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=http://r/><a href=http://b/x>")]}, {}),
     (["r", "http://s/"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=http://b/x>")]}, {}),
     (["s", "http://r/"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=http://b/x>")]}, {}),
-    (["http://r/"], ADOPTED, {"exclude": "b/"}), (["http://r/"], ADOPTED, {"exclude": "b/", "external": True})])
+    (["http://r/"], ADOPTED, {"exclude": "b/"}), (["http://r/"], ADOPTED, {"exclude": "b/", "external": True}),
+    (["http://s/", "r"], ADOPTED | REFUSED | {"http://s/": [(200, {}, "<a href=https://r/>")]}, {"max_tries": 1}),
+    (["http://h/", "h"], LINKED | {"https://h/": [(200, {}, "<a href=/secure>")]}, {}),
+    (["http://s/", "r"], ADOPTED | {"http://s/": [(200, {}, "<a href=http://r/>")], "https://r/": [
+        (503, {"retry-after": "60"}, ""), (200, {}, "")]}, {}),
+    (["h", "http://s/"], LINKED | REFUSED | {"http://s/": [(200, {}, "<a href=https://h/>")]}, {})])
 def test_a_crawl_goes_on_from_any_prefix_of_its_records(
         roots: list[str], answers: dict[str, Any], options: dict[str, Any]) -> None:
     """Whatever the moment of a crash: the union has each URL once, as if nothing had happened."""
@@ -3794,8 +3839,8 @@ def test_a_crawl_goes_on_from_any_prefix_of_its_records(
         return before + records, crawler
 
     def meaning(records: list[crawl.Record]) -> list[tuple[Any, ...]]:
-        return sorted((record.url, record.status, record.skipped, record.depth if options.get("max_tasks") else 0,
-                       record.links) for record in records)
+        return sorted((record.url, record.status, record.skipped, record.kind,
+                       record.depth if options.get("max_tasks") else 0, record.links) for record in records)
     whole, crawler = play(main([]))
     assert len(whole) > 1
     for length in range(len(whole) + 1):
@@ -3804,26 +3849,23 @@ def test_a_crawl_goes_on_from_any_prefix_of_its_records(
         assert +again.skipped == +crawler.skipped and again.pages == crawler.pages
 
 
+def test_what_an_earlier_crawl_has_fetched_is_not_left_out_by_one_that_ends_at_once() -> None:
+    async def main() -> tuple[int, dict[str, int]]:
+        crawler = crawl.Crawler(["http://h/"])
+        for number in range(9):
+            crawler.replay(crawl.Record(f"http://h/{number}", 200, links=("http://h/x", "http://h/y")))
+        crawler.stop()
+        await crawler.crawl()
+        return crawler.pages, dict(crawler.skipped)
+    assert play(main()) == (9, {"the crawl was ended": 3})
+
+
 def test_urls_that_were_not_finished_are_fetched_again() -> None:
     async def main() -> tuple[bool, bool]:
         crawler = crawl.Crawler(["http://h/"])
         return (crawler.replay(crawl.Record("http://h/", kind="not finished")),
                 crawler.replay(crawl.Record("http://h/", 200)))
     assert crawl.run(main()) == (False, True)
-
-
-def test_a_host_that_a_guessed_root_led_to_is_crawled_by_a_resumed_crawl_too() -> None:
-    answers: dict[str, Any] = {"https://r/": [OSError("refused")], "http://r/": [(301, {"location": "http://b/"}, "")],
-                               "http://b/": [(200, {}, "<a href=/x>")], "http://b/x": [(200, {}, "")]}
-    whole, _ = simulated_crawl(["r"], answers, robots=False, max_tries=1)
-
-    async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler(["r"], robots=False, max_tries=1)
-        crawler.client = SimulatedClient(answers)  # type: ignore[assignment]
-        crawler.replay(whole.records["http://r/"])
-        await crawler.crawl()
-        return crawler
-    assert list(play(main()).records) == ["http://b/", "http://b/x"]
 
 
 def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
@@ -3887,13 +3929,6 @@ def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew
 
 
 # Asking why
-
-def test_why_takes_what_a_guess_stands_for_as_a_root() -> None:
-    async def main() -> list[str]:
-        crawler = crawl.Crawler(["h:8000/x.pdf"], exclude="pdf$", robots=False)
-        return [(await crawler.why(url)) for url in ("h:8000/x.pdf", "http://h:8000/x.pdf", "http://h:8000/y.pdf")]
-    assert crawl.run(main()) == ["", "", "excluded"]
-
 
 def test_why_touches_no_journal(site: Server, tmp_path: pathlib.Path) -> None:
     assert crawl.main([site.url, "--why", site.url + "/x", "-o", str(tmp_path / "journal")]) == 0
@@ -4502,7 +4537,9 @@ def test_a_note_about_the_root_is_in_the_report(site: Server, capsys: pytest.Cap
     site.add("/")
     assert crawl.main([f"localhost:{site.port}", "-v"]) == 0
     printed = capsys.readouterr()
-    assert "http is tried" in printed.out and printed.err == f"{site.url}/ 200\n"
+    assert "http is tried" in printed.out
+    assert printed.err == (f"https://localhost:{site.port}/ not fetched: https cannot be reached\n"
+                           f"{site.url}/ 200\n")
 
 
 @pytest.mark.parametrize("arguments, complaint", [
