@@ -1191,11 +1191,26 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     return get_running_loop().run_in_executor(None, call)
 
 
+def _end_tasks(loop: EventLoop) -> None:
+    """Cancel every task of a loop that has stopped, and run it until they have ended."""
+    tasks = list(loop.tasks)
+    # One that a KeyboardInterrupt hit on its way from the queue to its step, or from
+    # there to its future, stands nowhere.
+    queued = set(map(id, loop._ready))
+    loop._ready.extend([task for task in tasks if id(task) not in queued and (
+        task._waiting_for is None or task._waiting_for.done())])
+    for task in tasks: task.cancel()
+    for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
+        if isinstance(outcome, Exception):
+            loop.call_exception_handler({"message": "a task failed when run() ended it", "exception": outcome})
+
+
 def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it ends, in whichever way, tasks still running are cancelled and waited for,
-    and the loop, made by *loop_factory*, is closed. Raises DeadlockError when nothing
+    When it ends, in whichever way, tasks still running are cancelled and waited for
+    (their errors are reported to the loop), and the loop, made by *loop_factory*, is
+    closed. Raises DeadlockError when nothing
     could happen any more, RuntimeError where a loop is running already.
     """
     if _thread_state.loop is not None:
@@ -1204,18 +1219,7 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
         try:
             return loop.run_until_complete(loop.create_task(main))
         finally:
-            while loop.tasks:  # a task may start others while it ends
-                tasks = list(loop.tasks)
-                # One that a KeyboardInterrupt hit on its way from the queue to its
-                # step, or from there to its future, stands nowhere.
-                queued = set(map(id, loop._ready))
-                loop._ready.extend([task for task in tasks if id(task) not in queued and (
-                    task._waiting_for is None or task._waiting_for.done())])
-                for task in tasks: task.cancel()
-                for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
-                    if isinstance(outcome, Exception):
-                        loop.call_exception_handler({"message": "a task failed when run() ended it",
-                                                     "exception": outcome})
+            while loop.tasks: _end_tasks(loop)  # one may start others while it ends
 
 
 # 6  Queue
