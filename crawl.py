@@ -36,7 +36,8 @@ sections above it (but Task, 4, uses two fields of the loop that stand in 5).
          event loop 2        one thread that waits for everything at once
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
-to connect, send and recv", that HTTP exists, and for 8 and 11 regular expressions.
+to connect, send and recv", that HTTP exists, and for 8, 9, 11 and 12 regular
+expressions (`*+` is a `*` that never gives back what it took).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later
@@ -220,8 +221,9 @@ class LimitError(ProtocolError):
 
 
 class Handle:
-    """A callback that waits to be called, inside a contextvars *context* (by default a copy of the current).
+    """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
+    A context holds what ContextVars are set to: each task's own globals.
     The ready queue takes anything with a
     run(), the heap of deadlines what has an obsolete() as well; this is the plainest.
     """
@@ -1233,8 +1235,8 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 # `join` waits for zero. A worker puts what it found before it says that the item
 # is done, so the count is zero only when nothing is queued and nobody works.
 #
-# A task that finds the queue empty (or full) waits on a future in a line of its
-# own. Waking it resolves that future and promises nothing: until its next step
+# A task that finds the queue empty (or full) stands in line with a future of its own.
+# Waking it resolves that future and promises nothing: until its next step
 # somebody else may have taken the item, so it looks again, and waits again.
 #
 # The invariant: a wake-up is never lost. A getter that was woken and cancelled in
@@ -2116,7 +2118,7 @@ _REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
 # hides tags.
-_WEB_CHARSET = re.compile("(?!utf[-_ ]?(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
+_WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
                           "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 _PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
@@ -2161,7 +2163,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:MAX_PRESCAN]))
         charset = match[1].decode() if match else charset
-        if match and match.re is _META_CHARSET and re.match("utf[-_]?16", charset, re.IGNORECASE):
+        if match and match.re is _META_CHARSET and re.match("utf[^a-z0-9]*16", charset, re.IGNORECASE):
             charset = "utf-8"  # the bytes that said it were not UTF-16
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
@@ -2230,7 +2232,7 @@ def _comparable(path: str) -> str:
 def _matches(pattern: str, path: str) -> bool:
     """Return whether a robots pattern matches the beginning of *path*, in linear time."""
     anchored = pattern.endswith("$")
-    # Elsewhere than at the end "$" is itself; as %24, as which rule() writes it.
+    # A "$" elsewhere than at the end is a plain one, and rule() writes those as %24.
     first, *others = pattern.removesuffix("$").replace("$", "%24").split("*")
     if not path.startswith(first): return False
     at = len(first)
@@ -2279,7 +2281,7 @@ class Robots:
         if self.failure: return self.failure
         if not self.rules or target == "/robots.txt": return None  # 1 microsecond less on most sites
         target = target.replace("*", "%2A").replace("$", "%24")  # RFC 9309 section 2.2.3
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)  # not escaped, as Google's parser takes it
         plain = _identity(_comparable(target))
         for key, pattern in self.rules:
             if _matches(pattern, path if key == "allow" else plain):
@@ -2584,7 +2586,7 @@ class Crawler:
         if root.role != "root": root.role = role
 
     def _fall_back(self, guess: Node) -> bool:
-        """Crawl from the http URL in place of a guess that failed; return whether a link makes it more than one."""
+        """Crawl from http in place of a guess that failed; return whether a link leads to that, too, as to any URL."""
         guess.role = ""
         if not guess.referrers: del self.seen_urls[_identity(guess.text)]
         self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
@@ -2801,12 +2803,12 @@ class Crawler:
         self._waiting[site] = self.loop.call_at(when, self._call, site)
 
     def _call(self, site: Site) -> None:
-        """Let the first in a site's line come back, if it may be asked by now; without a delay, all."""
+        """Let the first in a site's line come back, if the site may be asked by now."""
         del self._waiting[site]
+        if not site.line: return  # the page limit has emptied it
         now = self.loop.time()
         if now + CLOCK_RESOLUTION < site.next_turn: return self._call_at(site, site.next_turn)
-        for _ in range(min(len(site.line), 1) if site.delay else len(site.line)):
-            self._come_back(site.line.popleft())
+        self._come_back(site.line.popleft())
         if site.line: self._call_at(site, now + site.delay)
 
     def _call_all(self) -> None:
@@ -2926,17 +2928,17 @@ class Crawler:
     def _failed(self, node: Node, error: Exception) -> float | None:
         """Deal with a fetch that got no answer, or half of one; return when to try again."""
         certificate = isinstance(error, ssl.SSLCertVerificationError)
-        if node.role == "guessed" and isinstance(error, OSError) and not certificate:
-            self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
-            self._skip(node.text, None, _NO_HTTPS, 0)
-            if not self._fall_back(node):
-                self.pages -= node.counted
-                return None
         if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and (
                 len(self.in_flight) > 1 or self.client.idle()):
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
             node.tries -= 1      # until others have ended, in effect with fewer workers
             return self.loop.time() + BACKOFF
+        if node.role == "guessed" and node.tries == 1 and isinstance(error, OSError) and not certificate:
+            self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
+            self._skip(node.text, None, _NO_HTTPS, 0)
+            if not self._fall_back(node):
+                self.pages -= node.counted
+                return None
         kind = ("timed out" if isinstance(error, TimeoutError) else "bad certificate" if certificate else
                 "over a limit" if isinstance(error, LimitError) else
                 "refused" if isinstance(error, OSError) else "broken")
@@ -3014,8 +3016,8 @@ class Crawler:
         folder = base.target.partition("?")[0].rpartition("/")[0]
         if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
         meanings = self._meanings.setdefault(base.origin, {})
-        # At the last depth, and under nofollow, a link to what is a Node elsewhere may
-        # mean none.
+        # At the last depth, and under nofollow, a link may be _NOWHERE that on another
+        # page becomes a Node: that is not kept.
         keeping = page.depth < self.depth and not nofollow
         nodes: dict[Node, None] = {}
         for link in links:
@@ -3091,8 +3093,8 @@ class Crawler:
 # and the numbers.
 #
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off.
-# The report keeps only what it will print. The cost: 9 microseconds for the line of a
-# page with 60 links.
+# The report keeps only records that it may print. The cost: 9 microseconds for the line
+# of a page with 60 links.
 
 
 _BEGINNING = b'{"url": "'  # of each line

@@ -2566,12 +2566,13 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     (b"\xff", "", "\ufffd", "utf-8"),
     (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
     (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
+    (b"<meta charset=utf--16>", "", "<meta charset=utf--16>", "utf-8"),
     (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
     ("\u00e9".encode("utf-16-le"), "text/html;charset=UTF-16LE", "\u00e9", "utf-16le"),
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
-      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf-32", "rot13")]])
+      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf:7", "utf--7", "utf-32", "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str, charset: str) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
 
@@ -3058,14 +3059,9 @@ def test_a_guess_that_failed_leaves_no_trace(site: Server) -> None:
 
 
 def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
-    async def main() -> str:
-        crawler = crawl.Crawler(["h:80"])
-        node = crawler.seen_urls["https://h:80/"]
-        assert isinstance(node, crawl.Node)
-        crawler.in_flight[node] = 0.0, None
-        crawler._failed(node, ConnectionRefusedError())
-        return crawler.refuse(crawl.parse_url("http://h/x"))
-    assert crawl.run(main()) == ""
+    answers: dict[str, Any] = {"https://h:80/": [OSError("refused")], "http://h/": [(200, {}, "<a href=/x>")]}
+    crawler, _ = simulated_crawl(["h:80"], answers, robots=False)
+    assert list(crawler.records) == ["http://h/", "http://h/x"]
 
 
 def test_a_guess_is_given_up_only_where_nothing_answered() -> None:
@@ -3078,6 +3074,16 @@ def test_a_guess_is_given_up_only_where_nothing_answered() -> None:
 def test_what_is_also_named_with_its_scheme_is_no_guess(roots: list[str]) -> None:
     crawler, _ = simulated_crawl(roots, {"https://h/": [OSError("refused")]}, robots=False, max_tries=1)
     assert [record.error for record in crawler.records.values()] == ["refused"] and not crawler.notes
+
+
+@pytest.mark.parametrize("answers", [
+    [(503, {}, ""), OSError("refused"), (200, {}, "")],
+    [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]])
+def test_a_guess_that_answered_or_lacked_a_descriptor_is_tried_again(answers: list[Any]) -> None:
+    site = {"https://h/": answers, "http://s/": [(200, {"seconds": 9}, "")]}
+    crawler, _ = simulated_crawl(["h", "http://s/"], site, robots=False)
+    assert not crawler.notes and {url: record.status for url, record in crawler.records.items()} == {
+        "https://h/": 200, "http://s/": 200}
 
 
 def test_a_link_to_a_guess_that_fails_is_an_error_of_its_own() -> None:
@@ -3565,9 +3571,11 @@ def test_a_redirect_that_comes_back_keeps_the_delay() -> None:
 
 
 def test_at_the_page_limit_nobody_waits_for_a_turn() -> None:
-    crawler, client = simulated_crawl(["http://h/"], pages(1000), robots=False, delay=300, max_pages=3)
-    assert len(client.asked) == 3 and crawler.loop.time() == 600.125
-    assert crawler.skipped == {"page limit": 997}
+    for seconds in (0.125, 400):
+        site: dict[str, Any] = pages(1000) | {"http://h/2": [(200, {"seconds": seconds}, "")]}
+        crawler, client = simulated_crawl(["http://h/"], site, robots=False, delay=300, max_pages=3)
+        assert len(client.asked) == 3 and crawler.loop.time() == 600 + seconds
+        assert crawler.skipped == {"page limit": 997}
 
 
 def test_a_pause_shorter_than_the_delay_adds_no_second_delay() -> None:
