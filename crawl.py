@@ -2346,6 +2346,9 @@ class Robots:
 # so that the records of a crawl that was killed, added again in their order, restore
 # its frontier. The cost: a Node for each URL to be fetched, a string for each other.
 
+# References that mean something else on each page (empty, ?query, #fragment), or might
+# (with a tab or newline inside).
+_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.IGNORECASE)
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
@@ -2573,7 +2576,8 @@ class Crawler:
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
         self._exhausted: dict[Node, Record] = {}     # redirects that ended their rows
-        # By origin: what links mean that mean the same on all its pages.
+        # What links mean, by directory; under an origin, those that mean the same in
+        # all its directories. It saves a third of the time where links are relative.
         self._meanings: dict[str, dict[str, Node]] = {}
         self._num_meanings = 0
         for text, url in zip(self.roots, urls):
@@ -3015,19 +3019,22 @@ class Crawler:
         nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
         folder = base.target.partition("?")[0].rpartition("/")[0]
         if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
-        meanings = self._meanings.setdefault(base.origin, {})
+        everywhere = self._meanings.setdefault(base.origin, {})
+        here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
         # At the last depth, and under nofollow, a link may be _NOWHERE that on another
         # page becomes a Node: that is not kept.
         keeping = page.depth < self.depth and not nofollow
         nodes: dict[Node, None] = {}
         for link in links:
-            node = meanings.get(link)
+            node = everywhere.get(link) or here.get(link)
             if node is None:
                 reference = spelled(link)
                 node = _NOWHERE if reference is None else self._find(reference, base, folder, page, nofollow)
-                if keeping and len(link) < MAX_SPELLING and (
-                        reference is None or reference.startswith(("/", "http://", "https://"))):
-                    meanings[link] = node
+                if keeping and len(link) < MAX_SPELLING:
+                    if reference is None or reference.startswith(("/", "http://", "https://")):
+                        everywhere[link] = node
+                    elif reference[:1] == "." or not _OF_ITS_PAGE.match(reference):
+                        here[link] = node
                     self._num_meanings += 1
             nodes[node] = None
         if refresh: nodes[self._find(refresh, base, folder, page, nofollow)] = None
