@@ -2336,9 +2336,9 @@ class Robots:
 # burst.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
-# (of a guess, one with the reason why it was given up); one that is refused
-# gets a record with the reason, and another if a later link lets it in; what nobody had
-# asked for when the crawl was told to end gets none, and is found again by the next.
+# (of a guess, one with the reason why it was given up); one that is refused gets a
+# record with the reason, and another if a later link lets it in; what nobody had asked
+# for when the crawl was told to end gets none, and is found again by the next.
 # What has to wait for another try goes back into the frontier by a Timeout: no worker
 # and no connection sleeps (but where robots.txt is tried again: those that need it
 # wait). An error in this code, or in a callback, ends the crawl with its traceback
@@ -2590,7 +2590,7 @@ class Crawler:
         if root.role != "root": root.role = role
 
     def _fall_back(self, guess: Node) -> bool:
-        """Crawl from http in place of a guess that failed; return whether a link leads to that, too, as to any URL."""
+        """Crawl from http in place of a guess that failed; return whether links lead to the guess, too."""
         guess.role = ""
         if not guess.referrers: del self.seen_urls[_identity(guess.text)]
         self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
