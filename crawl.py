@@ -223,9 +223,9 @@ class LimitError(ProtocolError):
 class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
-    A context holds what ContextVars are set to: each task's own globals.
-    The ready queue takes anything with a
-    run(), the heap of deadlines what has an obsolete() as well; this is the plainest.
+    A context holds what ContextVars are set to: each task's own globals. The ready
+    queue takes anything with a run(), the heap of deadlines what has an obsolete() as
+    well; this is the plainest.
     """
 
     __slots__ = ("callback", "args", "context")
@@ -887,11 +887,11 @@ class Task(Future[T]):
 # thread resolves by way of the self-pipe.
 #
 # The invariants. However a wait ends, no deadline of it remains that would still do
-# something; `run` leaves no task behind. Only a call that has begun in a
-# thread cannot be stopped: it goes on, and its result is dropped. The cost: one object
-# and one entry in the heap for each wait with a deadline. Four kinds of entry stand
-# there: a Timeout calls a callback, an _Alarm resolves itself, a TimeLimit cancels a
-# task, and a _Wait (7) fails.
+# something; `run` leaves no task behind. Only a call that has begun in a thread cannot
+# be stopped: it goes on, and its result is dropped. The cost: one object and one entry
+# in the heap for each wait with a deadline. Four kinds of entry stand there: a Timeout
+# calls a callback, an _Alarm resolves itself, a TimeLimit cancels a task, and a _Wait
+# (7) fails.
 
 
 @coroutine
@@ -1212,8 +1212,8 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 
     When it ends, in whichever way, tasks still running are cancelled and waited for
     (their errors are reported to the loop), and the loop, made by *loop_factory*, is
-    closed. Raises DeadlockError when nothing
-    could happen any more, RuntimeError where a loop is running already.
+    closed. Raises DeadlockError when nothing could happen any more, RuntimeError where
+    a loop is running already.
     """
     if _thread_state.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
@@ -1236,8 +1236,8 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 # is done, so the count is zero only when nothing is queued and nobody works.
 #
 # A task that finds the queue empty (or full) stands in line with a future of its own.
-# Waking it resolves that future and promises nothing: until its next step
-# somebody else may have taken the item, so it looks again, and waits again.
+# Waking it resolves that future and promises nothing: until its next step somebody else
+# may have taken the item, so it looks again, and waits again.
 #
 # The invariant: a wake-up is never lost. A getter that was woken and cancelled in
 # the same tick cannot use its wake-up, so it passes it on to the next in line; so
@@ -1310,13 +1310,7 @@ class Queue(Generic[T]):
     @coroutine
     def join(self) -> Waits[None]:
         """Wait until task_done() was called for every item, those put meanwhile included."""
-        if self._unfinished > 0:
-            waiter = get_running_loop().create_future()
-            self._joiners[waiter] = None
-            try:
-                yield from waiter
-            finally:
-                self._joiners.pop(waiter, None)
+        yield from self._line_up(self._joiners, lambda: self._unfinished > 0, once=True)
 
     def _wake(self, line: _Line) -> None:
         """Wake the first in line who still waits."""
@@ -1324,8 +1318,8 @@ class Queue(Generic[T]):
             waiter, _ = line.popitem(last=False)
             if not waiter.done(): return waiter.set_result(None)
 
-    def _line_up(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
-        """Wait in *line* while *blocked()*."""
+    def _line_up(self, line: _Line, blocked: Callable[[], bool], once: bool = False) -> Waits[None]:
+        """Wait in *line* while *blocked()*, or *once* only if it is."""
         while blocked():
             waiter = get_running_loop().create_future()
             line[waiter] = None
@@ -1336,6 +1330,7 @@ class Queue(Generic[T]):
                 if not waiter.cancelled() and not blocked():
                     self._wake(line)  # woken, but unable to use it: the next one may be
                 raise
+            if once: return
 
 
 # 7  Streams
@@ -1382,7 +1377,7 @@ class Stream:
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
         self._reader: _Wait | None = None
-        self._watching = False           # whether the selector watches it for reading
+        self._watching = False          # whether the selector watches it for reading
         self._unsent = bytearray()
 
     @coroutine
@@ -1507,9 +1502,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 
     The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a
     context, it speaks TLS. *addresses* (by default those that lookup() finds) are tried
-    in turn; connecting, and each wait of the TLS handshake, may last
-    CONNECT_TIMEOUT seconds. The error of the last is raised (OSError). Cancelled, it
-    closes the socket.
+    in turn; connecting, and each wait of the TLS handshake, may last CONNECT_TIMEOUT
+    seconds. The error of the last is raised (OSError). Cancelled, it closes the socket.
     """
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in addresses or (yield from lookup(host, port)):
@@ -2087,8 +2081,8 @@ def _raw_text(name: str) -> str:
 # name so that an empty one is not nothing; of base, meta, frame and iframe the tag
 # without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
 # <base href=/c> as ase href=/c. In double quotes a fragment is left out: many links are
-# to places of few pages, and then each page is captured once: a fifth of the time for a
-# page of Python's documentation.
+# to places of few pages, and then each page is captured once. It saves a fifth of the
+# time for a page of Python's documentation.
 #
 # Most tags are none of these, so they are rejected first: end tags (whose attributes,
 # which nobody writes, are not stepped over), those of one or two characters and no
@@ -2126,13 +2120,13 @@ _OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta
 _OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
 _NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
-                        r"|[0-9a-zA-Z]++(?:;|(?!=)))")
+                     r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
 
 def _unescape(value: str) -> str:
     """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
     return _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
-                          html.entities.html5.get(match[1], match[0]), value)
+                       html.entities.html5.get(match[1], match[0]), value)
 
 
 def _attribute(tag: str, name: str) -> str | None:
@@ -2216,8 +2210,7 @@ def read_markup(text: str, page: URL) -> Markup:
 #
 # The invariants. Every file can be read: a line that says nothing known says nothing.
 # Where two spellings of an address are one page (%7E is ~), a rule against either
-# forbids both.
-# The cost: a pass over the rules for each URL, 0.3 microseconds for each.
+# forbids both. The cost: a pass over the rules for each URL, 0.3 microseconds for each.
 
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
@@ -2666,17 +2659,17 @@ class Crawler:
         With the records of an earlier crawl, in their order, crawl() then goes on where
         that one ended. Raises ValueError where one holds what is no URL.
         """
-        known = self.seen_urls.get(_identity(record.url))
-        if record.skipped == _NO_HTTPS and isinstance(known, Node) and known.role == "guessed":
-            self.skipped[_NO_HTTPS] += 1
-            if not self._fall_back(known): self._done.add(known)
-        elif record.skipped:
+        if record.skipped:
             key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
+            known = self.seen_urls.get(key)
             self._told.add((record.url, record.skipped))
-            if key not in self.seen_urls:
-                self.seen_urls[key] = record.skipped
+            if record.skipped == _NO_HTTPS and isinstance(known, Node) and known.role == "guessed":
+                self.skipped[_NO_HTTPS] += 1
+                if not self._fall_back(known): self._done.add(known)
+            elif known is None:
                 self.skipped[record.skipped] += 1
-        if record.skipped: return False
+                self.seen_urls[key] = record.skipped
+            return False
         known = self.seen_urls.get(_identity(record.parent))
         parent = known if isinstance(known, Node) else None
         node = self.add(parse_url(record.url), parent, depth=record.depth)
