@@ -80,9 +80,9 @@ from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 __all__ = [
     "CallbackLoop", "CancelledError", "Client", "CrawlError", "Crawler", "DeadlockError",
-    "EventLoop", "Future", "Handle", "InvalidStateError", "Journal", "LimitError", "Markup",
+    "EventLoop", "Frontier", "Future", "Handle", "InvalidStateError", "Journal", "LimitError", "Markup",
     "Node", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull", "Record", "Report",
-    "Response", "ResponseParser", "Robots", "Site", "Stream", "Task", "TimeLimit", "Timeout",
+    "Response", "ResponseParser", "Robots", "Scope", "Site", "Stream", "Task", "TimeLimit", "Timeout",
     "TimeoutError", "TruncatedError", "URL", "coroutine", "create_task", "current_task",
     "decode_page", "fetch", "finished", "gather", "get_running_loop", "lookup", "main",
     "open_connection", "parse_url", "read_markup", "resolve", "run", "sleep", "spelled",
@@ -2479,6 +2479,113 @@ def _scope_key(url: URL) -> tuple[str, int]:
     return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
 
+class Scope:
+    """What is crawled: which hosts and, of their URLs, which.
+
+    A host stands here with its port, as `_scope_key` returns them.
+    """
+
+    def __init__(self, include: str, exclude: str, subdomains: bool, external: bool) -> None:
+        try:
+            self.include = re.compile(include)              # what a URL must hold
+            self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
+        except (re.error, OverflowError, RecursionError) as error:
+            raise CrawlError(
+                f"include or exclude is no regular expression: {_explain(error)}") from None
+        self.subdomains = subdomains                        # whether hosts below a host count as it
+        self.external = external                            # whether other hosts' URLs are checked
+        self.hosts: set[tuple[str, int]] = set()
+        self.named: set[tuple[str, int]] = set()            # those of them that the roots name
+
+    def add(self, url: URL, named: bool = False) -> None:
+        """Take in the host of a root (*named*), or of what a root redirects to."""
+        self.hosts.add(_scope_key(url))
+        if named: self.named.add(_scope_key(url))
+
+    def covers(self, url: URL, named: bool = False) -> bool:
+        """Return whether *url* is on one of the hosts, or of those *named*."""
+        host, port = _scope_key(url)
+        hosts = self.named if named else self.hosts
+        return (host, port) in hosts or self.subdomains and any(
+            host.endswith(f".{upper}") and port == its_port for upper, its_port in hosts)
+
+    def refuse(self, url: URL) -> str:
+        """Return why *url* is out of scope, "" if it is in it."""
+        text = str(url)
+        if not self.covers(url):
+            return "excluded" if self.external and self.exclude.search(text) else "other host"
+        if not self.include.search(text) or self.exclude.search(text): return "excluded"
+        if url.target.count("/") <= MAX_REPEATS: return ""
+        segments = filter(None, url.target.partition("?")[0].split("/"))
+        repeats = max(collections.Counter(segments).values(), default=0)
+        return "a path that repeats itself" if repeats > MAX_REPEATS else ""
+
+
+class Frontier(Queue[Node]):
+    """The URLs to be fetched: those in the queue, and those that will come back to it.
+
+    What will come back counts as unfinished all the while, so that join() waits for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = get_running_loop()
+        # What will bring back one node, or the first in the line of a site.
+        self._timeouts: dict[Node | Site, Timeout] = {}
+
+    def postpone(self, node: Node, until: float) -> None:
+        """Have a node that was got come back: at *until* or, if its site cannot be asked then, in its turn."""
+        if until > node.site.next_turn:
+            self._timeouts[node] = self._loop.call_at(until, self._come_back, node)
+        else:
+            node.site.line.append(node)
+            if node.site not in self._timeouts: self._call_at(node.site, node.site.next_turn)
+
+    def postponed(self) -> list[Node]:
+        """Return the nodes that will come back."""
+        return [node for entry in self._timeouts
+                for node in (entry.line if isinstance(entry, Site) else [entry])]
+
+    def next_deadline(self) -> float:
+        """Return when the next will come back, in the loop's time; ValueError if none will."""
+        return min(timeout.deadline for timeout in self._timeouts.values())
+
+    def hurry(self) -> None:
+        """Let all come back who wait for their first turn."""
+        for site in [entry for entry in self._timeouts if isinstance(entry, Site)]:
+            line, site.line = site.line, collections.deque(node for node in site.line if node.counted)
+            for node in line:
+                if not node.counted: self._come_back(node)
+
+    def clear(self) -> list[Node]:
+        """Take all out, done with or not, and return them."""
+        nodes = [*self._items, *self.postponed()]
+        self._items.clear()
+        for entry, timeout in self._timeouts.items():
+            timeout.cancel()
+            if isinstance(entry, Site): entry.line.clear()
+        self._timeouts.clear()
+        for _ in nodes: self.task_done()
+        return nodes
+
+    def _come_back(self, node: Node) -> None:
+        self._timeouts.pop(node, None)
+        self.put_nowait(node)
+        self.task_done()
+
+    def _call_at(self, site: Site, when: float) -> None:
+        self._timeouts[site] = self._loop.call_at(when, self._call, site)
+
+    def _call(self, site: Site) -> None:
+        """Let the first in a site's line come back, if the site may be asked by now."""
+        del self._timeouts[site]
+        if not site.line: return  # hurry() has emptied it
+        now = self._loop.time()
+        if now + CLOCK_RESOLUTION < site.next_turn: return self._call_at(site, site.next_turn)
+        self._come_back(site.line.popleft())
+        if site.line: self._call_at(site, now + site.delay)
+
+
 def _phrase(status: int) -> str:
     """Return the usual words for a status, for servers that send none."""
     from http import HTTPStatus  # 2 ms that most runs save
@@ -2545,26 +2652,17 @@ class Crawler:
             urls = [self._parse_root(text) for text in self.roots]
         except ValueError as error:
             raise CrawlError(_explain(error)) from None
-        try:
-            self.include, self.exclude = re.compile(include), re.compile(exclude or r"(?!)")  # which no text has
-        except (re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(f"include or exclude is no regular expression: {_explain(error)}") from None
-        self.subdomains, self.external, self.robots = subdomains, external, robots
-        self.on_record, self.on_page = on_record, on_page
-        self.loop = get_running_loop()
-        self.frontier: Queue[Node] = Queue()
+        self.scope = Scope(include, exclude, subdomains, external)
+        self.robots, self.on_record, self.on_page = robots, on_record, on_page
+        self.loop, self.frontier = get_running_loop(), Frontier()
         self.seen_urls: dict[str, Node | str] = {}   # every URL met: its Node, or why it is not fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
-        self.scope: set[tuple[str, int]] = set()     # (host without www., port) that are crawled
-        self.named: set[tuple[str, int]] = set()     # those of them that *roots* name
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.pages = 0                               # URLs fetched
         self.num_nodes = 0                           # URLs that came into the frontier
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
-        # What will bring nodes back into the frontier, one, or the line of a site.
-        self._waiting: dict[Node | Site, Timeout] = {}
         self._left: list[Node] = []                  # nodes that stop() took out of it
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
         self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
@@ -2577,8 +2675,7 @@ class Crawler:
             self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
 
     def _add_root(self, url: URL, role: str) -> None:
-        self.scope.add(_scope_key(url))
-        self.named.add(_scope_key(url))
+        self.scope.add(url, named=True)
         root = cast(Node, self.add(url, None))
         if root.role != "root": root.role = role
 
@@ -2592,23 +2689,6 @@ class Crawler:
     def _parse_root(self, text: str) -> URL:
         return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
 
-    def _is_on(self, url: URL, hosts: set[tuple[str, int]]) -> bool:
-        """Return whether *url* is on one of *hosts* or, with subdomains, below one."""
-        host, port = _scope_key(url)
-        return (host, port) in hosts or self.subdomains and any(
-            host.endswith(f".{root}") and port == root_port for root, root_port in hosts)
-
-    def refuse(self, url: URL) -> str:
-        """Return why *url* is out of scope, "" if it is in it."""
-        text = str(url)
-        if not self._is_on(url, self.scope):
-            return "excluded" if self.external and self.exclude.search(text) else "other host"
-        if not self.include.search(text) or self.exclude.search(text): return "excluded"
-        if url.target.count("/") <= MAX_REPEATS: return ""
-        segments = filter(None, url.target.partition("?")[0].split("/"))
-        repeats = max(collections.Counter(segments).values(), default=0)
-        return "a path that repeats itself" if repeats > MAX_REPEATS else ""
-
     def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0,
             nofollow: bool = False) -> Node | None:
         """Return the Node of *url*, new in the frontier if it was not seen; None if not to be fetched.
@@ -2620,8 +2700,8 @@ class Crawler:
         key = _identity(text)
         known = self.seen_urls.get(key, "")
         if isinstance(known, Node): return known
-        reason = self.refuse(url) if parent else ""
-        outside = self.external and reason == "other host"
+        reason = self.scope.refuse(url) if parent else ""
+        outside = self.scope.external and reason == "other host"
         if outside: reason = ""
         if parent: depth = parent.depth + (hops == 0)
         if not reason and nofollow: reason = "nofollow"
@@ -2695,8 +2775,8 @@ class Crawler:
         except ValueError as error:
             return str(error)
         root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
-        reason = "" if root else self.refuse(url)
-        if reason == "other host" and self.external: return ""
+        reason = "" if root else self.scope.refuse(url)
+        if reason == "other host" and self.scope.external: return ""
         if reason or not self.robots: return reason
         with contextlib.closing(self.client):
             try:
@@ -2734,36 +2814,26 @@ class Crawler:
                 yield from gather(*rest, return_exceptions=True)
             finally:  # also when it is cancelled here
                 self.client.close()
-                for node, record in self._exhausted.items():
-                    self.on_record(record if complete else self._interrupted(node))
-                for node in self._left:  # those never asked for are found again by whoever crawls again
-                    if node.tries: self.on_record(self._interrupted(node))
-                    elif node not in self._done: self.skipped["the crawl was ended"] += 1
+                self._record_rest(complete)
+
+    def _record_rest(self, complete: bool) -> None:
+        """Make the records of what ended with the crawl: its redirects with no more to come, its open ends."""
+        for node, record in self._exhausted.items():
+            self.on_record(record if complete else self._interrupted(node))
+        for node in self._left:  # those never asked for are found again by whoever crawls again
+            if node.tries: self.on_record(self._interrupted(node))
+            elif node not in self._done: self.skipped["the crawl was ended"] += 1
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
         self.stopping = True
-        while self.frontier.qsize(): self._leave(self.frontier.get_nowait())
-        for node in self.waiting(): self._leave(node)
-        for entry, timeout in self._waiting.items():
-            timeout.cancel()
-            if isinstance(entry, Site): entry.line.clear()
-        self._waiting.clear()
-
-    def waiting(self) -> list[Node]:
-        """Return the nodes that will come back into the frontier: for another try, or in their turn."""
-        return [node for entry in self._waiting
-                for node in (entry.line if isinstance(entry, Site) else [entry])]
-
-    def _leave(self, node: Node) -> None:
-        self._left.append(node)
-        self.frontier.task_done()
+        self._left += self.frontier.clear()
 
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, where it waits, and what comes next."""
         now = self.loop.time()
         timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
-        lines = [f"{self.pages} URLs asked for, {self.frontier.qsize()} queued, {len(self.waiting())} to be "
+        lines = [f"{self.pages} URLs asked for, {self.frontier.qsize()} queued, {len(self.frontier.postponed())} to be "
                  f"asked for later, {self.client.idle()} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines.append(f"{node.text}: for {now - began:.1f} s, "
@@ -2783,37 +2853,10 @@ class Crawler:
             if again is None:
                 self.frontier.task_done()
             elif self.stopping:
-                self._leave(node)
-            elif again > node.site.next_turn:  # another try, when the site can be asked already
-                self._waiting[node] = self.loop.call_at(again, self._come_back, node)
-            else:  # the site cannot be asked before
-                node.site.line.append(node)
-                if node.site not in self._waiting: self._call_at(node.site, node.site.next_turn)
-
-    def _come_back(self, node: Node) -> None:
-        """Put a node into the frontier that waited for it; all the time it counted as unfinished."""
-        self._waiting.pop(node, None)
-        self.frontier.put_nowait(node)
-        self.frontier.task_done()
-
-    def _call_at(self, site: Site, when: float) -> None:
-        self._waiting[site] = self.loop.call_at(when, self._call, site)
-
-    def _call(self, site: Site) -> None:
-        """Let the first in a site's line come back, if the site may be asked by now."""
-        del self._waiting[site]
-        if not site.line: return  # the page limit has emptied it
-        now = self.loop.time()
-        if now + CLOCK_RESOLUTION < site.next_turn: return self._call_at(site, site.next_turn)
-        self._come_back(site.line.popleft())
-        if site.line: self._call_at(site, now + site.delay)
-
-    def _call_all(self) -> None:
-        """Let all come back who wait for a first turn: the page limit is reached, and they will not be asked."""
-        for site in self.sites.values():
-            line, site.line = site.line, collections.deque(node for node in site.line if node.counted)
-            for node in line:
-                if not node.counted: self._come_back(node)
+                self._left.append(node)
+                self.frontier.task_done()
+            else:
+                self.frontier.postpone(node, again)
 
     def _fetch(self, node: Node) -> Waits[float | None]:
         """See to one URL and make its record; return when to try again, None if that was all."""
@@ -2860,11 +2903,11 @@ class Crawler:
         if not node.counted:
             node.counted = True
             self.pages += 1
-            if self.pages == self.max_pages: self._call_all()
+            if self.pages == self.max_pages: self.frontier.hurry()  # they will not be asked for
         # Its time begins here: that of robots.txt was not its own.
         self.in_flight[node] = now, self.loop.current_task
         response = yield from self.client.fetch(
-            url, wanted=(lambda _: False) if outside else _is_page, private=self._is_on(url, self.named))
+            url, wanted=(lambda _: False) if outside else _is_page, private=self.scope.covers(url, named=True))
         self._pause(site, response)
         return self._back_off(node) if response.status in _RETRIED and node.tries < self.max_tries else response
 
@@ -2902,12 +2945,12 @@ class Crawler:
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(
                 url, max_body=MAX_BODY,  # the user's limit is for pages, and may be small
-                private=self._is_on(url, self.named))
+                private=self.scope.covers(url, named=True))
             if response.status not in _REDIRECTS: break
             target = url
             with contextlib.suppress(ValueError):
                 target = parse_url(_location(response) or "", url)
-            if target == url or not self._is_on(target, self.scope): break
+            if target == url or not self.scope.covers(target): break
             url = target
         return response
 
@@ -2995,10 +3038,10 @@ class Crawler:
 
     def _widen(self, node: Node, target: URL) -> None:
         """Take the host that a root redirects to into the scope."""
-        if self._is_on(target, self.scope): return
-        self.scope.add(_scope_key(target))
+        if self.scope.covers(target): return
+        self.scope.add(target)
         refused = [key for key, reason in self.seen_urls.items()
-                   if reason == "other host" and not self.refuse(parse_url(key))]
+                   if reason == "other host" and not self.scope.refuse(parse_url(key))]
         self.skipped["other host"] -= len(refused)
         for key in refused:  # met before this root's answer
             del self.seen_urls[key]
@@ -3024,11 +3067,11 @@ class Crawler:
                 reference = spelled(link)
                 node = _NOWHERE if reference is None else self._find(reference, base, folder, page, nofollow)
                 if keeping and len(link) < MAX_SPELLING:
+                    self._num_meanings += 1
                     if reference is None or reference.startswith(("/", "http://", "https://")):
                         everywhere[link] = node
                     elif reference[:1] == "." or not _OF_ITS_PAGE.match(reference):
                         here[link] = node
-                    self._num_meanings += 1
             nodes[node] = None
         if refresh: nodes[self._find(refresh, base, folder, page, nofollow)] = None
         nodes.pop(_NOWHERE, None)
@@ -3220,9 +3263,8 @@ class Report:
         if crawler.in_flight:
             began, oldest = min((began, node.text) for node, (began, _) in crawler.in_flight.items())
             state = f", {now - began:.1f} s {oldest}"
-        elif crawler._waiting:
-            deadline = min(timeout.deadline for timeout in crawler._waiting.values())
-            state = f", {len(crawler.waiting())} wait, the next for {deadline - now:.0f} s"
+        elif waiting := len(crawler.frontier.postponed()):
+            state = f", {waiting} wait, the next for {crawler.frontier.next_deadline() - now:.0f} s"
         return (f"{done} done, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
                 f"{_count_of(len(self.problems), 'problem')}, "
                 f"{(done - self.old) / max(seconds, 0.001):.0f}/s{state}")[:columns - 1]
@@ -3390,24 +3432,10 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
         _say(_CLEAR, end="")
 
 
-@coroutine
-def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
-    """Crawl, print the report and return the exit status."""
-    loop, task, report = get_running_loop(), cast("Task[Any]", current_task()), Report()
-    given = {**vars(options), "headers": {"User-Agent": options.user_agent, **dict(options.headers)}}
-    crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
-    if options.why is not None: return (yield from _why(crawler, options.why))
-    signals: list[int] = []
-    live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
-        options.journal == "-" and sys.stdout.isatty())
+def _obey_signals(crawler: Crawler, live: bool) -> list[int]:
+    """Let SIGINT and SIGTERM end the crawl of the current task, and return where they are noted."""
+    loop, task, signals = crawler.loop, cast("Task[Any]", current_task()), list[int]()
     clear = _CLEAR if live else ""
-
-    def on_record(record: Record) -> None:
-        if journal: journal.write(record)
-        report.add(record)
-        if options.verbose:
-            _say(record.url, record.skipped and f"not fetched: {record.skipped}"
-                 or record.error or record.next_url or record.status)
 
     def end(number: int) -> None:
         """Let what is in flight come to its end; asked again, or after a while, do not."""
@@ -3420,8 +3448,30 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
     # Ctrl-\ asks what the crawl is doing.
     loop.add_signal_handler(signal.SIGQUIT, lambda: _say(clear + crawler.describe()))
+    return signals
+
+
+@coroutine
+def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
+    """Crawl, print the report and return the exit status."""
+    report = Report()
+    given = {**vars(options), "headers": {"User-Agent": options.user_agent, **dict(options.headers)}}
+    crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
+    if options.why is not None: return (yield from _why(crawler, options.why))
+    live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
+        options.journal == "-" and sys.stdout.isatty())
+
+    def on_record(record: Record) -> None:
+        if journal: journal.write(record)
+        report.add(record)
+        if options.verbose:
+            _say(record.url, record.skipped and f"not fetched: {record.skipped}"
+                 or record.error or record.next_url or record.status)
+
+    signals = _obey_signals(crawler, live)
     if journal: _resume(crawler, report, journal)
-    began, crawler.on_record = loop.time(), on_record  # only now: what was replayed is in the journal
+    crawler.on_record = on_record  # only now: what was replayed is in the journal
+    began = crawler.loop.time()
     progress = create_task(_show_progress(crawler, report, began)) if live else None
     try:
         yield from crawler.crawl()
@@ -3435,7 +3485,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
         why = [record.error for record in report.problems] or list(+crawler.skipped)
         raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {why[0]}")
     out = sys.stderr if options.journal == "-" else sys.stdout
-    report.print(crawler, loop.time() - began, out, options.quiet)
+    report.print(crawler, crawler.loop.time() - began, out, options.quiet)
     return 128 + signals[0] if signals else 1 if report.problems else 0
 
 

@@ -2706,7 +2706,7 @@ def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Rec
         crawler = RecordingCrawler([roots] if isinstance(roots, str) else roots, **options)
         await crawler.crawl()
         assert get_running_loop().tasks == {crawl.current_task()}
-        assert not crawler.in_flight and not crawler._waiting
+        assert not crawler.in_flight and not crawler.frontier.postponed()
         assert len(crawler.reasons) == crawler.skipped.total()
         return crawler
     crawler = crawl.run(main())
@@ -2838,7 +2838,7 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
     ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
 def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
     async def main() -> str:
-        return crawl.Crawler(["http://example.com/"], **options).refuse(crawl.parse_url(url))
+        return crawl.Crawler(["http://example.com/"], **options).scope.refuse(crawl.parse_url(url))
     assert crawl.run(main()) == reason
 
 
@@ -3585,16 +3585,15 @@ def test_a_pause_shorter_than_the_delay_adds_no_second_delay() -> None:
 
 
 def test_tries_in_a_line_cost_as_much_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CountingFrontier(crawl.Frontier):
+        def put_nowait(self, node: crawl.Node) -> None:
+            came.append(node)
+            super().put_nowait(node)
     came: list[crawl.Node] = []
-    come_back = crawl.Crawler._come_back
-
-    def counted(self: crawl.Crawler, node: crawl.Node) -> None:
-        came.append(node)
-        come_back(self, node)
-    monkeypatch.setattr(crawl.Crawler, "_come_back", counted)
+    monkeypatch.setattr(crawl, "Frontier", CountingFrontier)
     site: dict[str, Any] = pages(200) | {f"http://h/{number}": [(503, {}, "")] for number in range(1, 200)}
     _, asked = simulated("http://h/", site, robots=False, delay=1, max_pages=200)
-    assert len(asked) == 1 + 199 * 3 and len(came) < 3 * len(asked)
+    assert len(asked) == 1 + 199 * 3 and len(came) < 4 * len(asked)
 
 
 def test_a_delay_once_read_holds_for_external_links_too() -> None:
@@ -3708,7 +3707,7 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
         crawler.client = client  # type: ignore[assignment]
         task = create_task(crawler.crawl())
         await sleep(0.4)
-        assert len(crawler._waiting) == 1
+        assert len(crawler.frontier.postponed()) == 1
         crawler.stop()
         await task
         await sleep(60)
@@ -3729,12 +3728,12 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Server, state: str) 
         loop = get_running_loop()
         crawler = crawl.Crawler([site.url], on_record=records.append)
         task = create_task(crawler.crawl())
-        while "/" not in site.requests or (state == "between tries" and not crawler._waiting):
+        while "/" not in site.requests or (state == "between tries" and not crawler.frontier.postponed()):
             await sleep(0.001)
         task.cancel()
         with pytest.raises(CancelledError):
             await task
-        assert len(loop.tasks) == 1 and all(timeout.cancelled() for timeout in crawler._waiting.values())
+        assert len(loop.tasks) == 1 and not crawler.frontier.postponed()
     if state == "in flight":
         site.answers["/"] = silence
     else:
@@ -3885,7 +3884,7 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
         assert crawler.seen_urls["http://h/deep"] == "depth"
         node = crawler.seen_urls["http://h/y"]
         assert isinstance(node, crawl.Node)
-        return node.depth, len(crawler.scope)
+        return node.depth, len(crawler.scope.hosts)
     assert crawl.run(main()) == (5, 1)
 
 
