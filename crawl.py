@@ -98,13 +98,15 @@ __all__ = [
 # with their own keywords, and add safety: a generator does not say whether it is meant
 # to be iterated or waited for, so that a forgotten `yield from` is silent where a
 # forgotten `await` is a warning. Either kind may wait for the other, and whoever uses
-# this file may write either. `@coroutine` only marks a generator as something that
-# `await` takes and in which an `async def` may be waited for; one that only generators
-# of this file call does without it. What a generator coroutine returns is annotated
-# Waits[T]: it yields whatever it waits for, and in the end returns a T.
+# this file may write either. `@coroutine` does two things: `await` takes such a
+# generator, and a `yield from` in it takes an `async def`; one that only generators of
+# this file call, and that calls only such, does without it. What a generator coroutine
+# returns is annotated Waits[T]: it yields whatever it waits for, and in the end returns
+# a T.
 #
 # Everything in an answer has a limit. The limits stand below, with the reason where it
-# is not plain; how many URLs a site can make us remember follows from them.
+# is not plain. What a site can make us remember is bounded by two of them: the links of
+# MAX_PAGES pages of MAX_BODY bytes.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -326,7 +328,7 @@ class CallbackLoop:
         return handle
 
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
-        """Do what call_soon does, from any thread or signal handler: a deque needs no lock."""
+        """Do what call_soon does, from any thread or signal handler: append() is atomic."""
         handle = self.call_soon(callback, *args)
         with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed loop needs no waking
             self._wake_sender.send(b"\0")
@@ -343,8 +345,8 @@ class CallbackLoop:
         """
         return self._add_timeout(deadline, Timeout(deadline, callback, args))
 
-    def _add_timeout(self, deadline: float, timeout: T) -> T:
-        """Have *timeout* run at *deadline*, and return it.
+    def _add_timeout(self, deadline: float, entry: T) -> T:
+        """Have *entry* run at *deadline*, and return it.
 
         Cancelled ones stay in the heap until they reach its top, or until it has
         doubled since they were last swept out, which costs O(1) for each, amortised.
@@ -352,12 +354,12 @@ class CallbackLoop:
         self._check_open()
         if math.isnan(deadline):
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
-        heapq.heappush(self._timeouts, (deadline, next(self._sequence), timeout))
+        heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
         if len(self._timeouts) >= self._sweep_at:
             self._timeouts[:] = [entry for entry in self._timeouts if not entry[2].obsolete()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
-        return timeout
+        return entry
 
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is readable.
@@ -420,7 +422,8 @@ class CallbackLoop:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         else:
             self._check_deadlock()
-        # With work to do and no socket to watch, a poll could tell nothing.
+        # With work to do and no socket to watch a poll could tell nothing: a thread's byte
+        # is there to end a sleep.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
                 for handle, event in zip(key.data, _EVENTS):
@@ -896,8 +899,9 @@ class Task(Future[T]):
 
 @coroutine
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
-    """Return what *awaitable*, of whatever kind, gives: a coroutine even of what has only __await__."""
-    iterable: Any = awaitable.__await__() if hasattr(awaitable, "__await__") else awaitable
+    """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
+    plain = isinstance(awaitable, (types.GeneratorType, types.CoroutineType))  # which where() can look into
+    iterable: Any = awaitable if plain else awaitable.__await__()
     return cast(T, (yield from iterable))
 
 
@@ -977,7 +981,7 @@ class EventLoop(CallbackLoop):
                 except BaseException as error:
                     future.set_exception(error)
 
-        def tell(_: object) -> None:  # in a thread of the executor, or here if the job is cancelled or at its end
+        def tell(_: object) -> None:  # in a thread of the executor; in this one if the job has ended already
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self.call_soon_threadsafe(finish)
 
@@ -1165,7 +1169,7 @@ def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Futu
         if child._state != "RESOLVED" and not return_exceptions:
             outer.set_exception(outcome)
         elif outer.left == 0 and outer.cancel_error is not None:
-            outer.set_exception(outer.cancel_error)
+            outer.set_exception(outer.cancel_error)  # so it failed; cancelled() is False, as in asyncio
         elif outer.left == 0:
             outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
 
@@ -1197,7 +1201,7 @@ def _end_tasks(loop: EventLoop) -> None:
     """Cancel every task of a loop that has stopped, and run it until they have ended."""
     tasks = list(loop.tasks)
     # One that a KeyboardInterrupt hit on its way from the queue to its step, or from
-    # there to its future, stands nowhere.
+    # there to its future, is in no queue and waits for nothing: it would never run again.
     queued = set(map(id, loop._ready))
     loop._ready.extend([task for task in tasks if id(task) not in queued and (
         task._waiting_for is None or task._waiting_for.done())])
@@ -1309,7 +1313,11 @@ class Queue(Generic[T]):
 
     @coroutine
     def join(self) -> Waits[None]:
-        """Wait until task_done() was called for every item, those put meanwhile included."""
+        """Wait until task_done() was called for every item, those put meanwhile included.
+
+        When it returns others may have been put, by tasks that ran between the last
+        task_done() and it.
+        """
         yield from self._line_up(self._joiners, lambda: self._unfinished > 0, once=True)
 
     def _wake(self, line: _Line) -> None:
@@ -1319,7 +1327,7 @@ class Queue(Generic[T]):
             if not waiter.done(): return waiter.set_result(None)
 
     def _line_up(self, line: _Line, blocked: Callable[[], bool], once: bool = False) -> Waits[None]:
-        """Wait in *line* while *blocked()*, or *once* only if it is."""
+        """Wait in *line* until *blocked()* is false, or, with *once*, until woken if it is true."""
         while blocked():
             waiter = get_running_loop().create_future()
             line[waiter] = None
@@ -1361,7 +1369,7 @@ class _Wait(_Alarm):
     __slots__ = ()
 
     def run(self) -> None:
-        if not self.done(): self.set_exception(TimeoutError("the server was silent for too long"))
+        if not self.done(): self.set_exception(TimeoutError("no answer for too long"))
 
 
 class Stream:
@@ -1482,7 +1490,7 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
 
     def work() -> None:
         try:
-            # As bytes: of a str Python would make what its IDNA says.
+            # As bytes: a str Python would first encode by its own, older IDNA.
             found: Any = socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found = error
@@ -1665,6 +1673,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         raise ValueError(f"{scheme or text!r}: only http and https URLs can be fetched")
     head, mark, query = text[match.end() if match else 0:].partition("?")
     head = head.replace("\\", "/")
+    # "http:x" is relative on a page of that scheme, and a host elsewhere.
     if head.startswith("//") or base is None or scheme != base.scheme:
         authority, _, path = head.lstrip("/").partition("/")
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
@@ -1689,7 +1698,10 @@ _UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[e
 
 
 def _identity(text: str) -> str:
-    """Return what is equal for URLs that differ in needless escapes: %7E is ~. RFC 3986, 2.3."""
+    """Return what is equal for URLs that differ in needless escapes: %7E is ~. RFC 3986, 2.3.
+
+    parse_url() leaves both as they are, for browsers request what they are given.
+    """
     return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
@@ -1720,6 +1732,10 @@ def _identity(text: str) -> str:
 # they are cut into pieces; some 7 microseconds for a page of 12 KB.
 
 
+def _always(_: object) -> bool:
+    return True
+
+
 class Response:
     """The answer to one request."""
 
@@ -1740,7 +1756,7 @@ _FOLD = re.compile(r"\n[ \t]+")  # a field continued on the next line: obsolete,
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
-_DIGITS = re.compile("[0-9]{1,18}")  # less than that
+_DIGITS = re.compile("[0-9]{1,18}")  # less than 2**63
 
 
 def _parse_head(text: str) -> Response:
@@ -1801,15 +1817,14 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
-    *method* is the request's. *wanted(response)* is asked when the head is complete
-    (the default, bool, is true of every Response): a body that is not wanted is read
-    only if it came with the head, for then the connection can be used again, and is
-    dropped. *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
+    *method* is the request's. *wanted(response)* is asked when the head is complete:
+    a body that is not wanted is read only if it came with the head, for then the
+    connection can be used again, and is dropped. *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
     """
 
     __slots__ = ("response", "buffer", "ended", "method", "_budget", "_wanted", "_max_body", "_parsing")
 
-    def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = bool,
+    def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = _always,
                  max_body: int = 0) -> None:
         self.response: Response | None = None
         self.buffer = bytearray()           # received and not yet parsed
@@ -1832,6 +1847,7 @@ class ResponseParser:
         return next(self._parsing, "complete") == "complete"  # each yield gives None
 
     def _parse(self) -> Iterator[None]:
+        """Parse one response; each `yield` waits for feed()."""
         for _ in range(MAX_INTERIM + 1):
             end = yield from self._find(_HEAD_END, "head")
             self.response = response = _parse_head(self.buffer[:end].decode("latin-1").lstrip("\r\n"))
@@ -1963,22 +1979,20 @@ class Client:
         self._tls: ssl.SSLContext | None = None
 
     @coroutine
-    def fetch(self, url: URL, method: str = "GET", wanted: Callable[[Response], bool] = bool,
-              max_body: int = 0, private: bool = True) -> Waits[Response]:
+    def fetch(self, url: URL, method: str = "GET", wanted: Callable[[Response], bool] = _always,
+              max_body: int = 0, own_headers: bool = True) -> Waits[Response]:
         """Return the response to one request of *method*; redirects are not followed.
 
-        *private* says whether the client's *headers* are sent; without it, of them only
-        the User-Agent is.
-
-        *method* must be one that may be sent twice, such as GET or HEAD. The body is
-        read if *wanted(response)*, called when the head is there, is true (the default,
-        bool, is true of every Response). One of more than *max_body* bytes (0: the
-        client's limit) raises LimitError, a ProtocolError.
+        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers*
+        says whether the client's *headers* are sent, which may be secrets between the
+        user and some hosts; the User-Agent always is. The body is read if
+        *wanted(response)*, called when the head is there, is true. One of more than
+        *max_body* bytes (0: the client's limit) raises LimitError, a ProtocolError.
         Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
         """
-        asked = url, self._fields[private], method, wanted, max_body or self.max_body
+        asked = url, self._fields[own_headers], method, wanted, max_body or self.max_body
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].spoken(): pool.pop().close()
@@ -2015,7 +2029,7 @@ class Client:
             else: stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
-        """Return a new stream; a name is looked up once, for all who need it."""
+        """Return a new stream; a name is looked up once in the client's life, for all who need it."""
         key = url.host, url.port
         task = self._lookups.get(key)
         if task is None or task._state in ("FAILED", "CANCELLED"):
@@ -2073,7 +2087,7 @@ _SCRIPT = r"""(?i:cript)(?=[\s/>])%s>(?:[^<]++|<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?
 
 
 def _raw_text(name: str) -> str:
-    """Return a pattern for the rest of an element whose content is text and not markup."""
+    """Return a pattern for an element whose content is text, after the letter that _TAGS sorts by."""
     return rf"(?i:{name[1:]})(?=[\s/>]){_REST}>[^<]*+(?:<(?!/(?i:{name})[\s/>])[^<]*+)*+"
 
 
@@ -2116,9 +2130,9 @@ _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|
                           "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 _PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
-_OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta
+_OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta; & may spell the others
 _OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
-_NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)
+_NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)  # not max-image-preview:none
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
@@ -2272,9 +2286,9 @@ class Robots:
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if self.failure: return self.failure
-        if not self.rules or target == "/robots.txt": return None  # 1 microsecond less on most sites
+        if not self.rules or target == "/robots.txt": return None  # without rules, a microsecond less
         target = target.replace("*", "%2A").replace("$", "%24")  # RFC 9309 section 2.2.3
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)  # not escaped, as Google's parser takes it
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)  # as it came; parse_url() has escaped it
         plain = _identity(_comparable(target))
         for key, pattern in self.rules:
             if _matches(pattern, path if key == "allow" else plain):
@@ -2304,7 +2318,8 @@ class Robots:
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
 # have a deadline; each URL is tried finitely often, and is new once (twice, if at first
-# it was a root whose https was guessed); and there are finitely many below the limits.
+# it was a root whose https was guessed); and `max_pages` at most are fetched: what is
+# taken from the frontier after that is skipped, and adds nothing.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link, through the same checks of scope, robots.txt and delay. So two paths to one page
@@ -2329,7 +2344,7 @@ class Robots:
 # burst.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
-# (of a guess, one with the reason why it was given up); one that is refused gets a
+# (of a guess, one with the reason why it was given up); one that is not to be fetched gets a
 # record with the reason, and another if a later link lets it in; what nobody had asked
 # for when the crawl was told to end gets none, and is found again by the next.
 # What has to wait for another try goes back into the frontier by a Timeout: no worker
@@ -2425,7 +2440,7 @@ class Node:
     referrers       how many pages link here
     second, third   two of those pages, beside the parent
     tries           fetches so far
-    counted         whether Crawler.pages has counted it
+    counted         whether Crawler.num_fetched counts it
     role            "root" (and what roots redirect to), "guessed" (a root whose https is a
                     guess), "external" (asked for, not read) or ""
     """
@@ -2474,7 +2489,7 @@ def _retry_after(headers: dict[str, str]) -> float:
 
 
 def _scope_key(url: URL) -> tuple[str, int]:
-    """Return what scope compares: the host without "www.", and the port, 0 for 80 of http and 443 of https."""
+    """Return what scope compares: the host without "www.", and the port, 0 if it is the scheme's own."""
     host = url.host.removeprefix("www.") if url.host.count(".") > 1 else url.host  # www.com is no .com
     return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
@@ -2509,7 +2524,7 @@ class Scope:
         return (host, port) in hosts or self.subdomains and any(
             host.endswith(f".{upper}") and port == its_port for upper, its_port in hosts)
 
-    def refuse(self, url: URL) -> str:
+    def objection(self, url: URL) -> str:
         """Return why *url* is out of scope, "" if it is in it."""
         text = str(url)
         if not self.covers(url):
@@ -2622,7 +2637,8 @@ class Crawler:
     Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those
     below them; URLs in which the regular expression *include* is found and *exclude* is
     not; *depth* links from a root; *max_pages* URLs fetched. With *external*, links
-    that leave the hosts are asked for, too, once each and without reading the answer.
+    that leave the hosts are asked for, too; their answers are not read, their redirects
+    not followed, their robots.txt not asked for.
     *headers* are sent to the hosts named in *roots* and, with *subdomains*, those below
     them, but not to hosts that these lead to. *robots* says whether robots.txt is
     obeyed.
@@ -2634,7 +2650,7 @@ class Crawler:
 
     *on_record* is called with each Record as soon as there is one, *on_page* before
     that with the Page of each page in scope; if it returns an awaitable, that is
-    awaited. (bool stands for doing nothing.)
+    awaited.
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
@@ -2642,8 +2658,8 @@ class Crawler:
                  depth: int = MAX_DEPTH, max_pages: int = MAX_PAGES, max_body: int = MAX_BODY,
                  include: str = "", exclude: str = "", subdomains: bool = False, external: bool = False,
                  robots: bool = True, headers: dict[str, str] | None = None,
-                 on_record: Callable[[Record], object] = bool,
-                 on_page: Callable[[Page], object] = bool) -> None:
+                 on_record: Callable[[Record], object] = _always,
+                 on_page: Callable[[Page], object] = _always) -> None:
         self.roots = [roots] if isinstance(roots, str) else list(roots)
         self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max(1, max_tries)
         self.delay, self.depth, self.max_pages = delay, depth, max_pages
@@ -2659,13 +2675,13 @@ class Crawler:
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.sites: dict[str, Site] = {}             # by origin
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
-        self.pages = 0                               # URLs fetched
+        self.num_fetched = 0                         # URLs asked for, however that ended
         self.num_nodes = 0                           # URLs that came into the frontier
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
         self._left: list[Node] = []                  # nodes that stop() took out of it
         self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
-        self._told: set[tuple[str, str]] = set()     # and what it said of those that it has not
+        self._told: set[tuple[str, str]] = set()     # (URL, reason) of skips that its journal holds
         self._exhausted: dict[Node, Record] = {}     # redirects that ended their rows
         # What links mean, by directory; under an origin, those that mean the same in
         # all its directories. It saves a third of the time where links are relative.
@@ -2674,20 +2690,15 @@ class Crawler:
         for text, url in zip(self.roots, urls):
             self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
 
+    # The roots and the frontier
+
+    def _parse_root(self, text: str) -> URL:
+        return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
+
     def _add_root(self, url: URL, role: str) -> None:
         self.scope.add(url, named=True)
         root = cast(Node, self.add(url, None))
         if root.role != "root": root.role = role
-
-    def _fall_back(self, guess: Node) -> bool:
-        """Crawl from http in place of a guess that failed; return whether links lead to the guess, too."""
-        guess.role = ""
-        if not guess.referrers: del self.seen_urls[_identity(guess.text)]
-        self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
-        return guess.referrers > 0
-
-    def _parse_root(self, text: str) -> URL:
-        return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
 
     def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0,
             nofollow: bool = False) -> Node | None:
@@ -2700,7 +2711,7 @@ class Crawler:
         key = _identity(text)
         known = self.seen_urls.get(key, "")
         if isinstance(known, Node): return known
-        reason = self.scope.refuse(url) if parent else ""
+        reason = self.scope.objection(url) if parent else ""
         outside = self.scope.external and reason == "other host"
         if outside: reason = ""
         if parent: depth = parent.depth + (hops == 0)
@@ -2733,60 +2744,7 @@ class Crawler:
             self.seen_urls[key] = _NO_URL
             self._skip(text, page, _NO_URL, page.depth + 1)
 
-    def replay(self, record: Record) -> bool:
-        """Do what was done when *record* was made; return whether its URL is thereby done.
-
-        With the records of an earlier crawl, in their order, crawl() then goes on where
-        that one ended. Raises ValueError where one holds what is no URL.
-        """
-        if record.skipped:
-            key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
-            known = self.seen_urls.get(key)
-            self._told.add((record.url, record.skipped))
-            if record.skipped == _NO_HTTPS and isinstance(known, Node) and known.role == "guessed":
-                self.skipped[_NO_HTTPS] += 1
-                if not self._fall_back(known): self._done.add(known)
-            elif known is None:
-                self.skipped[record.skipped] += 1
-                self.seen_urls[key] = record.skipped
-            return False
-        known = self.seen_urls.get(_identity(record.parent))
-        parent = known if isinstance(known, Node) else None
-        node = self.add(parse_url(record.url), parent, depth=record.depth)
-        if node is None or node in self._done or record.kind == "not finished": return False
-        self._done.add(node)
-        self.pages += 1
-        if record.next_url: self._redirected(node, record.next_url, {})
-        for text in record.links:
-            child = self.seen_urls.get(text)
-            child = child if isinstance(child, Node) else self.add(parse_url(text), node)
-            if child: self._refer(node, [child])
-        return True
-
-    @coroutine
-    def why(self, text: str) -> Waits[str]:
-        """Return why crawl() does not fetch the URL *text* where it finds it; "" if it does.
-
-        *text* without a scheme is taken as a root is. Asks for robots.txt where that
-        decides; raises OSError or ProtocolError if it fails.
-        """
-        try:
-            url = self._parse_root(text)
-        except ValueError as error:
-            return str(error)
-        root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
-        reason = "" if root else self.scope.refuse(url)
-        if reason == "other host" and self.scope.external: return ""
-        if reason or not self.robots: return reason
-        with contextlib.closing(self.client):
-            try:
-                robots = yield from self._load_robots(Site(url))
-            except OSError as error:
-                if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError):
-                    raise
-                robots = yield from self._load_robots(Site(parse_url(f"http://{text}")))
-        rule = robots.rule(url.target)
-        return f"robots.txt: {rule}" if rule else ""
+    # The workers
 
     @coroutine
     def crawl(self) -> Waits[None]:
@@ -2816,38 +2774,25 @@ class Crawler:
                 self.client.close()
                 self._record_rest(complete)
 
-    def _record_rest(self, complete: bool) -> None:
-        """Make the records of what ended with the crawl: its redirects with no more to come, its open ends."""
-        for node, record in self._exhausted.items():
-            self.on_record(record if complete else self._interrupted(node))
-        for node in self._left:  # those never asked for are found again by whoever crawls again
-            if node.tries: self.on_record(self._interrupted(node))
-            elif node not in self._done: self.skipped["the crawl was ended"] += 1
-
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
         self.stopping = True
         self._left += self.frontier.clear()
 
-    def describe(self) -> str:
-        """Return what the crawl is doing: each fetch in flight, where it waits, and what comes next."""
-        now = self.loop.time()
-        timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
-        lines = [f"{self.pages} URLs asked for, {self.frontier.qsize()} queued, {len(self.frontier.postponed())} to be "
-                 f"asked for later, {self.client.idle()} of {self.client.opened} connections idle"]
-        for node, (began, task) in self.in_flight.items():
-            lines.append(f"{node.text}: for {now - began:.1f} s, "
-                         f"{max(0.0, self.client.timeout + began - now):.1f} s left")
-            if task: lines.append(task.where())
-        for deadline, _, entry in heapq.nsmallest(3, timeouts):
-            lines.append(f"in {deadline - now:.1f} s: {entry!r}")
-        return "\n".join(lines)
+    def _record_rest(self, complete: bool) -> None:
+        """Make the records of what ended with the crawl: its redirects with no more to come, its open ends."""
+        for node, record in self._exhausted.items():  # a link yet to be read might begin a new row
+            self.on_record(record if complete else self._interrupted(node))
+        for node in self._left:  # those never asked for are found again by whoever crawls again
+            if node.tries: self.on_record(self._interrupted(node))
+            elif node not in self._done: self.skipped["the crawl was ended"] += 1
 
     @coroutine
     def _work(self) -> Waits[None]:
         """Take URLs from the frontier and see to them, one after the other, for ever."""
         while True:
             node = yield from self.frontier.get()
+            # What replay() put there may have been fetched by an earlier crawl.
             again = None if node in self._done else (yield from self._fetch(node))
             self.in_flight.pop(node, None)
             if again is None:
@@ -2885,7 +2830,7 @@ class Crawler:
         site, url, outside, robots = node.site, node.url, node.role == "external", _NO_RULES
 
         def no_more() -> bool:
-            return not node.counted and self.pages >= self.max_pages
+            return not node.counted and self.num_fetched >= self.max_pages
 
         if self.robots and not outside and not no_more():
             robots = yield from self._robots(site)
@@ -2900,16 +2845,20 @@ class Crawler:
             node.tries -= 1  # it is to come back; this was none
             return site.next_turn
         site.next_turn = now + site.delay
-        if not node.counted:
-            node.counted = True
-            self.pages += 1
-            if self.pages == self.max_pages: self.frontier.hurry()  # they will not be asked for
+        self._count(node)
         # Its time begins here: that of robots.txt was not its own.
         self.in_flight[node] = now, self.loop.current_task
         response = yield from self.client.fetch(
-            url, wanted=(lambda _: False) if outside else _is_page, private=self.scope.covers(url, named=True))
+            url, wanted=(lambda _: False) if outside else _is_page, own_headers=self.scope.covers(url, named=True))
         self._pause(site, response)
         return self._back_off(node) if response.status in _RETRIED and node.tries < self.max_tries else response
+
+    def _count(self, node: Node) -> None:
+        """Count a URL, once, as fetched; at the page limit nobody needs to wait for a first turn any more."""
+        if node.counted: return
+        node.counted = True
+        self.num_fetched += 1
+        if self.num_fetched == self.max_pages: self.frontier.hurry()
 
     def _pause(self, site: Site, response: Response) -> None:
         """Leave a site alone for as long as its answer asks for."""
@@ -2919,6 +2868,8 @@ class Crawler:
     def _back_off(self, node: Node) -> float:
         """Return the loop time of the next try: in 1, 2, 4, ... seconds, give or take 50 %."""
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
+
+    # The rules of a site
 
     def _robots(self, site: Site) -> Waits[Robots]:
         """Return a site's rules, fetched once for all workers; OSError or ProtocolError if that fails."""
@@ -2945,7 +2896,7 @@ class Crawler:
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(
                 url, max_body=MAX_BODY,  # the user's limit is for pages, and may be small
-                private=self.scope.covers(url, named=True))
+                own_headers=self.scope.covers(url, named=True))
             if response.status not in _REDIRECTS: break
             target = url
             with contextlib.suppress(ValueError):
@@ -2953,6 +2904,8 @@ class Crawler:
             if target == url or not self.scope.covers(target): break
             url = target
         return response
+
+    # What came of it
 
     def _record(self, node: Node, **fields: Any) -> Record:
         return Record(node.text, tries=node.tries, depth=node.depth,
@@ -2977,7 +2930,7 @@ class Crawler:
             self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
             self._skip(node.text, None, _NO_HTTPS, 0)
             if not self._fall_back(node):
-                self.pages -= node.counted
+                self.num_fetched -= node.counted
                 return None
         kind = ("timed out" if isinstance(error, TimeoutError) else "bad certificate" if certificate else
                 "over a limit" if isinstance(error, LimitError) else
@@ -2985,10 +2938,16 @@ class Crawler:
         passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if passing and node.tries < self.max_tries: return self._back_off(node)
-        self.pages += not node.counted  # also if it was robots.txt that failed
-        node.counted = True
+        self._count(node)  # also if it was robots.txt that failed
         self.on_record(self._record(node, error=_explain(error), kind=kind, seconds=self._seconds(node)))
         return None
+
+    def _fall_back(self, guess: Node) -> bool:
+        """Crawl from http in place of a guess that failed; return whether links lead to the guess, too."""
+        guess.role = ""
+        if not guess.referrers: del self.seen_urls[_identity(guess.text)]
+        self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
+        return guess.referrers > 0
 
     def _answered(self, node: Node, response: Response) -> Record | None:
         """Return the record of an answer: a page, a redirect, something else, or an error."""
@@ -3041,11 +3000,11 @@ class Crawler:
         if self.scope.covers(target): return
         self.scope.add(target)
         refused = [key for key, reason in self.seen_urls.items()
-                   if reason == "other host" and not self.scope.refuse(parse_url(key))]
+                   if reason == "other host" and not self.scope.objection(parse_url(key))]
         self.skipped["other host"] -= len(refused)
         for key in refused:  # met before this root's answer
             del self.seen_urls[key]
-            self.add(parse_url(key), None, depth=node.depth + 1)
+            self.add(parse_url(key), None, depth=node.depth + 1)  # who linked there was not kept
         self._meanings, self._num_meanings = {}, 0
         self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
 
@@ -3120,6 +3079,77 @@ class Crawler:
                     step.tries = 0
                     self.frontier.put_nowait(step)
                 hops, step = hops + 1, step.next_node
+
+    # Going on where another crawl ended, and explaining
+
+    def replay(self, record: Record) -> bool:
+        """Do what was done when *record* was made; return whether its URL is thereby done.
+
+        With the records of an earlier crawl, in their order, crawl() then goes on where
+        that one ended. Raises ValueError where one holds what is no URL.
+        """
+        if record.skipped:
+            key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
+            known = self.seen_urls.get(key)
+            self._told.add((record.url, record.skipped))
+            if record.skipped == _NO_HTTPS and isinstance(known, Node) and known.role == "guessed":
+                self.skipped[_NO_HTTPS] += 1
+                if not self._fall_back(known): self._done.add(known)
+            elif known is None:
+                self.skipped[record.skipped] += 1
+                self.seen_urls[key] = record.skipped
+            return False
+        known = self.seen_urls.get(_identity(record.parent))
+        parent = known if isinstance(known, Node) else None
+        node = self.add(parse_url(record.url), parent, depth=record.depth)
+        if node is None or node in self._done or record.kind == "not finished": return False
+        self._done.add(node)
+        self._count(node)
+        if record.next_url: self._redirected(node, record.next_url, {})
+        for text in record.links:
+            child = self.seen_urls.get(text)
+            child = child if isinstance(child, Node) else self.add(parse_url(text), node)
+            if child: self._refer(node, [child])
+        return True
+
+    @coroutine
+    def why(self, text: str) -> Waits[str]:
+        """Return why crawl() does not fetch the URL *text* where it finds it; "" if it does.
+
+        *text* without a scheme is taken as a root is. Asks for robots.txt where that
+        decides; raises OSError or ProtocolError if it fails.
+        """
+        try:
+            url = self._parse_root(text)
+        except ValueError as error:
+            return str(error)
+        root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
+        reason = "" if root else self.scope.objection(url)
+        if reason == "other host" and self.scope.external: return ""
+        if reason or not self.robots: return reason
+        with contextlib.closing(self.client):
+            try:
+                robots = yield from self._load_robots(Site(url))
+            except OSError as error:
+                if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError):
+                    raise
+                robots = yield from self._load_robots(Site(parse_url(f"http://{text}")))
+        rule = robots.rule(url.target)
+        return f"robots.txt: {rule}" if rule else ""
+
+    def describe(self) -> str:
+        """Return what the crawl is doing: each fetch in flight, where it waits, and what comes next."""
+        now = self.loop.time()
+        timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
+        lines = [f"{self.num_fetched} URLs asked for, {self.frontier.qsize()} queued, {len(self.frontier.postponed())} to be "
+                 f"asked for later, {self.client.idle()} of {self.client.opened} connections idle"]
+        for node, (began, task) in self.in_flight.items():
+            lines.append(f"{node.text}: for {now - began:.1f} s, "
+                         f"{max(0.0, self.client.timeout + began - now):.1f} s left")
+            if task: lines.append(task.where())
+        for deadline, _, entry in heapq.nsmallest(3, timeouts):
+            lines.append(f"in {deadline - now:.1f} s: {entry!r}")
+        return "\n".join(lines)
 
 
 # 14  Report
@@ -3334,10 +3364,10 @@ def _number(kind: Callable[[str], T], expected: str, pattern: str) -> Callable[[
 
 
 _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"
-_count = _number(int, "a whole number", "[0-9]{1,9}")
+_whole = _number(int, "a whole number", "[0-9]{1,9}")
 _positive = _number(int, "a whole number above 0", "(?!0+$)[0-9]{1,9}")
-_pause = _number(float, "a number of seconds", _SECONDS)
-_limit = _number(float, "a number of seconds above 0", rf"(?![0.]+$){_SECONDS}")
+_seconds = _number(float, "a number of seconds", _SECONDS)
+_more_seconds = _number(float, "a number of seconds above 0", rf"(?![0.]+$){_SECONDS}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -3361,23 +3391,23 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("roots", nargs="+", metavar="URL",
                         help="where to start; without http:// or https://, https is tried first")
     add = parser.add_argument_group("what to fetch").add_argument
-    add("--depth", type=_count, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=_count, metavar="N", help="URLs fetched (%(default)s)")
+    add("--depth", type=_whole, metavar="N", help="links from a root (%(default)s)")
+    add("--max-pages", type=_whole, metavar="N", help="URLs fetched (%(default)s)")
     add("--include", metavar="RE", help="only URLs in which this regular expression is found (all)")
     add("--exclude", metavar="RE", help="no URLs in which this regular expression is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too (no)")
     add("--external", action="store_true",
-        help="check links that leave the site, one request each; their pages are not read (no)")
+        help="check links that leave the site, too; their pages are not read (no)")
     add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
     add("--why", metavar="URL", help="crawl nothing; say whether this URL would be fetched, and why not")
     add = parser.add_argument_group("how to fetch").add_argument
     add("--max-tasks", type=_positive, metavar="N", help="URLs fetched at a time (%(default)s)")
-    add("--max-redirect", type=_count, metavar="N", help="redirects in a row (%(default)s)")
+    add("--max-redirect", type=_whole, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=_positive, metavar="N", help="tries for a URL that fails (%(default)s)")
     add("--max-body", type=_positive, metavar="BYTES",
         help="size of a page, on the wire and unpacked (%(default)s)")
-    add("--timeout", type=_limit, metavar="S", help="seconds for a whole fetch (%(default)g)")
-    add("--delay", type=_pause, metavar="S",
+    add("--timeout", type=_more_seconds, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--delay", type=_seconds, metavar="S",
         help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here, not to those they redirect to (none)")
@@ -3388,8 +3418,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends (no)")
     add("-q", dest="quiet", action="store_true", help="print nothing but problems (no)")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
-    return parser.parse_intermixed_args([re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
-                              for argument in arguments])
+    return parser.parse_intermixed_args([
+        re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument) for argument in arguments])
 
 
 def _say(*words: object, end: str = "\n") -> None:

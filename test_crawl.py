@@ -327,7 +327,7 @@ def test_a_loop_that_nothing_could_wake_names_who_waits_where() -> None:
 
     async def main() -> None:
         create_task(odd())
-        await outer()
+        await crawl.wait_for(outer(), None)
 
     with pytest.raises(crawl.DeadlockError) as caught:
         play(main())
@@ -1658,7 +1658,7 @@ def test_a_silent_peer_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def main() -> None:
         stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        with pytest.raises(TimeoutError, match="silent"):
+        with pytest.raises(TimeoutError, match="no answer"):
             await stream.read()
         stream.close()
     crawl.run(main())
@@ -1669,7 +1669,7 @@ def test_an_address_that_swallows_packets_is_a_timeout(monkeypatch: pytest.Monke
     monkeypatch.setattr(crawl, "CONNECT_TIMEOUT", 0.01)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
         async def main() -> None:
-            with pytest.raises(TimeoutError, match="silent"):
+            with pytest.raises(TimeoutError, match="no answer"):
                 await crawl.open_connection("127.0.0.1", port_of(full))
         crawl.run(main())
 
@@ -1680,7 +1680,7 @@ def test_a_silent_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait())
 
     async def main() -> None:
-        with pytest.raises(TimeoutError, match="silent"):
+        with pytest.raises(TimeoutError, match="no answer"):
             await crawl.lookup("h", 80)
     crawl.run(main())
     go.set()
@@ -2725,12 +2725,12 @@ class SimulatedClient:
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
         self.asked: list[tuple[float, str]] = []
-        self.private: dict[str, bool] = {}  # whether the user's headers were sent, by URL
+        self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
     @crawl.coroutine
-    def fetch(self, url: crawl.URL, wanted: Any = None, max_body: int = 0, private: bool = True) -> Any:
+    def fetch(self, url: crawl.URL, wanted: Any = None, max_body: int = 0, own_headers: bool = True) -> Any:
         self.asked.append((get_running_loop().time(), str(url)))
-        self.private[str(url)] = private
+        self.own_headers[str(url)] = own_headers
         answers = self.answers.get(str(url), [(404, {}, "")])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
@@ -2838,7 +2838,7 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
     ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
 def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
     async def main() -> str:
-        return crawl.Crawler(["http://example.com/"], **options).scope.refuse(crawl.parse_url(url))
+        return crawl.Crawler(["http://example.com/"], **options).scope.objection(crawl.parse_url(url))
     assert crawl.run(main()) == reason
 
 
@@ -3053,7 +3053,7 @@ def test_a_root_is_tried_with_https_and_then_with_http(site: Server) -> None:
 def test_a_guess_that_failed_leaves_no_trace(site: Server) -> None:
     site.add("/", f"<a href=https://localhost:{site.port}/>")
     records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
-    assert [record.kind for record in records.values()] == ["", "refused"] and crawler.pages == 2
+    assert [record.kind for record in records.values()] == ["", "refused"] and crawler.num_fetched == 2
     site.add("/?u=http://x/")
     assert len(crawled(f"localhost:{site.port}/?u=http://x/", robots=False, max_pages=1)[0]) == 1
 
@@ -3092,7 +3092,7 @@ def test_a_link_to_a_guess_that_fails_is_an_error_of_its_own() -> None:
     crawler, _ = simulated_crawl(["h", "http://s/"], answers, robots=False, max_tries=2)
     assert {url: record.kind for url, record in crawler.records.items()} == {
         "http://s/": "", "http://h/": "", "https://h/": "refused"}
-    assert crawler.pages == 3 and len(crawler.notes) == 1 and "https://h/" in crawler.seen_urls
+    assert crawler.num_fetched == 3 and len(crawler.notes) == 1 and "https://h/" in crawler.seen_urls
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.2, 0.5])
@@ -3166,7 +3166,7 @@ def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
         "http://a.example/": [(302, {"location": "http://b.example/"}, "")],
         "http://b.example/": [(200, {}, "<a href=//s.b.example/><a href=//s.a.example/>")]}, subdomains=True,
         robots=False)
-    assert client.private == {"http://a.example/": True, "http://b.example/": False,
+    assert client.own_headers == {"http://a.example/": True, "http://b.example/": False,
                               "http://s.b.example/": False, "http://s.a.example/": True}
 
 
@@ -3578,6 +3578,13 @@ def test_at_the_page_limit_nobody_waits_for_a_turn() -> None:
         assert crawler.skipped == {"page limit": 997}
 
 
+def test_nobody_waits_for_a_turn_either_when_a_failure_reaches_the_page_limit() -> None:
+    site: dict[str, Any] = pages(1000) | {"http://b/robots.txt": [OSError("refused")]}
+    crawler, client = simulated_crawl(["http://h/", "http://b/"], site, delay=300, max_pages=2, max_tries=2)
+    assert client.asked[-1][1] == "http://b/robots.txt" and crawler.loop.time() < 300
+    assert crawler.skipped == {"page limit": 999}
+
+
 def test_a_pause_shorter_than_the_delay_adds_no_second_delay() -> None:
     site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "1", "seconds": 9.5}, ""), (200, {}, "")]}
     _, asked = simulated("http://h/", site, robots=False, delay=10)
@@ -3853,7 +3860,7 @@ def test_a_crawl_goes_on_from_any_prefix_of_its_records(
     for length in range(len(whole) + 1):
         union, again = play(main(whole[:length]))
         assert meaning(union) == meaning(whole), length
-        assert +again.skipped == +crawler.skipped and again.pages == crawler.pages
+        assert +again.skipped == +crawler.skipped and again.num_fetched == crawler.num_fetched
 
 
 def test_what_an_earlier_crawl_has_fetched_is_not_left_out_by_one_that_ends_at_once() -> None:
@@ -3863,7 +3870,7 @@ def test_what_an_earlier_crawl_has_fetched_is_not_left_out_by_one_that_ends_at_o
             crawler.replay(crawl.Record(f"http://h/{number}", 200, links=("http://h/x", "http://h/y")))
         crawler.stop()
         await crawler.crawl()
-        return crawler.pages, dict(crawler.skipped)
+        return crawler.num_fetched, dict(crawler.skipped)
     assert play(main()) == (9, {"the crawl was ended": 3})
 
 
@@ -4119,7 +4126,7 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
         for turn in range(200):
             crawler = crawl.Crawler([site.url])
             await crawler.crawl()
-            assert crawler.pages == 1001
+            assert crawler.num_fetched == 1001
             status = pathlib.Path("/proc/self/statm").read_text().split()
             used.append((int(status[1]) * 4096, len(os.listdir("/proc/self/fd"))))
             if turn % 20 == 0:

@@ -84,7 +84,7 @@ def crawl_py(root):
     async def main():
         crawler = crawl.Crawler([root], max_tasks=WORKERS)
         await crawler.crawl()
-        return crawler.pages
+        return crawler.num_fetched
     return crawl.run(main())
 
 
