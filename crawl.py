@@ -1375,13 +1375,12 @@ class _Wait(_Alarm):
 class Stream:
     """A stream socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
 
-    __slots__ = ("sock", "timeout", "used", "_fd", "_loop", "_reader", "_watching", "_unsent")
+    __slots__ = ("sock", "timeout", "_fd", "_loop", "_reader", "_watching", "_unsent")
 
     def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.timeout = timeout          # seconds that one wait may last
-        self.used = False               # whether it carried a request before
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
         self._reader: _Wait | None = None
@@ -1822,7 +1821,7 @@ class ResponseParser:
     connection can be used again, and is dropped. *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
     """
 
-    __slots__ = ("response", "buffer", "ended", "method", "_budget", "_wanted", "_max_body", "_parsing")
+    __slots__ = ("response", "buffer", "ended", "_method", "_budget", "_wanted", "_max_body", "_parsing")
 
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = _always,
                  max_body: int = 0) -> None:
@@ -1830,7 +1829,7 @@ class ResponseParser:
         self.buffer = bytearray()           # received and not yet parsed
         self.ended = False                  # no more will be received
         self._budget = MAX_HEAD             # bytes that heads, trailers and long chunk sizes may take
-        self.method, self._wanted = method, wanted
+        self._method, self._wanted = method, wanted
         self._max_body = max_body or MAX_BODY
         self._parsing = self._parse()
 
@@ -1852,7 +1851,7 @@ class ResponseParser:
             end = yield from self._find(_HEAD_END, "head")
             self.response = response = _parse_head(self.buffer[:end].decode("latin-1").lstrip("\r\n"))
             del self.buffer[:end]
-            framing = _framing(self.method, response)
+            framing = _framing(self._method, response)
             if response.status >= 200 or response.status == 101: break  # after 101 comes no HTTP
         else:
             raise LimitError(f"more than {MAX_INTERIM} interim responses")
@@ -1948,10 +1947,6 @@ class ResponseParser:
 # the selector, and now and then a request that is sent in vain.
 
 
-class _DeadOnArrival(Exception):
-    """A reused connection failed before the first byte of the answer."""
-
-
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
@@ -1992,16 +1987,20 @@ class Client:
         there is no answer, ProtocolError when it is broken. Cancelled, or after
         self.timeout seconds, the connection is closed.
         """
-        asked = url, self._fields[own_headers], method, wanted, max_body or self.max_body
+        request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
+                   f"{self._fields[own_headers]}\r\n").encode()
         with TimeLimit(self.timeout):
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].spoken(): pool.pop().close()
-            if pool:
-                with contextlib.suppress(_DeadOnArrival):
-                    return (yield from self._exchange(pool.pop(), *asked))
-                while pool: pool.pop().close()  # of the same age, and likely as dead
-            stream = yield from self._connect(url)
-            return (yield from self._exchange(stream, *asked))
+            while True:
+                reused, parser = bool(pool), ResponseParser(method, wanted, max_body or self.max_body)
+                stream = pool.pop() if pool else (yield from self._connect(url))
+                try:
+                    return (yield from self._exchange(stream, pool, request, parser))
+                except (OSError, TruncatedError):
+                    if not reused or parser.buffer or parser.response:
+                        raise
+                    while pool: pool.pop().close()  # of the same age, and likely as dead
 
     def idle(self) -> int:
         """Return how many connections wait to be used again."""
@@ -2012,20 +2011,16 @@ class Client:
         for pool in self._pool.values():
             while pool: pool.pop().close()
 
-    def _exchange(self, stream: Stream, url: URL, fields: str, *parsing: Any) -> Waits[Response]:
-        """Send one request and return its response; the stream goes into the pool or is closed."""
-        reused, stream.used, parser = stream.used, True, ResponseParser(*parsing)
+    def _exchange(self, stream: Stream, pool: list[Stream], request: bytes,
+                  parser: ResponseParser) -> Waits[Response]:
+        """Send *request* and return its response; the stream goes into the pool or is closed."""
         try:
-            stream.write(f"{parser.method} {url.target} HTTP/1.1\r\n"
-                         f"Host: {url.origin.partition('//')[2]}\r\n{fields}\r\n".encode())
+            stream.write(request)
             yield from stream.drain()
             while not parser.feed((yield from stream.read())): pass
             return cast(Response, parser.response)
-        except (OSError, TruncatedError) as error:
-            if reused and not parser.buffer and not parser.response: raise _DeadOnArrival from error
-            raise
         finally:
-            if parser.response and parser.response.reusable: self._pool[url.origin].append(stream)
+            if parser.response and parser.response.reusable: pool.append(stream)
             else: stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
