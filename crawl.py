@@ -500,12 +500,8 @@ class CallbackLoop:
         side = event == selectors.EVENT_WRITE
         before, handles[side] = handles[side], handle
         events = sum(bit for bit, entry in zip(_EVENTS, handles) if entry)
-        if key is None and events:
-            self._selector.register(sock, events, handles)
-        elif events:
-            self._selector.modify(sock, events, handles)
-        elif key is not None:
-            self._selector.unregister(sock)
+        if key: self._selector.unregister(sock)
+        if events: self._selector.register(sock, events, handles)
         self._watched += bool(events) - bool(key)
         return before is not None
 

@@ -1729,7 +1729,7 @@ def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_writer(
         stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
         stream._readable()
         stream.write(bytes(8_000_000))
-        monkeypatch.setattr(selectors.DefaultSelector, "modify", refuse)
+        monkeypatch.setattr(selectors.DefaultSelector, "register", refuse)
         with pytest.raises(OSError, match="no memory"):
             await stream.drain()
         monkeypatch.undo()
