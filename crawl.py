@@ -1643,14 +1643,13 @@ def _parse_host(text: str) -> str:
 def _parse_path(path: str) -> str:
     """Return an absolute path with its dot segments resolved and unsafe characters encoded."""
     segments: list[str] = []
-    parts = path[1:].split("/")
-    for number, part in enumerate(parts, 1):
+    for part in path[1:].split("/"):
         dots = part.lower().replace("%2e", ".")
         if dots == "..":
             del segments[-1:]
         elif dots != ".":
             segments.append(_NO_PATH.sub(_percent, part))
-        if dots in (".", "..") and number == len(parts): segments.append("")
+    if dots in (".", ".."): segments.append("")  # it ends with a slash, then
     return "/" + "/".join(segments)
 
 
