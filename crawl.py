@@ -1843,9 +1843,8 @@ class ResponseParser:
     def _parse(self) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
         for _ in range(MAX_INTERIM + 1):
-            end = yield from self._find(_HEAD_END, "head")
-            self.response = response = _parse_head(self.buffer[:end].decode("latin-1").lstrip("\r\n"))
-            del self.buffer[:end]
+            head = yield from self._take_through(_HEAD_END, "head")
+            self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
             if response.status >= 200 or response.status == 101: break  # after 101 comes no HTTP
         else:
@@ -1876,22 +1875,6 @@ class ResponseParser:
                                      f"{size - len(self.buffer)} bytes of the response missing")
             yield
 
-    def _find(self, end: re.Pattern[bytes], what: str) -> Generator[None, None, int]:
-        """Wait for *end* within what is left of the head's budget; return where it ends."""
-        start = 0
-        while True:
-            match = end.search(self.buffer, start)
-            size = match.end() if match else len(self.buffer)
-            if size > self._budget: raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
-            if match:
-                self._budget -= size
-                return size
-            start = max(0, size - 2)
-            yield from self._need(size + 1)
-
-    def _check_size(self, size: int) -> None:
-        if size > self._max_body: raise LimitError(f"a body of more than {self._max_body} bytes")
-
     def _take(self, size: int) -> Generator[None, None, bytes]:
         """Wait for *size* bytes and take them out of the buffer."""
         yield from self._need(size)
@@ -1899,11 +1882,27 @@ class ResponseParser:
         del self.buffer[:size]
         return taken
 
+    def _take_through(self, end: re.Pattern[bytes], what: str) -> Generator[None, None, bytes]:
+        """Wait for *end* within what is left of the head's budget; take all up to there."""
+        start = 0
+        while True:
+            match = end.search(self.buffer, start)
+            size = match.end() if match else len(self.buffer)
+            if size > self._budget: raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
+            if match:
+                self._budget -= size
+                return (yield from self._take(size))
+            start = max(0, size - 2)
+            yield from self._need(size + 1)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_body: raise LimitError(f"a body of more than {self._max_body} bytes")
+
     def _chunks(self) -> Generator[None, None, bytes]:
         """Return a body that comes in chunks, RFC 9112 section 7.1; trailers are dropped."""
         body = bytearray()
         while True:
-            line = yield from self._take((yield from self._find(_LINE_END, "chunk's first line")))
+            line = yield from self._take_through(_LINE_END, "chunk's first line")
             match = _CHUNK_SIZE.fullmatch(line)
             if match is None:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
@@ -1918,7 +1917,7 @@ class ResponseParser:
                 raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
             body += chunk[:size]
         while line not in (b"\r\n", b"\n"):
-            line = yield from self._take((yield from self._find(_LINE_END, "trailer section")))
+            line = yield from self._take_through(_LINE_END, "trailer section")
         return bytes(body)
 
 
