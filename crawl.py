@@ -2555,11 +2555,9 @@ class Frontier(Queue[Node]):
         return min(timeout.deadline for timeout in self._timeouts.values())
 
     def hurry(self) -> None:
-        """Let all come back who wait for their first turn."""
+        """Let all in lines come back; who must wait all the same is postponed again."""
         for site in [entry for entry in self._timeouts if isinstance(entry, Site)]:
-            line, site.line = site.line, collections.deque(node for node in site.line if node.counted)
-            for node in line:
-                if not node.counted: self._come_back(node)
+            while site.line: self._come_back(site.line.popleft())
 
     def clear(self) -> list[Node]:
         """Take all out, done with or not, and return them."""
@@ -2843,7 +2841,7 @@ class Crawler:
         return self._back_off(node) if response.status in _RETRIED and node.tries < self.max_tries else response
 
     def _count(self, node: Node) -> None:
-        """Count a URL, once, as fetched; at the page limit nobody needs to wait for a first turn any more."""
+        """Count a URL, once, as fetched; at the page limit nobody needs to wait for a first turn."""
         if node.counted: return
         node.counted = True
         self.num_fetched += 1
