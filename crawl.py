@@ -1090,11 +1090,11 @@ timeout = TimeLimit  # asyncio's name for making one
 
 
 @coroutine
-def finished(future: Future[Any]) -> Waits[None]:
-    """Wait until *future* is done, without raising its error and without passing on a cancel."""
-    if future.done(): return
+def finished(*futures: Future[Any]) -> Waits[None]:
+    """Wait until one of *futures* is done, without raising its error and without passing on a cancel."""
+    if any(map(Future.done, futures)): return
     waiter = get_running_loop().create_future()
-    future.add_done_callback(lambda _: resolve(waiter))
+    for future in futures: future.add_done_callback(lambda _: resolve(waiter))
     yield from waiter
 
 
@@ -2744,10 +2744,8 @@ class Crawler:
         workers = [create_task(self._work()) for _ in range(self.max_tasks)]
         everyone = gather(*workers)
         joined = create_task(self.frontier.join())
-        ended = self.loop.create_future()
-        for future in (joined, everyone): future.add_done_callback(lambda _: resolve(ended))
         try:
-            yield from ended
+            yield from finished(joined, everyone)
             if everyone.done(): everyone.result()  # raises: a worker ends only by an error
         finally:
             complete = joined.done() and not self.stopping
