@@ -1184,6 +1184,19 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
     return get_running_loop().create_task(coro, **options)
 
 
+def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: Any) -> Waits[T]:
+    """Return what work(*key) does, once for all who need it; after a failure whoever comes next tries again.
+
+    *tasks* holds the tasks that do it; to cancel one who waits leaves them alone.
+    """
+    task = tasks.get(key)
+    if task is None or task._state in ("FAILED", "CANCELLED"):
+        task = tasks[key] = create_task(work(*key))
+        task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
+    yield from finished(task)
+    return task.result()
+
+
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
 
@@ -1964,7 +1977,7 @@ class Client:
         self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
                         for some in (usual, fields)]
         self._pool: dict[str, list[Stream]] = {}
-        self._lookups: dict[tuple[str, int], Task[list[Any]]] = {}
+        self._lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
         self._tls: ssl.SSLContext | None = None
 
     @coroutine
@@ -2018,19 +2031,14 @@ class Client:
             else: stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
-        """Return a new stream; a name is looked up once in the client's life, for all who need it."""
-        key = url.host, url.port
-        task = self._lookups.get(key)
-        if task is None or task._state in ("FAILED", "CANCELLED"):
-            task = self._lookups[key] = create_task(lookup(*key))
-            task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
-        yield from finished(task)
+        """Return a new stream; a name is looked up once in the client's life."""
+        addresses = yield from _once(self._lookups, lookup, url.host, url.port)
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
             self._tls.set_alpn_protocols(["http/1.1"])
             self._tls.hostname_checks_common_name = False
         stream, _ = yield from open_connection(
-            *key, ssl=self._tls if url.scheme == "https" else None, addresses=task.result())
+            url.host, url.port, ssl=self._tls if url.scheme == "https" else None, addresses=addresses)
         self.opened += 1
         return stream
 
@@ -2407,11 +2415,10 @@ class Page(NamedTuple):
 
 
 class Site:
-    """What is known of one origin: its robots.txt, and when it may be asked."""
+    """What is known of one origin: when it may be asked, and who waits for that."""
 
     def __init__(self, url: URL) -> None:
         self.url = url              # one of its URLs
-        self.robots: Task[Robots] | None = None  # the fetch of its robots.txt
         self.delay = 0.0            # seconds between two requests
         self.next_turn = 0.0        # loop time before which it is not to be asked
         self.line: collections.deque[Node] = collections.deque()  # who waits for that
@@ -2661,6 +2668,7 @@ class Crawler:
         self.seen_urls: dict[str, Node | str] = {}   # every URL met: its Node, or why it is not fetched
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.sites: dict[str, Site] = {}             # by origin
+        self._rules: dict[Any, Task[Robots]] = {}    # the fetches of robots.txt, by site
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.num_fetched = 0                         # URLs asked for, however that ended
         self.num_nodes = 0                           # URLs that came into the frontier
@@ -2750,8 +2758,7 @@ class Crawler:
         finally:
             complete = joined.done() and not self.stopping
             self.stop()
-            rest: list[Future[Any]] = [
-                joined, *workers, *[site.robots for site in self.sites.values() if site.robots]]
+            rest: list[Future[Any]] = [joined, *workers, *self._rules.values()]
             for waited in rest: waited.cancel()
             try:
                 yield from gather(*rest, return_exceptions=True)
@@ -2818,7 +2825,7 @@ class Crawler:
             return not node.counted and self.num_fetched >= self.max_pages
 
         if self.robots and not outside and not no_more():
-            robots = yield from self._robots(site)
+            robots = yield from _once(self._rules, self._load_robots, site)
             if node.role == "guessed": node.role = "root"  # https it is
         rule = robots.rule(url.target)
         if rule or no_more():
@@ -2855,14 +2862,6 @@ class Crawler:
         return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
 
     # The rules of a site
-
-    def _robots(self, site: Site) -> Waits[Robots]:
-        """Return a site's rules, fetched once for all workers; OSError or ProtocolError if that fails."""
-        if site.robots is None: site.robots = create_task(self._load_robots(site))
-        task = site.robots
-        yield from finished(task)
-        if task._state != "RESOLVED" and site.robots is task: site.robots = None  # the next asks again
-        return task.result()
 
     @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
