@@ -2665,13 +2665,13 @@ class Crawler:
         self.scope = Scope(include, exclude, subdomains, external)
         self.robots, self.on_record, self.on_page = robots, on_record, on_page
         self.loop, self.frontier = get_running_loop(), Frontier()
-        self.seen_urls: dict[str, Node | str] = {}   # every URL met: its Node, or why it is not fetched
+        self.seen_urls: dict[str, Node] = {}         # every URL that came into the frontier
+        self.rejected: dict[str, str] = {}           # why others that were met did not
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.sites: dict[str, Site] = {}             # by origin
         self._rules: dict[Any, Task[Robots]] = {}    # the fetches of robots.txt, by site
         self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
         self.num_fetched = 0                         # URLs asked for, however that ended
-        self.num_nodes = 0                           # URLs that came into the frontier
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
         self._left: list[Node] = []                  # nodes that stop() took out of it
@@ -2704,8 +2704,8 @@ class Crawler:
         """
         text = str(url)
         key = _identity(text)
-        known = self.seen_urls.get(key, "")
-        if isinstance(known, Node): return known
+        node = self.seen_urls.get(key)
+        if node: return node
         reason = self.scope.objection(url) if parent else ""
         outside = self.scope.external and reason == "other host"
         if outside: reason = ""
@@ -2713,15 +2713,14 @@ class Crawler:
         if not reason and nofollow: reason = "nofollow"
         if not reason and depth > self.depth and not outside: reason = "depth"
         if reason:
-            if not known:
-                self.seen_urls[key] = reason
+            if key not in self.rejected:
+                self.rejected[key] = reason
                 self._skip(text, parent, reason, depth)
             return None
-        if known: self.skipped[known] -= 1
+        if key in self.rejected: self.skipped[self.rejected.pop(key)] -= 1
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
         node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops)
         if outside: node.role = "external"
-        self.num_nodes += 1
         if self.stopping: self._left.append(node)
         else: self.frontier.put_nowait(node)
         return node
@@ -2735,8 +2734,8 @@ class Crawler:
     def _skip_no_url(self, text: str, page: Node) -> None:
         """Say, once, that what a page refers to is no URL that could be fetched."""
         key = f"\0{text}"  # which is no URL, either
-        if key not in self.seen_urls:
-            self.seen_urls[key] = _NO_URL
+        if key not in self.rejected:
+            self.rejected[key] = _NO_URL
             self._skip(text, page, _NO_URL, page.depth + 1)
 
     # The workers
@@ -2949,10 +2948,10 @@ class Crawler:
                 return None
         elif _is_page(response) and node.role != "external":
             text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
-            known = self.num_nodes
+            known = len(self.seen_urls)
             fields["links"] = self._follow(node, text, headers)
             fields["num_urls"] = len(fields["links"])
-            fields["num_new_urls"] = self.num_nodes - known
+            fields["num_new_urls"] = len(self.seen_urls) - known
         return self._record(node, **fields)
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
@@ -2969,7 +2968,7 @@ class Crawler:
         if node.role: self._widen(node, target)
         step = self.seen_urls.get(_identity(str(target)))
         for _ in range(MAX_CIRCLE):  # does the target lead back here?
-            if not isinstance(step, Node) or step is node: break
+            if step is None or step is node: break
             step = step.next_node
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
@@ -2983,11 +2982,11 @@ class Crawler:
         """Take the host that a root redirects to into the scope."""
         if self.scope.covers(target): return
         self.scope.add(target)
-        refused = [key for key, reason in self.seen_urls.items()
+        admitted = [key for key, reason in self.rejected.items()
                    if reason == "other host" and not self.scope.objection(parse_url(key))]
-        self.skipped["other host"] -= len(refused)
-        for key in refused:  # met before this root's answer
-            del self.seen_urls[key]
+        self.skipped["other host"] -= len(admitted)
+        for key in admitted:  # met before this root's answer
+            del self.rejected[key]
             self.add(parse_url(key), None, depth=node.depth + 1)  # who linked there was not kept
         self._meanings, self._num_meanings = {}, 0
         self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
@@ -3041,7 +3040,7 @@ class Crawler:
         else:
             text = str(base)
         known = self.seen_urls.get(text)
-        if isinstance(known, Node): return known
+        if known: return known
         try:
             url = parse_url(reference, base)
         except ValueError:
@@ -3076,23 +3075,21 @@ class Crawler:
             key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
             known = self.seen_urls.get(key)
             self._told.add((record.url, record.skipped))
-            if record.skipped == _NO_HTTPS and isinstance(known, Node) and known.role == "guessed":
+            if record.skipped == _NO_HTTPS and known and known.role == "guessed":
                 self.skipped[_NO_HTTPS] += 1
                 if not self._fall_back(known): self._done.add(known)
-            elif known is None:
+            elif known is None and key not in self.rejected:
                 self.skipped[record.skipped] += 1
-                self.seen_urls[key] = record.skipped
+                self.rejected[key] = record.skipped
             return False
-        known = self.seen_urls.get(_identity(record.parent))
-        parent = known if isinstance(known, Node) else None
+        parent = self.seen_urls.get(_identity(record.parent))
         node = self.add(parse_url(record.url), parent, depth=record.depth)
         if node is None or node in self._done or record.kind == "not finished": return False
         self._done.add(node)
         self._count(node)
         if record.next_url: self._redirected(node, record.next_url, {})
         for text in record.links:
-            child = self.seen_urls.get(text)
-            child = child if isinstance(child, Node) else self.add(parse_url(text), node)
+            child = self.seen_urls.get(text) or self.add(parse_url(text), node)
             if child: self._refer(node, [child])
         return True
 
@@ -3107,7 +3104,7 @@ class Crawler:
             url = self._parse_root(text)
         except ValueError as error:
             return str(error)
-        root = isinstance(self.seen_urls.get(_identity(str(url))), Node)
+        root = _identity(str(url)) in self.seen_urls
         reason = "" if root else self.scope.objection(url)
         if reason == "other host" and self.scope.external: return ""
         if reason or not self.robots: return reason
@@ -3297,7 +3294,7 @@ class Report:
                 for line in _story(node, record, columns): print(line, file=file)
 
         def found(records: list[Record]) -> list[tuple[Node, Record]]:
-            return [(cast(Node, crawler.seen_urls[_identity(record.url)]), record) for record in records]
+            return [(crawler.seen_urls[_identity(record.url)], record) for record in records]
 
         for kind in PROBLEMS:
             section(kind, 31, found([record for record in self.problems if record.kind == kind]))

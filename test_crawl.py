@@ -3888,10 +3888,8 @@ def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
         crawler.replay(crawl.Record("http://h/x", 200, depth=4, parent="http://h/lost", links=("http://h/y",)))
         crawler.replay(crawl.Record("http://h/go", 301, depth=1, parent="http://h/lost", next_url="http://more/"))
         crawler.replay(crawl.Record("http://h/deep", skipped="depth", parent="http://h/lost"))
-        assert crawler.seen_urls["http://h/deep"] == "depth"
-        node = crawler.seen_urls["http://h/y"]
-        assert isinstance(node, crawl.Node)
-        return node.depth, len(crawler.scope.hosts)
+        assert crawler.rejected["http://h/deep"] == "depth"
+        return crawler.seen_urls["http://h/y"].depth, len(crawler.scope.hosts)
     assert crawl.run(main()) == (5, 1)
 
 
