@@ -3175,9 +3175,8 @@ class Journal:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
         try:
-            pipe = path != "-" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
-            self._file = os.dup(1) if path == "-" else os.open(  # of a pipe we must not be a reader
-                path, (os.O_WRONLY if pipe else os.O_RDWR) | os.O_CREAT | os.O_APPEND, 0o666)
+            self._file = os.dup(1) if path == "-" else os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             self._regular = stat.S_ISREG(os.fstat(self._file).st_mode) and path != "-"
             if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -3187,7 +3186,7 @@ class Journal:
     def read(self) -> Iterator[Record]:
         """Yield the records that it holds; ValueError for a line that is none."""
         if not self._regular: return
-        with open(self._file, "rb", closefd=False) as file:
+        with open(self.path, "rb") as file:
             for number, line in enumerate(file, 1):
                 torn = not line.endswith(b"\n")
                 # A crash may leave zeros at the end.
