@@ -3513,12 +3513,10 @@ def main(arguments: list[str]) -> int:
             status = run(_crawl(options, journal))
         sys.stdout.flush()
         return status
-    except OSError as error:  # mostly of stdout: Python must not try to flush the rest
-        with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    except (OSError, CrawlError) as error:
+        if isinstance(error, OSError):  # mostly of stdout: Python must not try to flush the rest
+            with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
-        _say(f"crawl.py: {_explain(error)}")
-        return 2
-    except CrawlError as error:
         _say(f"crawl.py: {_explain(error)}")
         return 2
     except (KeyboardInterrupt, CancelledError):
