@@ -583,7 +583,7 @@ class Future(Generic[T]):
     def __init__(self, *, loop: CallbackLoop | None = None) -> None:
         self._loop: Any = loop or get_running_loop()
         self._state = "PENDING"     # "PENDING", "RESOLVED", "FAILED" or "CANCELLED"
-        # By state: None, the result, a _Failure, the CancelledError or its args.
+        # By state: None, the result, a _Failure, the args of the CancelledError.
         self._result: Any = None
         # What to put into the ready queue when done: Handles and waiting tasks.
         self._callbacks: tuple[Any, ...] | list[Any] = ()
@@ -646,7 +646,7 @@ class Future(Generic[T]):
         Whoever waits for it gets CancelledError(msg).
         """
         if self._state != "PENDING": return False
-        self._finish("CANCELLED", CancelledError() if msg is None else CancelledError(msg))
+        self._finish("CANCELLED", () if msg is None else (msg,))
         return True
 
     def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
@@ -690,13 +690,7 @@ class Future(Generic[T]):
     def _error(self) -> BaseException:
         """Return what the future failed with, now seen; raise if it is pending or was cancelled."""
         if self._state == "PENDING": raise InvalidStateError("the result is not there yet")
-        if self._state == "CANCELLED":
-            # The error is handed out once: kept, it would tie its traceback, the
-            # frames in it and this future into a cycle that only the collector frees.
-            error = self._result
-            if not isinstance(error, CancelledError): error = CancelledError(*error)
-            self._result = error.args
-            raise error
+        if self._state == "CANCELLED": raise CancelledError(*self._result)
         self._result.retrieved = True
         return cast(BaseException, self._result.exception.with_traceback(self._result.trace))
 
@@ -798,10 +792,10 @@ class Task(Future[T]):
             if self._throw is None:
                 self._end("RESOLVED", stop.value)
             else:  # cancelled during its last step
-                self._end("CANCELLED", self._throw)
+                self._end("CANCELLED", self._throw.args)
         except CancelledError as cancelled:
-            # Without its traceback: a cancelled task need not keep its frames alive.
-            self._end("CANCELLED", cancelled.with_traceback(None))
+            # Not the error itself: a cancelled task need not keep its frames alive.
+            self._end("CANCELLED", cancelled.args)
         except BaseException as failure:
             self._end("FAILED", _Failure(self, failure))
             if isinstance(failure, (KeyboardInterrupt, SystemExit)):
