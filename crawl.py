@@ -2431,12 +2431,13 @@ class Node:
     second, third   two of those pages, beside the parent
     tries           fetches so far
     counted         whether Crawler.num_fetched counts it
+    done            whether it has ended: recorded, skipped or given up
     role            "root" (and what roots redirect to), "guessed" (a root whose https is a
                     guess), "external" (asked for, not read) or ""
     """
 
     __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second", "third",
-                 "tries", "counted", "role")
+                 "tries", "counted", "done", "role")
 
     def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
                  hops: int = 0) -> None:
@@ -2446,7 +2447,7 @@ class Node:
         self.second: Node | None = None  # two names take a third of the memory of a tuple
         self.third: Node | None = None
         self.referrers = self.tries = 0
-        self.counted = False
+        self.counted = self.done = False
 
     @property
     def url(self) -> URL:
@@ -2560,16 +2561,14 @@ class Frontier(Queue[Node]):
         for site in [entry for entry in self._timeouts if isinstance(entry, Site)]:
             while site.line: self._come_back(site.line.popleft())
 
-    def clear(self) -> list[Node]:
-        """Take all out, done with or not, and return them."""
-        nodes = [*self._items, *self.postponed()]
+    def clear(self) -> None:
+        """Take all out, also those that would have come back."""
+        for _ in [*self._items, *self.postponed()]: self.task_done()
         self._items.clear()
         for entry, timeout in self._timeouts.items():
             timeout.cancel()
             if isinstance(entry, Site): entry.line.clear()
         self._timeouts.clear()
-        for _ in nodes: self.task_done()
-        return nodes
 
     def _come_back(self, node: Node) -> None:
         self._timeouts.pop(node, None)
@@ -2668,9 +2667,7 @@ class Crawler:
         self.num_fetched = 0                         # URLs asked for, however that ended
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
-        self._left: list[Node] = []                  # nodes that stop() took out of it
-        self._done: set[Node] = set()                # nodes that an earlier crawl has fetched
-        self._told: set[tuple[str, str]] = set()     # (URL, reason) of skips that its journal holds
+        self._told: set[tuple[str, str]] = set()     # (URL, reason) of skips of an earlier crawl
         self._exhausted: dict[Node, Record] = {}     # redirects that ended their rows
         # What links mean, by directory; under an origin, those that mean the same in
         # all its directories. It saves a third of the time where links are relative.
@@ -2715,8 +2712,7 @@ class Crawler:
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
         node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops)
         if outside: node.role = "external"
-        if self.stopping: self._left.append(node)
-        else: self.frontier.put_nowait(node)
+        if not self.stopping: self.frontier.put_nowait(node)
         return node
 
     def _skip(self, text: str, parent: Node | None, reason: str, depth: int) -> None:
@@ -2757,20 +2753,15 @@ class Crawler:
                 yield from gather(*rest, return_exceptions=True)
             finally:  # also when it is cancelled here
                 self.client.close()
-                self._record_rest(complete)
+                for node in [node for node in self.seen_urls.values() if not node.done]:
+                    if complete: self.on_record(self._exhausted[node])
+                    elif node.tries: self.on_record(self._interrupted(node))
+                    else: self.skipped["the crawl was ended"] += 1  # found again by whoever goes on
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
         self.stopping = True
-        self._left += self.frontier.clear()
-
-    def _record_rest(self, complete: bool) -> None:
-        """Make the records of what ended with the crawl: its redirects with no more to come, its open ends."""
-        for node, record in self._exhausted.items():  # a link yet to be read might begin a new row
-            self.on_record(record if complete else self._interrupted(node))
-        for node in self._left:  # those never asked for are found again by whoever crawls again
-            if node.tries: self.on_record(self._interrupted(node))
-            elif node not in self._done: self.skipped["the crawl was ended"] += 1
+        self.frontier.clear()
 
     @coroutine
     def _work(self) -> Waits[None]:
@@ -2778,36 +2769,28 @@ class Crawler:
         while True:
             node = yield from self.frontier.get()
             # What replay() put there may have been fetched by an earlier crawl.
-            again = None if node in self._done else (yield from self._fetch(node))
+            again = None if node.done else (yield from self._fetch(node))
             self.in_flight.pop(node, None)
-            if again is None:
-                self.frontier.task_done()
-            elif self.stopping:
-                self._left.append(node)
-                self.frontier.task_done()
-            else:
-                self.frontier.postpone(node, again)
+            node.done = again is None and node not in self._exhausted
+            if again is None or self.stopping: self.frontier.task_done()
+            else: self.frontier.postpone(node, again)
 
     def _fetch(self, node: Node) -> Waits[float | None]:
         """See to one URL and make its record; return when to try again, None if that was all."""
         self.in_flight[node] = self.loop.time(), self.loop.current_task
         node.tries += 1
         try:
-            try:
-                response = yield from self._ask(node)
-            except (OSError, ProtocolError) as error:
-                return self._failed(node, error)
-            if not isinstance(response, Response): return response
-            record = self._answered(node, response)
-            if record is None: return None
-            if record.encoding:  # only a page in scope has one
-                work = self.on_page(Page(record, response.headers, response.body))
-                if isinstance(work, (Awaitable, Generator)):
-                    yield from _ensure_future(cast("Awaitable[Any]", work))
-            self.on_record(record)
-        except CancelledError:
-            self.on_record(self._interrupted(node))
-            raise
+            response = yield from self._ask(node)
+        except (OSError, ProtocolError) as error:
+            return self._failed(node, error)
+        if not isinstance(response, Response): return response
+        record = self._answered(node, response)
+        if record is None: return None
+        if record.encoding:  # only a page in scope has one
+            work = self.on_page(Page(record, response.headers, response.body))
+            if isinstance(work, (Awaitable, Generator)):
+                yield from _ensure_future(cast("Awaitable[Any]", work))
+        self.on_record(record)
         return None
 
     def _ask(self, node: Node) -> Waits[Response | float | None]:
@@ -3071,15 +3054,15 @@ class Crawler:
             self._told.add((record.url, record.skipped))
             if record.skipped == _NO_HTTPS and known and known.role == "guessed":
                 self.skipped[_NO_HTTPS] += 1
-                if not self._fall_back(known): self._done.add(known)
+                if not self._fall_back(known): known.done = True
             elif known is None and key not in self.rejected:
                 self.skipped[record.skipped] += 1
                 self.rejected[key] = record.skipped
             return False
         parent = self.seen_urls.get(_identity(record.parent))
         node = self.add(parse_url(record.url), parent, depth=record.depth)
-        if node is None or node in self._done or record.kind == "not finished": return False
-        self._done.add(node)
+        if node is None or node.done or record.kind == "not finished": return False
+        node.done = True
         self._count(node)
         if record.next_url: self._redirected(node, record.next_url, {})
         for text in record.links:
