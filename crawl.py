@@ -66,7 +66,6 @@ import selectors
 import signal
 import socket
 import ssl
-import stat
 import threading
 import time
 import traceback
@@ -3154,7 +3153,7 @@ class Journal:
         try:
             self._file = os.dup(1) if path == "-" else os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            self._regular = stat.S_ISREG(os.fstat(self._file).st_mode) and path != "-"
+            self._regular = path != "-" and os.path.isfile(path)
             if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
