@@ -78,12 +78,13 @@ from types import coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 __all__ = [
-    "CallbackLoop", "CancelledError", "Client", "CrawlError", "Crawler", "DeadlockError",
-    "EventLoop", "Frontier", "Future", "Handle", "InvalidStateError", "Journal", "LimitError", "Markup",
-    "Node", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull", "Record", "Report",
-    "Response", "ResponseParser", "Robots", "Scope", "Site", "Stream", "Task", "TimeLimit", "Timeout",
-    "TimeoutError", "TruncatedError", "URL", "coroutine", "create_task", "current_task",
-    "decode_page", "fetch", "finished", "gather", "get_running_loop", "lookup", "main",
+    "CallbackLoop", "CancelledError", "Client", "CrawlError", "Crawler",
+    "DeadlockError", "EventLoop", "Frontier", "Future", "Handle", "InvalidStateError",
+    "Journal", "LimitError", "Markup", "Node", "Page", "ProtocolError", "Queue",
+    "QueueEmpty", "QueueFull", "Record", "Report", "Response", "ResponseParser",
+    "Robots", "Scope", "Site", "Stream", "Task", "TimeLimit", "Timeout", "TimeoutError",
+    "TruncatedError", "URL", "coroutine", "create_task", "current_task", "decode_page",
+    "fetch", "finished", "gather", "get_running_loop", "lookup", "main",
     "open_connection", "parse_url", "read_markup", "resolve", "run", "sleep", "spelled",
     "timeout", "to_thread", "wait_for",
 ]
@@ -116,8 +117,8 @@ VERSION = "1.0"
 USER_AGENT = f"crawl.py/{VERSION}"
 PRODUCT = "crawl"            # the name that robots.txt knows us by
 TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheaper kept than swept
-CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; time.monotonic counts in nanoseconds
-MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: the kernel takes no more than 24 days
+CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; clocks count nanoseconds
+MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: the kernel takes up to 24 days
 MAX_URL = 8_000              # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
 MAX_FIELDS = 200             # header fields: ten times what large sites send
@@ -127,7 +128,7 @@ MAX_MEMBERS = 100            # parts of one compressed body: each costs a copy o
 MAX_ROBOTS = 512 * 1024      # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 READ_SIZE = 65_536           # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0        # seconds for a name: resolvers try a few times, for 5 seconds each
-CONNECT_TIMEOUT = 10.0       # seconds for one address: a lost SYN is sent again a few times in these
+CONNECT_TIMEOUT = 10.0       # seconds for one address: a lost SYN is sent again a few times
 IDLE_TIMEOUT = 20.0          # seconds without a byte: longer than slow pages take to compute
 FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
@@ -149,7 +150,7 @@ MAX_THREADS = 32             # threads for to_thread: asyncio's bound
 
 
 class CancelledError(BaseException):
-    """The task or future was cancelled. Not an Exception, so that `except Exception` lets it pass."""
+    """The task or future was cancelled. No Exception, so that `except Exception` lets it pass."""
 
 
 class InvalidStateError(Exception):
@@ -275,7 +276,7 @@ _thread_state = _ThreadState()
 
 
 def _get_running_loop() -> EventLoop | None:
-    """Return the event loop that runs in this thread, or None: asyncio's own tests ask by this name."""
+    """Return the event loop that runs in this thread, or None; asyncio's tests need the name."""
     return _thread_state.loop
 
 
@@ -320,7 +321,7 @@ class CallbackLoop:
         return time.monotonic()
 
     def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Handle:
-        """Call callback(*args) soon, after what is ready already; the Handle returned can cancel it."""
+        """Call callback(*args) after what is ready already; the Handle returned can cancel it."""
         self._check_open()
         handle = Handle(callback, args, context)
         self._ready.append(handle)
@@ -329,7 +330,7 @@ class CallbackLoop:
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
         """Do what call_soon does, from any thread or signal handler: append() is atomic."""
         handle = self.call_soon(callback, *args)
-        with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed loop needs no waking
+        with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed loop needs none
             self._wake_sender.send(b"\0")
         return handle
 
@@ -458,7 +459,7 @@ class CallbackLoop:
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
         if not self._closed:
             self._closed = True
-            for number, handler in self._signals.items(): signal.signal(number, handler or signal.SIG_DFL)
+            for number, old in self._signals.items(): signal.signal(number, old or signal.SIG_DFL)
             if self._signals: signal.set_wakeup_fd(-1)
             self._ready.clear()
             self._timeouts.clear()
@@ -483,7 +484,7 @@ class CallbackLoop:
 
     def _check_runnable(self) -> None:
         self._check_open()
-        if _thread_state.loop is not None: raise RuntimeError("this thread runs an event loop already")
+        if _thread_state.loop is not None: raise RuntimeError("this thread runs a loop already")
 
     def _check_deadlock(self) -> None:
         """Do nothing; EventLoop raises DeadlockError where a sleep would last for ever."""
@@ -567,8 +568,8 @@ class _Failure:
 
     def __del__(self) -> None:
         if self.retrieved: return
-        self.loop.call_exception_handler({
-            "message": f"the exception of {self.name} was never retrieved", "exception": self.exception})
+        message = f"the exception of {self.name} was never retrieved"
+        self.loop.call_exception_handler({"message": message, "exception": self.exception})
 
 
 class Future(Generic[T]):
@@ -664,7 +665,8 @@ class Future(Generic[T]):
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
         """Forget every registration of *callback*; return how many there were."""
         before = self._callbacks
-        self._callbacks = [entry for entry in before if getattr(entry, "callback", None) != callback]
+        self._callbacks = [entry for entry in before
+                           if getattr(entry, "callback", None) != callback]
         return len(before) - len(self._callbacks)
 
     def __iter__(self) -> Waits[T]:
@@ -764,7 +766,7 @@ class Task(Future[T]):
         self._context = contextvars.copy_context() if context is None else context
         self._waiting_for: Future[Any] | None = None
         self._throw: BaseException | None = None  # what the next step raises in the coroutine
-        self._cancel_requests = 0  # not taken back: a TimeLimit (5) tells its own from others' by these
+        self._cancel_requests = 0  # and not taken back: a TimeLimit (5) finds its own by these
         self._name = None if name is None else str(name)
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
@@ -850,7 +852,7 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        if self._cancel_requests == 0 and isinstance(self._throw, CancelledError): self._throw = None
+        if not self._cancel_requests and isinstance(self._throw, CancelledError): self._throw = None
         return self._cancel_requests
 
     def where(self) -> str:
@@ -889,13 +891,14 @@ class Task(Future[T]):
 @coroutine
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
     """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
-    plain = isinstance(awaitable, (types.GeneratorType, types.CoroutineType))  # which where() can look into
-    iterable: Any = awaitable if plain else awaitable.__await__()
+    # Into these Task.where() can look.
+    direct = isinstance(awaitable, (types.GeneratorType, types.CoroutineType))
+    iterable: Any = awaitable if direct else awaitable.__await__()
     return cast(T, (yield from iterable))
 
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
-    """Return a Future as it is and any other awaitable as a new Task (TypeError for what is none)."""
+    """Return a Future as it is, any other awaitable as a new Task; TypeError for what is none."""
     if not isinstance(awaitable, Future):
         if isinstance(awaitable, Awaitable) and not isinstance(awaitable, Coroutine):
             awaitable = _await(awaitable)
@@ -941,8 +944,8 @@ class EventLoop(CallbackLoop):
         return waited.result()
 
     def _stop_at_end(self, future: Future[Any]) -> None:
-        if future.cancelled() or not isinstance(future.exception(), (KeyboardInterrupt, SystemExit)):
-            self.stop()  # those two stop it by themselves
+        error = None if future.cancelled() else future.exception()
+        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those do so anyway
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by a concurrent.futures executor.
@@ -970,7 +973,7 @@ class EventLoop(CallbackLoop):
                 except BaseException as error:
                     future.set_exception(error)
 
-        def tell(_: object) -> None:  # in a thread of the executor; in this one if the job has ended already
+        def tell(_: object) -> None:  # in the executor's thread; in this one if the job has ended
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self.call_soon_threadsafe(finish)
 
@@ -984,7 +987,7 @@ class EventLoop(CallbackLoop):
         if self._executor is not None: self._executor.shutdown(wait=False)
 
     def _check_deadlock(self) -> None:
-        """Raise DeadlockError, with who waits where, if nothing is left that could wake the loop."""
+        """Raise DeadlockError, with who waits where, if nothing could wake the loop any more."""
         # Any thread could call in, but for this one and those of the pool, idle without
         # jobs.
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
@@ -1084,7 +1087,7 @@ timeout = TimeLimit  # asyncio's name for making one
 
 @coroutine
 def finished(*futures: Future[Any]) -> Waits[None]:
-    """Wait until one of *futures* is done, without raising its error and without passing on a cancel."""
+    """Wait until one of *futures* is done; neither raise its error nor, cancelled, cancel it."""
     if any(map(Future.done, futures)): return
     waiter = get_running_loop().create_future()
     for future in futures: future.add_done_callback(lambda _: resolve(waiter))
@@ -1158,7 +1161,7 @@ def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Futu
         if child._state != "RESOLVED" and not return_exceptions:
             outer.set_exception(outcome)
         elif outer.left == 0 and outer.cancel_error is not None:
-            outer.set_exception(outer.cancel_error)  # so it failed; cancelled() is False, as in asyncio
+            outer.set_exception(outer.cancel_error)  # as in asyncio, it failed; it is not cancelled
         elif outer.left == 0:
             outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
 
@@ -1178,7 +1181,7 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
 
 
 def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: Any) -> Waits[T]:
-    """Return what work(*key) does, once for all who need it; after a failure whoever comes next tries again.
+    """Return what work(*key) gives: done once for all, and after a failure once more.
 
     *tasks* holds the tasks that do it; to cancel one who waits leaves them alone.
     """
@@ -1210,7 +1213,8 @@ def _end_tasks(loop: EventLoop) -> None:
     for task in tasks: task.cancel()
     for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
         if isinstance(outcome, Exception):
-            loop.call_exception_handler({"message": "a task failed when run() ended it", "exception": outcome})
+            loop.call_exception_handler({"message": "a task failed when run() ended it",
+                                         "exception": outcome})
 
 
 def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
@@ -1427,7 +1431,8 @@ class Stream:
             self._fd = -1
             self.sock.close()
 
-    def _call(self, usual_wait: Callable[[], Iterable[Any]], operation: Callable[..., T], *args: Any) -> Waits[T]:
+    def _call(self, usual_wait: Callable[[], Iterable[Any]], operation: Callable[..., T],
+              *args: Any) -> Waits[T]:
         """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
@@ -1443,7 +1448,7 @@ class Stream:
     def spoken(self) -> bool:
         """Return whether there is something to read now, or the end."""
         try:
-            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # what the network gave, under TLS too
+            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # the network's, not TLS's
         except BlockingIOError:
             return False
         except OSError:
@@ -1492,7 +1497,8 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
     def work() -> None:
         try:
             # As bytes: a str Python would first encode by its own, older IDNA.
-            found: Any = socket.getaddrinfo(host.strip("[]").encode(), port, type=socket.SOCK_STREAM)
+            name = host.strip("[]").encode()
+            found: Any = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -1578,7 +1584,7 @@ _NO_HOST = re.compile(r"[^!-~]|[#%/:<>?@[\\\]^|]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
-_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # dropped by IDNA 2003 and 2008 alike
+_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # by IDNA 2003 and 2008
 _UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # different in the two
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -1608,7 +1614,8 @@ def _ipv6(text: str) -> str:
         raise ValueError(f"{text!r} is not an IPv6 address") from None
     groups = ":".join(f"{packed[i] << 8 | packed[i + 1]:x}" for i in range(0, 16, 2))
     zeros = max(re.findall(r"\b0(?::0)+\b", groups), key=len, default="")
-    return re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1)) if zeros else groups
+    if zeros: groups = re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1))
+    return groups
 
 
 def _to_ascii(label: str) -> str:
@@ -1620,7 +1627,7 @@ def _to_ascii(label: str) -> str:
     """
     label = _IGNORED.sub("", label)
     if label.isascii() and label[:4].lower() != "xn--": return label
-    if len(label) > 63: raise ValueError(f"{label[:63]!r}... is longer than a label of a name can be")
+    if len(label) > 63: raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
     if label.isascii():
         name = label[4:].lower().encode().decode("punycode")
         if name.isascii() or _to_ascii(name) != label.lower():
@@ -1760,10 +1767,10 @@ _DIGITS = re.compile("[0-9]{1,18}")  # less than 2**63
 
 
 def _parse_head(text: str) -> Response:
-    """Return the Response whose head is *text*: status line and fields, RFC 9112 sections 4 and 5."""
+    """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
     match = _STATUS_LINE.fullmatch(line)
-    if match is None: raise ProtocolError(f"a status line of HTTP/1 was expected, not {line[:60]!r}")
+    if match is None: raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     fields = _FOLD.sub(" ", fields)
     pairs = _FIELD.findall(fields)
     if len(pairs) != fields.count("\n") + bool(fields):
@@ -1817,19 +1824,21 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
-    *method* is the request's. *wanted(response)* is asked when the head is complete:
-    a body that is not wanted is read only if it came with the head, for then the
-    connection can be used again, and is dropped. *max_body* is in bytes, on the wire and decoded (0: MAX_BODY).
+    *method* is the request's. *wanted(response)* is asked when the head is complete: a
+    body that is not wanted is read only if it came with the head, for then the
+    connection can be used again, and is dropped. *max_body* is in bytes, on the wire
+    and decoded (0: MAX_BODY).
     """
 
-    __slots__ = ("response", "buffer", "ended", "_method", "_budget", "_wanted", "_max_body", "_parsing")
+    __slots__ = ("response", "buffer", "ended", "_method", "_budget", "_wanted", "_max_body",
+                 "_parsing")
 
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = _always,
                  max_body: int = 0) -> None:
         self.response: Response | None = None
         self.buffer = bytearray()           # received and not yet parsed
         self.ended = False                  # no more will be received
-        self._budget = MAX_HEAD             # bytes that heads, trailers and long chunk sizes may take
+        self._budget = MAX_HEAD             # bytes for heads, trailers and long chunk sizes
         self._method, self._wanted = method, wanted
         self._max_body = max_body or MAX_BODY
         self._parsing = self._parse()
@@ -1870,8 +1879,8 @@ class ResponseParser:
             coding = response.headers.get("content-encoding", "").lower()
             response.body = _decode(body, coding, self._max_body)
         connection = response.headers.get("connection", "").lower()
-        response.reusable = (response.version >= 1 and response.status >= 200 and "close" not in connection
-                             and framing != "close" and not self.buffer)
+        response.reusable = (response.version >= 1 and response.status >= 200 and not self.buffer
+                             and framing != "close" and "close" not in connection)
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
@@ -1959,10 +1968,12 @@ class Client:
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
         usual = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
-        fields = usual | {name.title(): value for name, value in (headers or {}).items()}  # one spelling each
+        # One spelling of each name, so that the user's fields take the place of the usual ones.
+        fields = usual | {name.title(): value for name, value in (headers or {}).items()}
         for name, value in fields.items():
-            if not _FIELD.fullmatch(f"{name}: {value}") or not value.isprintable() or name.lower() == "host":
-                raise ValueError(f"a header 'Name: value' (not Host) was expected, not {name + ': ' + value!r}")
+            field = f"{name}: {value}"
+            if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
+                raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
         self.timeout, self.max_body = timeout, max_body
         self.opened = 0                 # connections made
         usual["User-Agent"] = fields["User-Agent"]
@@ -1993,7 +2004,8 @@ class Client:
             pool = self._pool.setdefault(url.origin, [])
             while pool and pool[-1].spoken(): pool.pop().close()
             while True:
-                reused, parser = bool(pool), ResponseParser(method, wanted, max_body or self.max_body)
+                parser = ResponseParser(method, wanted, max_body or self.max_body)
+                reused = bool(pool)
                 stream = pool.pop() if pool else (yield from self._connect(url))
                 try:
                     return (yield from self._exchange(stream, pool, request, parser))
@@ -2030,8 +2042,8 @@ class Client:
             self._tls = ssl.create_default_context()
             self._tls.set_alpn_protocols(["http/1.1"])
             self._tls.hostname_checks_common_name = False
-        stream, _ = yield from open_connection(
-            url.host, url.port, ssl=self._tls if url.scheme == "https" else None, addresses=addresses)
+        tls = self._tls if url.scheme == "https" else None
+        stream, _ = yield from open_connection(url.host, url.port, ssl=tls, addresses=addresses)
         self.opened += 1
         return stream
 
@@ -2071,13 +2083,14 @@ _REST = rf"[\s/]*+(?:{_ATTRIBUTE})*+"  # of a tag, up to its >
 
 
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
-_SCRIPT = r"""(?i:cript)(?=[\s/>])%s>(?:[^<]++|<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?(?i:script)[\s/>])
-    |<(?i:script)[\s/>](?:[^<-]++|-(?!->)|<(?!/(?i:script)[\s/>]))*+(?:<(?=/)|\Z|(?=-->)))*+
+_SCRIPT = r"""(?i:cript)(?=[\s/>])%s>(?:[^<]++
+    |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?(?i:script)[\s/>])
+        |<(?i:script)[\s/>](?:[^<-]++|-(?!->)|<(?!/(?i:script)[\s/>]))*+(?:<(?=/)|\Z|(?=-->)))*+
     |<(?!/(?i:script)[\s/>]))*+""" % _REST
 
 
 def _raw_text(name: str) -> str:
-    """Return a pattern for an element whose content is text, after the letter that _TAGS sorts by."""
+    """Return a pattern for an element whose content is text, after its first letter."""
     return rf"(?i:{name[1:]})(?=[\s/>]){_REST}>[^<]*+(?:<(?!/(?i:{name})[\s/>])[^<]*+)*+"
 
 
@@ -2093,7 +2106,8 @@ def _raw_text(name: str) -> str:
 # attributes, and the usual ones with nothing but a class: these hide nothing. It saves
 # a third of the time, and a quarter more where a program's text is coloured by classes.
 # Then by first letter.
-_TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
+_TAGS = re.compile(rf"""<
+    (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
         [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
                        (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
         (   (?<=[eE])[fF](?:\s*+=\s*+(?:
@@ -2105,7 +2119,8 @@ _TAGS = re.compile(rf"""<(?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[
       | (?=[!?nNpPsStTxX])(?:
             [sS](?=[cCtTvV])(?:{_SCRIPT} | {_raw_text("style")}
                    | (?i:vg)(?=[\s/>]){_REST}>\s*+<(?i:title){_REST}>)      # here it is no raw text
-          | [tT](?=[iIeE])(?:{_raw_text("title")} | {_raw_text("textarea")} | {_raw_text("template")})
+          | [tT](?=[iIeE])(?:
+                {_raw_text("title")} | {_raw_text("textarea")} | {_raw_text("template")})
           | [nN](?:{_raw_text("noembed")} | {_raw_text("noframes")})
           | [xX]{_raw_text("xmp")} | [pP](?i:laintext)[\s/>](?s:.*+)
           | !--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))                  # a comment
@@ -2116,13 +2131,15 @@ _REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
 # hides tags.
-_WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
-                          "us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
+_WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
+                          "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
-_PAIR = re.compile(r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
-_OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta; & may spell the others
+_PAIR = re.compile(
+    r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
+_OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta; & may spell them
 _OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
-_NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)  # not max-image-preview:none
+# "max-image-preview: none" is about something else.
+_NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
@@ -2138,7 +2155,8 @@ def _attribute(tag: str, name: str) -> str | None:
     for found, value in _PAIR.findall(tag):
         if found == ">": break
         if found.lower() == name:
-            return _unescape(value.strip(value[0]) if value[:1] in ('"', "'") else value).replace("\0", "\ufffd")
+            if value[:1] in ('"', "'"): value = value.strip(value[0])
+            return _unescape(value).replace("\0", "\ufffd")
     return None
 
 
@@ -2161,7 +2179,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:MAX_PRESCAN]))
         charset = match[1].decode() if match else charset
-        if match and match.re is _META_CHARSET and re.match("utf[^a-z0-9]*16", charset, re.IGNORECASE):
+        if match and match.re is _META_CHARSET and re.match("utf[^a-z0-9]*16", charset, re.I):
             charset = "utf-8"  # the bytes that said it were not UTF-16
     if not _WEB_CHARSET.match(charset): charset = "utf-8"
     try:
@@ -2259,7 +2277,7 @@ class Robots:
                 if value == "*" or token == product.lower(): names.add(token)
                 for name in names: groups.setdefault(name, [])
             elif key in ("allow", "disallow", "crawl-delay"):
-                rules_began = rules_began or key != "crawl-delay"  # which is none of RFC 9309's rules
+                rules_began = rules_began or key != "crawl-delay"  # which RFC 9309 does not know
                 for name in names: groups[name].append((key, value))
         # Longest first, and of equals "allow" first: the first match decides. RFC
         # 9309 section 2.2.2 compares without needless escapes, Google's parser with
@@ -2276,9 +2294,9 @@ class Robots:
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if self.failure: return self.failure
-        if not self.rules or target == "/robots.txt": return None  # without rules, a microsecond less
+        if not self.rules or target == "/robots.txt": return None
         target = target.replace("*", "%2A").replace("$", "%24")  # RFC 9309 section 2.2.3
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)  # as it came; parse_url() has escaped it
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)  # parse_url() has escaped it
         plain = _identity(_comparable(target))
         for key, pattern in self.rules:
             if _matches(pattern, path if key == "allow" else plain):
@@ -2435,8 +2453,8 @@ class Node:
                     guess), "external" (asked for, not read) or ""
     """
 
-    __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second", "third",
-                 "tries", "counted", "done", "role")
+    __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second",
+                 "third", "tries", "counted", "done", "role")
 
     def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
                  hops: int = 0) -> None:
@@ -2479,8 +2497,9 @@ def _retry_after(headers: dict[str, str]) -> float:
 
 
 def _scope_key(url: URL) -> tuple[str, int]:
-    """Return what scope compares: the host without "www.", and the port, 0 if it is the scheme's own."""
-    host = url.host.removeprefix("www.") if url.host.count(".") > 1 else url.host  # www.com is no .com
+    """Return the host without "www.", and the port, 0 if it is the scheme's own."""
+    host = url.host
+    if host.count(".") > 1: host = host.removeprefix("www.")  # www.com is no .com
     return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
 
@@ -2539,7 +2558,7 @@ class Frontier(Queue[Node]):
         self._timeouts: dict[Node | Site, Timeout] = {}
 
     def postpone(self, node: Node, until: float) -> None:
-        """Have a node that was got come back: at *until* or, if its site cannot be asked then, in its turn."""
+        """Have a node that was got come back at *until*, or in its turn if that comes later."""
         if until > node.site.next_turn:
             self._timeouts[node] = self._loop.call_at(until, self._come_back, node)
         else:
@@ -2594,7 +2613,7 @@ def _phrase(status: int) -> str:
 
 
 def _location(response: Response) -> str | None:
-    """Return where a redirect says that it leads. Outside of ASCII it is UTF-8, as browsers take it."""
+    """Return where a redirect says that it leads, taken as UTF-8, as browsers do."""
     location = response.headers.get("location")
     try:
         return location and location.encode("latin-1").decode()
@@ -2642,20 +2661,20 @@ class Crawler:
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
                  max_tries: int = 3, timeout: float = FETCH_TIMEOUT, delay: float = 0.0,
                  depth: int = MAX_DEPTH, max_pages: int = MAX_PAGES, max_body: int = MAX_BODY,
-                 include: str = "", exclude: str = "", subdomains: bool = False, external: bool = False,
-                 robots: bool = True, headers: dict[str, str] | None = None,
+                 include: str = "", exclude: str = "", subdomains: bool = False,
+                 external: bool = False, robots: bool = True, headers: dict[str, str] | None = None,
                  on_record: Callable[[Record], object] = _always,
                  on_page: Callable[[Page], object] = _always) -> None:
         self.roots = [roots] if isinstance(roots, str) else list(roots)
-        self.max_tasks, self.max_redirect, self.max_tries = max(1, max_tasks), max_redirect, max(1, max_tries)
-        self.delay, self.depth, self.max_pages = delay, depth, max_pages
+        self.max_tasks, self.max_tries = max(1, max_tasks), max(1, max_tries)
+        self.max_redirect, self.max_pages, self.depth = max_redirect, max_pages, depth
         try:
             self.client = Client(headers, timeout, max_body)
             urls = [self._parse_root(text) for text in self.roots]
         except ValueError as error:
             raise CrawlError(_explain(error)) from None
         self.scope = Scope(include, exclude, subdomains, external)
-        self.robots, self.on_record, self.on_page = robots, on_record, on_page
+        self.delay, self.robots, self.on_record, self.on_page = delay, robots, on_record, on_page
         self.loop, self.frontier = get_running_loop(), Frontier()
         self.seen_urls: dict[str, Node] = {}         # every URL that came into the frontier
         self.rejected: dict[str, str] = {}           # why others that were met did not
@@ -2687,7 +2706,7 @@ class Crawler:
 
     def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0,
             nofollow: bool = False) -> Node | None:
-        """Return the Node of *url*, new in the frontier if it was not seen; None if not to be fetched.
+        """Return the Node of *url*, put into the frontier if new; None if it is not to be fetched.
 
         *parent* led to it, by a link or by the last of *hops* redirects; *depth* counts
         only where there is no parent.
@@ -2718,7 +2737,8 @@ class Crawler:
         """Say that a URL is not fetched, and why."""
         self.skipped[reason] += 1
         if (text, reason) not in self._told:
-            self.on_record(Record(text, skipped=reason, depth=depth, parent=parent.text if parent else ""))
+            led_here = parent.text if parent else ""
+            self.on_record(Record(text, skipped=reason, depth=depth, parent=led_here))
 
     def _skip_no_url(self, text: str, page: Node) -> None:
         """Say, once, that what a page refers to is no URL that could be fetched."""
@@ -2793,7 +2813,7 @@ class Crawler:
         return None
 
     def _ask(self, node: Node) -> Waits[Response | float | None]:
-        """Return the answer for a URL; when to ask (again) if not now; None if that is not allowed."""
+        """Return the answer for a URL; or when to ask (again); or None if that is not allowed."""
         site, url, outside, robots = node.site, node.url, node.role == "external", _NO_RULES
 
         def no_more() -> bool:
@@ -2804,7 +2824,8 @@ class Crawler:
             if node.role == "guessed": node.role = "root"  # https it is
         rule = robots.rule(url.target)
         if rule or no_more():
-            self._skip(node.text, node.parent, f"robots.txt: {rule}" if rule else "page limit", node.depth)
+            reason = f"robots.txt: {rule}" if rule else "page limit"
+            self._skip(node.text, node.parent, reason, node.depth)
             return None
         site.delay = max(site.delay, self.delay, min(robots.delay, MAX_PAUSE))
         now = self.loop.time()
@@ -2816,12 +2837,14 @@ class Crawler:
         # Its time begins here: that of robots.txt was not its own.
         self.in_flight[node] = now, self.loop.current_task
         response = yield from self.client.fetch(
-            url, wanted=(lambda _: False) if outside else _is_page, own_headers=self.scope.covers(url, named=True))
+            url, wanted=(lambda _: False) if outside else _is_page,
+            own_headers=self.scope.covers(url, named=True))
         self._pause(site, response)
-        return self._back_off(node) if response.status in _RETRIED and node.tries < self.max_tries else response
+        failed = response.status in _RETRIED
+        return self._back_off(node) if failed and node.tries < self.max_tries else response
 
     def _count(self, node: Node) -> None:
-        """Count a URL, once, as fetched; at the page limit nobody needs to wait for a first turn."""
+        """Count a URL, once, as fetched; at the page limit nobody need wait for a first turn."""
         if node.counted: return
         node.counted = True
         self.num_fetched += 1
@@ -2840,9 +2863,14 @@ class Crawler:
 
     @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt: a 5xx that persists forbids all, other answers but 200 nothing. RFC 9309, 2.3.1."""
+        """Fetch robots.txt: a 5xx that persists forbids all, what else is no 200 nothing.
+
+        RFC 9309 section 2.3.1.
+        """
         for tries in range(self.max_tries):
-            if tries: yield from sleep(max(BACKOFF * (1 << tries - 1), site.next_turn - self.loop.time()))
+            if tries:
+                pause = BACKOFF * (1 << tries - 1)
+                yield from sleep(max(pause, site.next_turn - self.loop.time()))
             response = yield from self._fetch_robots(parse_url("/robots.txt", site.url))
             self._pause(site, response)
             if response.status < 500: break
@@ -2851,7 +2879,7 @@ class Crawler:
         return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
 
     def _fetch_robots(self, url: URL) -> Waits[Response]:
-        """Return the answer, or the redirect that is not followed: out of scope, to nowhere, or one too many."""
+        """Return the answer, or a redirect out of scope, to nowhere, or one too many."""
         for _ in range(MAX_ROBOTS_REDIRECTS + 1):
             response = yield from self.client.fetch(
                 url, max_body=MAX_BODY,  # the user's limit is for pages, and may be small
@@ -2885,24 +2913,27 @@ class Crawler:
             self.client.close()  # no descriptor is left, which is not this URL's fault: wait
             node.tries -= 1      # until others have ended, in effect with fewer workers
             return self.loop.time() + BACKOFF
-        if node.role == "guessed" and node.tries == 1 and isinstance(error, OSError) and not certificate:
-            self.notes.append(f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
+        unreachable = isinstance(error, OSError) and not certificate
+        if node.role == "guessed" and node.tries == 1 and unreachable:
+            self.notes.append(
+                f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
             self._skip(node.text, None, _NO_HTTPS, 0)
             if not self._fall_back(node):
                 self.num_fetched -= node.counted
                 return None
-        kind = ("timed out" if isinstance(error, TimeoutError) else "bad certificate" if certificate else
-                "over a limit" if isinstance(error, LimitError) else
-                "refused" if isinstance(error, OSError) else "broken")
-        passing = isinstance(error, (OSError, TruncatedError)) and not certificate and \
+        kind = ("timed out" if isinstance(error, TimeoutError) else
+                "bad certificate" if certificate else "refused" if unreachable else
+                "over a limit" if isinstance(error, LimitError) else "broken")
+        passing = (unreachable or isinstance(error, TruncatedError)) and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if passing and node.tries < self.max_tries: return self._back_off(node)
         self._count(node)  # also if it was robots.txt that failed
-        self.on_record(self._record(node, error=_explain(error), kind=kind, seconds=self._seconds(node)))
+        words, seconds = _explain(error), self._seconds(node)
+        self.on_record(self._record(node, error=words, kind=kind, seconds=seconds))
         return None
 
     def _fall_back(self, guess: Node) -> bool:
-        """Crawl from http in place of a guess that failed; return whether links lead to the guess, too."""
+        """Crawl from http in place of a guess that failed; return whether links led to it, too."""
         guess.role = ""
         if not guess.referrers: del self.seen_urls[_identity(guess.text)]
         self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
@@ -2920,7 +2951,8 @@ class Crawler:
         elif status in _REDIRECTS:
             self._redirected(node, _location(response), fields)
             if fields.get("kind") == "too many redirects" and node.hops:
-                self._exhausted[node] = self._record(node, **fields)  # a link to it would begin a new row
+                # A link to it would begin a new row.
+                self._exhausted[node] = self._record(node, **fields)
                 return None
         elif _is_page(response) and node.role != "external":
             text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
@@ -2939,7 +2971,8 @@ class Crawler:
         except ValueError as error:
             fields.update(error=f"a redirect that leads nowhere: {_explain(error)}", kind="broken")
             return
-        fields.update(next_url=str(target), insecure=(url.scheme, target.scheme) == ("https", "http"))
+        insecure = (url.scheme, target.scheme) == ("https", "http")
+        fields.update(next_url=str(target), insecure=insecure)
         if node.role == "external": return
         if node.role: self._widen(node, target)
         step = self.seen_urls.get(_identity(str(target)))
@@ -2948,8 +2981,9 @@ class Crawler:
             step = step.next_node
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
-            fields.update(error=f"too many redirects{', in a circle' if step is node else ''}: {path}",
-                          kind="too many redirects")
+            kind = "too many redirects"
+            circle = ", in a circle" if step is node else ""
+            fields.update(error=f"{kind}{circle}: {path}", kind=kind)
         else:
             node.next_node = self.add(target, node, hops=node.hops + 1)
             if node.role and node.next_node: node.next_node.role = "root"
@@ -2968,7 +3002,7 @@ class Crawler:
         self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
 
     def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
-        """Put what a page links to into the frontier; return those of its links that may be fetched."""
+        """Put what a page links to into the frontier; return those links that may be fetched."""
         links, base, refresh, nofollow = read_markup(text, page.url)
         nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
         folder = base.target.partition("?")[0].rpartition("/")[0]
@@ -2982,8 +3016,9 @@ class Crawler:
         for link in links:
             node = everywhere.get(link) or here.get(link)
             if node is None:
-                reference = spelled(link)
-                node = _NOWHERE if reference is None else self._find(reference, base, folder, page, nofollow)
+                reference, node = spelled(link), _NOWHERE
+                if reference is not None:
+                    node = self._find(reference, base, folder, page, nofollow)
                 if keeping and len(link) < MAX_SPELLING:
                     self._num_meanings += 1
                     if reference is None or reference.startswith(("/", "http://", "https://")):
@@ -3048,7 +3083,8 @@ class Crawler:
         that one ended. Raises ValueError where one holds what is no URL.
         """
         if record.skipped:
-            key = f"\0{record.url}" if record.skipped == _NO_URL else _identity(str(parse_url(record.url)))
+            key = (f"\0{record.url}" if record.skipped == _NO_URL else
+                   _identity(str(parse_url(record.url))))
             known = self.seen_urls.get(key)
             self._told.add((record.url, record.skipped))
             if record.skipped == _NO_HTTPS and known and known.role == "guessed":
@@ -3095,11 +3131,12 @@ class Crawler:
         return f"robots.txt: {rule}" if rule else ""
 
     def describe(self) -> str:
-        """Return what the crawl is doing: each fetch in flight, where it waits, and what comes next."""
+        """Return what the crawl is doing: each fetch in flight, where it waits, what comes next."""
         now = self.loop.time()
         timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
-        lines = [f"{self.num_fetched} URLs asked for, {self.frontier.qsize()} queued, {len(self.frontier.postponed())} to be "
-                 f"asked for later, {self.client.idle()} of {self.client.opened} connections idle"]
+        lines = [f"{self.num_fetched} URLs asked for, {self.frontier.qsize()} queued, "
+                 f"{len(self.frontier.postponed())} to be asked for later, "
+                 f"{self.client.idle()} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines.append(f"{node.text}: for {now - began:.1f} s, "
                          f"{max(0.0, self.client.timeout + began - now):.1f} s left")
@@ -3157,7 +3194,8 @@ class Journal:
             if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             busy = isinstance(error, BlockingIOError)
-            raise CrawlError(f"{path}: {'another crawl writes there' if busy else _explain(error)}") from None
+            reason = "another crawl writes there" if busy else _explain(error)
+            raise CrawlError(f"{path}: {reason}") from None
 
     def read(self) -> Iterator[Record]:
         """Yield the records that it holds; ValueError for a line that is none."""
@@ -3200,8 +3238,9 @@ def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _listing(label: str, items: list[str], columns: int, rest: str = "", comma: str = ", ") -> Iterator[str]:
-    """Yield a list as one line or, where *columns* (0: any number) are too few, a line for each item."""
+def _listing(label: str, items: list[str], columns: int, rest: str = "",
+             comma: str = ", ") -> Iterator[str]:
+    """Yield a list on one line or, where *columns* (0: any number) are too few, on one each."""
     line = f"    {label} {comma.join(items)}{rest}"
     if not columns or len(line) <= columns or len(items) == 1:
         yield line
@@ -3211,7 +3250,7 @@ def _listing(label: str, items: list[str], columns: int, rest: str = "", comma: 
 
 
 def _story(node: Node, record: Record, columns: int) -> Iterator[str]:
-    """Yield the lines about one problem: what it is, who links there, and a way that leads there."""
+    """Yield the lines about one problem: what it is, who links there, a way that leads there."""
     yield f"  {record.url}"
     yield f"    {record.error or f'{record.status} to {record.next_url}'}"
     if node.parent and node.parent.next_node is node:
@@ -3219,7 +3258,8 @@ def _story(node: Node, record: Record, columns: int) -> Iterator[str]:
     pages = [page.text for page in (node.parent, node.second, node.third)
              if page and page.next_node is not node]
     more = node.referrers - len(pages)
-    if pages: yield from _listing("linked from", pages, columns, f" and {more} more" if more > 0 else "")
+    rest = f" and {more} more" if more > 0 else ""
+    if pages: yield from _listing("linked from", pages, columns, rest)
     path = [step.text for step in node.path()]
     if len(path) > MAX_PATH: path[4:-4] = ["..."]
     if len(path) > 2: yield from _listing("path", path, columns, comma=" > ")
@@ -3247,16 +3287,17 @@ class Report:
         """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
         done, now, state = self.statuses.total(), crawler.loop.time(), ""
         if crawler.in_flight:
-            began, oldest = min((began, node.text) for node, (began, _) in crawler.in_flight.items())
+            began, oldest = min((began, node.text)
+                                for node, (began, _) in crawler.in_flight.items())
             state = f", {now - began:.1f} s {oldest}"
         elif waiting := len(crawler.frontier.postponed()):
             state = f", {waiting} wait, the next for {crawler.frontier.next_deadline() - now:.0f} s"
-        return (f"{done} done, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
-                f"{_count_of(len(self.problems), 'problem')}, "
+        return (f"{done} done, {crawler.frontier.qsize()} queued, "
+                f"{len(crawler.in_flight)} in flight, {_count_of(len(self.problems), 'problem')}, "
                 f"{(done - self.old) / max(seconds, 0.001):.0f}/s{state}")[:columns - 1]
 
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
-        """Print the problems and, unless *brief*, outdated links and numbers, for a terminal or a file."""
+        """Print the problems and, unless *brief*, outdated links and numbers."""
         terminal = file.isatty()
         columns = os.get_terminal_size(file.fileno()).columns if terminal else 0
         colours = terminal and not os.environ.get("NO_COLOR")
@@ -3274,16 +3315,19 @@ class Report:
         for kind in PROBLEMS:
             section(kind, 31, found([record for record in self.problems if record.kind == kind]))
         if not brief:
-            section("redirects worth updating", 33, [pair for pair in found(self.outdated) if pair[0].referrers])
+            section("redirects worth updating", 33,
+                    [pair for pair in found(self.outdated) if pair[0].referrers])
             for line in self._numbers(crawler, seconds): print(line, file=file)
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
         yield from crawler.notes
         new = self.statuses.total() - self.old
-        yield (f"{_count_of(sum(self.statuses[status] for status in range(200, 300)), 'page')}, "
-               f"{self.size / 1e6:.1f} MB in {seconds:.1f} s, {new / max(seconds, 0.001):.0f} URLs/s, "
-               f"{_count_of(len(self.problems), 'problem')}, {_count_of(crawler.client.opened, 'connection')}"
+        pages = sum(self.statuses[status] for status in range(200, 300))
+        yield (f"{_count_of(pages, 'page')}, {self.size / 1e6:.1f} MB in {seconds:.1f} s, "
+               f"{new / max(seconds, 0.001):.0f} URLs/s, "
+               f"{_count_of(len(self.problems), 'problem')}, "
+               f"{_count_of(crawler.client.opened, 'connection')}"
                + (f", {self.old} URLs were done before" if self.old else ""))
         yield "statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
                                        for status, count in sorted(self.statuses.items()))
@@ -3307,7 +3351,7 @@ class Report:
 # The invariant: what cannot be crawled is said in one line, and never as a traceback.
 
 
-_DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # the options that are Crawler's
+_DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # of the options of Crawler
 
 
 def _number(kind: Callable[[str], T], expected: str, pattern: str) -> Callable[[str], T]:
@@ -3323,7 +3367,7 @@ _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"
 _whole = _number(int, "a whole number", "[0-9]{1,9}")
 _positive = _number(int, "a whole number above 0", "(?!0+$)[0-9]{1,9}")
 _seconds = _number(float, "a number of seconds", _SECONDS)
-_more_seconds = _number(float, "a number of seconds above 0", rf"(?![0.]+$){_SECONDS}")
+_limit = _number(float, "a number of seconds above 0", rf"(?![0.]+$){_SECONDS}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -3340,7 +3384,8 @@ class _Parser(argparse.ArgumentParser):
 def _options(arguments: list[str]) -> argparse.Namespace:
     """Return the options; underscores do for dashes. Exits with 2, and one line, for wrong use."""
     parser = _Parser(
-        prog="crawl.py", description="Crawl web sites and report what is broken.", allow_abbrev=False,
+        prog="crawl.py", allow_abbrev=False,
+        description="Crawl web sites and report what is broken.",
         epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl, "
                "130 ended by Ctrl-C, 143 by SIGTERM.")
     parser.set_defaults(**_DEFAULTS)
@@ -3354,28 +3399,34 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too (no)")
     add("--external", action="store_true",
         help="check links that leave the site, too; their pages are not read (no)")
-    add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt (it is obeyed)")
-    add("--why", metavar="URL", help="crawl nothing; say whether this URL would be fetched, and why not")
+    add("--no-robots", dest="robots", action="store_false",
+        help="do not ask for robots.txt (it is obeyed)")
+    add("--why", metavar="URL",
+        help="crawl nothing; say whether this URL would be fetched, and why not")
     add = parser.add_argument_group("how to fetch").add_argument
     add("--max-tasks", type=_positive, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=_whole, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=_positive, metavar="N", help="tries for a URL that fails (%(default)s)")
     add("--max-body", type=_positive, metavar="BYTES",
         help="size of a page, on the wire and unpacked (%(default)s)")
-    add("--timeout", type=_more_seconds, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--timeout", type=_limit, metavar="S", help="seconds for a whole fetch (%(default)g)")
     add("--delay", type=_seconds, metavar="S",
         help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here, not to those they redirect to (none)")
-    add("--user-agent", default=USER_AGENT, metavar="TEXT", help="what to call itself (%(default)s)")
+    add("--user-agent", default=USER_AGENT, metavar="TEXT",
+        help="what to call itself (%(default)s)")
     add = parser.add_argument_group("what to say").add_argument
     add("-o", dest="journal", metavar="FILE.jsonl",
-        help="append a JSON object for each URL as it ends, and go on where FILE ends; - is stdout (none)")
-    add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL as it ends (no)")
+        help="append a JSON object for each URL as it ends, and go on where FILE ends; "
+             "- is stdout (none)")
+    add("-v", dest="verbose", action="store_true",
+        help="a line on stderr for each URL as it ends (no)")
     add("-q", dest="quiet", action="store_true", help="print nothing but problems (no)")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
     return parser.parse_intermixed_args([
-        re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument) for argument in arguments])
+        re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
+        for argument in arguments])
 
 
 def _say(*words: object, end: str = "\n") -> None:
@@ -3389,7 +3440,8 @@ def _why(crawler: Crawler, url: str) -> Waits[int]:
         reason = yield from crawler.why(url)
     except (OSError, ProtocolError) as error:
         raise CrawlError(f"robots.txt cannot be had: {_explain(error)}") from None
-    print(f"{_printable(url)}:", f"not fetched: {reason}" if reason else "fetched, where a link leads to it")
+    verdict = f"not fetched: {reason}" if reason else "fetched, where a link leads to it"
+    print(f"{_printable(url)}: {verdict}")
     return 1 if reason else 0
 
 
@@ -3398,7 +3450,7 @@ def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
     try:
         for record in journal.read():
             if crawler.replay(record): report.add(record, old=True)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise CrawlError(f"{journal.path} is no journal of a crawl: {error}") from None
 
 
@@ -3441,7 +3493,8 @@ def _obey_signals(crawler: Crawler, live: bool) -> list[int]:
 def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
     """Crawl, print the report and return the exit status."""
     report = Report()
-    given = {**vars(options), "headers": {"User-Agent": options.user_agent, **dict(options.headers)}}
+    headers = {"User-Agent": options.user_agent, **dict(options.headers)}
+    given = {**vars(options), "headers": headers}
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     if options.why is not None: return (yield from _why(crawler, options.why))
     live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
@@ -3481,10 +3534,12 @@ def main(arguments: list[str]) -> int:
     Raises SystemExit for wrong use, --help and --version.
     """
     # They are None where the descriptors are closed.
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
     options = _options(arguments)
     try:
-        journal = Journal(options.journal) if options.journal is not None and options.why is None else None
+        wanted = options.journal is not None and options.why is None
+        journal = Journal(options.journal) if wanted else None
         with contextlib.closing(journal) if journal else contextlib.nullcontext():
             status = run(_crawl(options, journal))
         sys.stdout.flush()

@@ -2843,7 +2843,8 @@ def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dic
 
 
 def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
-    site.add("/", "<a href=http://127.0.0.1:%d/other><a href=mailto:x><a href=/no.pdf><a href=/leave>" % site.port)
+    site.add("/", "<iframe></iframe><a href=http://127.0.0.1:%d/other><a href=mailto:x><a href=/no.pdf>"
+                  "<a href=/leave>" % site.port)
     site.add_redirect("/leave", "http://127.0.0.1:%d/elsewhere" % site.port)
     records, crawler = crawled(site.url, exclude=r"\.pdf$")
     assert site.requests == ["/robots.txt", "/", "/leave"]
@@ -3974,7 +3975,7 @@ def test_why_tries_https_and_then_http_as_a_root_does(site: Server, tls_site: Se
 def test_why_says_what_is_wrong_with_a_robots_file(site: Server) -> None:
     site.answers["/robots.txt"] = b"SSH-2.0\r\n\r\n"
     status, _, err = said(site.url, "--why", site.url + "/x")
-    assert status == 2 and "robots.txt cannot be had: a status line of HTTP/1 was expected" in err
+    assert status == 2 and "robots.txt cannot be had: an HTTP/1 status line was expected" in err
 
 
 def test_a_certificate_that_is_bad_is_no_reason_to_ask_why_without_tls(
