@@ -2563,7 +2563,7 @@ class Frontier(Queue[Node]):
             self._timeouts[node] = self._loop.call_at(until, self._come_back, node)
         else:
             node.site.line.append(node)
-            if node.site not in self._timeouts: self._call_at(node.site, node.site.next_turn)
+            if node.site not in self._timeouts: self._admit_at(node.site, node.site.next_turn)
 
     def postponed(self) -> list[Node]:
         """Return the nodes that will come back."""
@@ -2593,17 +2593,17 @@ class Frontier(Queue[Node]):
         self.put_nowait(node)
         self.task_done()
 
-    def _call_at(self, site: Site, when: float) -> None:
-        self._timeouts[site] = self._loop.call_at(when, self._call, site)
+    def _admit_at(self, site: Site, when: float) -> None:
+        self._timeouts[site] = self._loop.call_at(when, self._admit, site)
 
-    def _call(self, site: Site) -> None:
+    def _admit(self, site: Site) -> None:
         """Let the first in a site's line come back, if the site may be asked by now."""
         del self._timeouts[site]
         if not site.line: return  # hurry() has emptied it
         now = self._loop.time()
-        if now + CLOCK_RESOLUTION < site.next_turn: return self._call_at(site, site.next_turn)
+        if now + CLOCK_RESOLUTION < site.next_turn: return self._admit_at(site, site.next_turn)
         self._come_back(site.line.popleft())
-        if site.line: self._call_at(site, now + site.delay)
+        if site.line: self._admit_at(site, now + site.delay)
 
 
 def _phrase(status: int) -> str:
@@ -2993,7 +2993,7 @@ class Crawler:
         if self.scope.covers(target): return
         self.scope.add(target)
         admitted = [key for key, reason in self.rejected.items()
-                   if reason == "other host" and not self.scope.objection(parse_url(key))]
+                    if reason == "other host" and not self.scope.objection(parse_url(key))]
         self.skipped["other host"] -= len(admitted)
         for key in admitted:  # met before this root's answer
             del self.rejected[key]
