@@ -422,8 +422,8 @@ class CallbackLoop:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         else:
             self._check_deadlock()
-        # With work to do and no socket to watch a poll could tell nothing: a thread's byte
-        # is there to end a sleep.
+        # With work to do and no socket to watch a poll could tell nothing: a thread's
+        # byte is there to end a sleep.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
                 for handle, event in zip(key.data, _EVENTS):
@@ -1206,7 +1206,8 @@ def _end_tasks(loop: EventLoop) -> None:
     """Cancel every task of a loop that has stopped, and run it until they have ended."""
     tasks = list(loop.tasks)
     # One that a KeyboardInterrupt hit on its way from the queue to its step, or from
-    # there to its future, is in no queue and waits for nothing: it would never run again.
+    # there to its future, is in no queue and waits for nothing: it would never run
+    # again.
     queued = set(map(id, loop._ready))
     loop._ready.extend([task for task in tasks if id(task) not in queued and (
         task._waiting_for is None or task._waiting_for.done())])
@@ -1968,7 +1969,8 @@ class Client:
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
         usual = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
-        # One spelling of each name, so that the user's fields take the place of the usual ones.
+        # One spelling of each name, so that the user's fields take the place of the
+        # usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
         for name, value in fields.items():
             field = f"{name}: {value}"
@@ -2352,9 +2354,9 @@ class Robots:
 # burst.
 #
 # The invariants. Each URL that is asked for ends as one record, an answer or an error
-# (of a guess, one with the reason why it was given up); one that is not to be fetched gets a
-# record with the reason, and another if a later link lets it in; what nobody had asked
-# for when the crawl was told to end gets none, and is found again by the next.
+# (of a guess, one with the reason why it was given up); one that is not to be fetched
+# gets a record with the reason, and another if a later link lets it in; what nobody had
+# asked for when the crawl was told to end gets none, and is found again by the next.
 # What has to wait for another try goes back into the frontier by a Timeout: no worker
 # and no connection sleeps (but where robots.txt is tried again: those that need it
 # wait). An error in this code, or in a callback, ends the crawl with its traceback
@@ -2799,10 +2801,14 @@ class Crawler:
         self.in_flight[node] = self.loop.time(), self.loop.current_task
         node.tries += 1
         try:
+            if not (yield from self._is_allowed(node)): return None
+            if self.loop.time() + CLOCK_RESOLUTION < node.site.next_turn:
+                node.tries -= 1  # it is to come back; this was none
+                return node.site.next_turn
             response = yield from self._ask(node)
         except (OSError, ProtocolError) as error:
             return self._failed(node, error)
-        if not isinstance(response, Response): return response
+        if response.status in _RETRIED and node.tries < self.max_tries: return self._back_off(node)
         record = self._answered(node, response)
         if record is None: return None
         if record.encoding:  # only a page in scope has one
@@ -2812,36 +2818,34 @@ class Crawler:
         self.on_record(record)
         return None
 
-    def _ask(self, node: Node) -> Waits[Response | float | None]:
-        """Return the answer for a URL; or when to ask (again); or None if that is not allowed."""
-        site, url, outside, robots = node.site, node.url, node.role == "external", _NO_RULES
-
-        def no_more() -> bool:
+    def _is_allowed(self, node: Node) -> Waits[bool]:
+        """Return whether robots.txt and the page limit let a URL be fetched; say so if not."""
+        def is_limited() -> bool:
             return not node.counted and self.num_fetched >= self.max_pages
 
-        if self.robots and not outside and not no_more():
+        site, robots = node.site, _NO_RULES
+        if self.robots and node.role != "external" and not is_limited():
             robots = yield from _once(self._rules, self._load_robots, site)
             if node.role == "guessed": node.role = "root"  # https it is
-        rule = robots.rule(url.target)
-        if rule or no_more():
-            reason = f"robots.txt: {rule}" if rule else "page limit"
-            self._skip(node.text, node.parent, reason, node.depth)
-            return None
         site.delay = max(site.delay, self.delay, min(robots.delay, MAX_PAUSE))
-        now = self.loop.time()
-        if now + CLOCK_RESOLUTION < site.next_turn:
-            node.tries -= 1  # it is to come back; this was none
-            return site.next_turn
+        rule = robots.rule(node.url.target)
+        if not rule and not is_limited(): return True
+        reason = f"robots.txt: {rule}" if rule else "page limit"
+        self._skip(node.text, node.parent, reason, node.depth)
+        return False
+
+    def _ask(self, node: Node) -> Waits[Response]:
+        """Return the answer for a URL, and set when its site may be asked next."""
+        site, url, now = node.site, node.url, self.loop.time()
         site.next_turn = now + site.delay
         self._count(node)
         # Its time begins here: that of robots.txt was not its own.
         self.in_flight[node] = now, self.loop.current_task
         response = yield from self.client.fetch(
-            url, wanted=(lambda _: False) if outside else _is_page,
+            url, wanted=_is_page if node.role != "external" else lambda _: False,
             own_headers=self.scope.covers(url, named=True))
         self._pause(site, response)
-        failed = response.status in _RETRIED
-        return self._back_off(node) if failed and node.tries < self.max_tries else response
+        return response
 
     def _count(self, node: Node) -> None:
         """Count a URL, once, as fetched; at the page limit nobody need wait for a first turn."""
