@@ -38,7 +38,7 @@ import time
 import types
 import weakref
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -1355,79 +1355,80 @@ def test_a_getter_that_is_cancelled_while_another_is_woken_changes_nobodys_place
 
 # The same story under crawl and under asyncio leaves the same transcript.
 
-def stories() -> list[Callable[[Any, Callable[..., None]], Awaitable[None]]]:
-    async def producers_and_consumers(lib: Any, log: Callable[..., None]) -> None:
-        queue = lib.Queue(2)
+async def producers_and_consumers(lib: Any, log: Callable[..., None]) -> None:
+    queue = lib.Queue(2)
 
-        async def produce(name: str) -> None:
-            for number in range(3):
-                await queue.put((name, number))
-                log("put", name, number)
+    async def produce(name: str) -> None:
+        for number in range(3):
+            await queue.put((name, number))
+            log("put", name, number)
 
-        async def consume(name: str) -> None:
-            while True:
-                log(name, "got", await queue.get())
-                await lib.sleep(0)
-                queue.task_done()
-        consumers = [lib.create_task(consume(name)) for name in "xyz"]
-        await lib.gather(produce("a"), produce("b"))
-        await queue.join()
-        for consumer in consumers:
-            consumer.cancel()
-        log(await lib.gather(*consumers, return_exceptions=True))
+    async def consume(name: str) -> None:
+        while True:
+            log(name, "got", await queue.get())
+            await lib.sleep(0)
+            queue.task_done()
+    consumers = [lib.create_task(consume(name)) for name in "xyz"]
+    await lib.gather(produce("a"), produce("b"))
+    await queue.join()
+    for consumer in consumers:
+        consumer.cancel()
+    log(await lib.gather(*consumers, return_exceptions=True))
 
-    async def cancellation(lib: Any, log: Callable[..., None]) -> None:
-        async def child() -> str:
-            try:
-                await lib.sleep(3600)
-            except lib.CancelledError:
-                log("caught")
-                await lib.sleep(0)
-            return "refused"
-        task = lib.create_task(child())
-        await lib.sleep(0)
-        log(task.cancel(), task.cancelled(), task.cancelling())
-        log(await task, task.cancelled())
-        async def wrapping() -> Any:
-            return await lib.create_task(child())
-        parent = lib.create_task(wrapping())
-        await lib.sleep(0)
-        await lib.sleep(0)
-        parent.cancel()
+
+async def cancellation(lib: Any, log: Callable[..., None]) -> None:
+    async def child() -> str:
         try:
-            log(await parent)
+            await lib.sleep(3600)
         except lib.CancelledError:
-            log("parent cancelled")
+            log("caught")
+            await lib.sleep(0)
+        return "refused"
+    task = lib.create_task(child())
+    await lib.sleep(0)
+    log(task.cancel(), task.cancelled(), task.cancelling())
+    log(await task, task.cancelled())
+    async def wrapping() -> Any:
+        return await lib.create_task(child())
+    parent = lib.create_task(wrapping())
+    await lib.sleep(0)
+    await lib.sleep(0)
+    parent.cancel()
+    try:
+        log(await parent)
+    except lib.CancelledError:
+        log("parent cancelled")
 
-    async def timeouts(lib: Any, log: Callable[..., None]) -> None:
-        for inner, outer in ((0.001, 50), (50, 0.001)):
-            try:
-                async with lib.timeout(outer):
-                    try:
-                        async with lib.timeout(inner):
-                            await lib.sleep(100)
-                    except TimeoutError:
-                        log("inner")
-                        raise
-            except TimeoutError:
-                log("outer or passed on", lib.current_task().cancelling())
 
-    async def failures(lib: Any, log: Callable[..., None]) -> None:
-        async def fail(error: BaseException, turns: int) -> None:
-            for _ in range(turns):
-                await lib.sleep(0)
-            raise error
-        log(await lib.gather(fail(KeyError(1), 2), fail(lib.CancelledError(), 1), return_exceptions=True))
+async def timeouts(lib: Any, log: Callable[..., None]) -> None:
+    for inner, outer in ((0.001, 50), (50, 0.001)):
         try:
-            await lib.gather(fail(KeyError(2), 1), fail(ValueError(), 2))
-        except KeyError as error:
-            log("first", error)
-        await lib.sleep(0)
-        await lib.sleep(0)
-    return [producers_and_consumers, cancellation, timeouts, failures]
+            async with lib.timeout(outer):
+                try:
+                    async with lib.timeout(inner):
+                        await lib.sleep(100)
+                except TimeoutError:
+                    log("inner")
+                    raise
+        except TimeoutError:
+            log("outer or passed on", lib.current_task().cancelling())
 
 
-@pytest.mark.parametrize("story", stories(), ids=lambda story: story.__name__)
+async def failures(lib: Any, log: Callable[..., None]) -> None:
+    async def fail(error: BaseException, turns: int) -> None:
+        for _ in range(turns):
+            await lib.sleep(0)
+        raise error
+    log(await lib.gather(fail(KeyError(1), 2), fail(lib.CancelledError(), 1), return_exceptions=True))
+    try:
+        await lib.gather(fail(KeyError(2), 1), fail(ValueError(), 2))
+    except KeyError as error:
+        log("first", error)
+    await lib.sleep(0)
+    await lib.sleep(0)
+
+
+@pytest.mark.parametrize("story", [producers_and_consumers, cancellation, timeouts, failures])
 def test_a_story_goes_as_it_does_under_asyncio(story: Any) -> None:
     def transcript(lib: Any) -> list[str]:
         lines: list[str] = []
@@ -1468,59 +1469,66 @@ def planned(rng: random.Random, depth: int = 0) -> Plan:
     return plan
 
 
-async def performed(lib: Any, program: list[Plan], log: Callable[..., None]) -> None:
-    """Perform a program: some tasks and two queues, until all tasks are done or an hour has passed."""
-    began = lib.get_running_loop().time()
+class Performance:
+    """One run of a made-up program under *lib*: some tasks and two queues."""
 
-    def now() -> float:
-        elapsed: float = lib.get_running_loop().time() - began
-        return round(elapsed, 6)
-    queues: list[Any] = [lib.Queue(1), lib.Queue()]
-    tasks: list[Any] = []
+    def __init__(self, lib: Any, log: Callable[..., None]) -> None:
+        self.lib, self.log, self.began = lib, log, lib.get_running_loop().time()
+        self.queues: list[Any] = [lib.Queue(1), lib.Queue()]
+        self.tasks: list[Any] = []
 
-    async def act(name: str, plan: Plan) -> str:
-        for number, (kind, what, delay, *inner) in enumerate(plan):
-            outcome: Any = None
+    async def run(self, program: list[Plan]) -> None:
+        """Perform the program; what is not done after an hour is cancelled until it is."""
+        for number, plan in enumerate(program):
+            self.tasks.append(self.lib.create_task(self.act(str(number), plan)))
+        await self.lib.sleep(3600)
+        while not all(task.done() for task in self.tasks):
+            for task in self.tasks:
+                task.cancel()
+            await self.lib.sleep(10)
+        self.log([task.cancelled() or type(task.exception()).__name__ for task in self.tasks],
+                 [queue.qsize() for queue in self.queues])
+
+    async def act(self, name: str, plan: Plan) -> str:
+        """Do one step after the other, and log how and when each ended."""
+        for number, (kind, what, *rest) in enumerate(plan):
             try:
-                if kind == "put":
-                    await queues[what % 2].put(f"{name}{number}")
-                elif kind == "get":
-                    outcome = await queues[what % 2].get()
-                    queues[what % 2].task_done()
-                elif kind == "sleep":
-                    await lib.sleep(delay)
-                elif kind == "cancel":
-                    outcome = tasks[what % len(tasks)].cancel()
-                elif kind == "uncancel":
-                    outcome = lib.current_task().uncancel()
-                elif kind == "timeout":
-                    async with lib.timeout(delay):
-                        outcome = await act(f"{name}.{number}", inner[0][0])
-                elif kind == "gather":
-                    parts = [lib.create_task(act(f"{name}.{number}{letter}", part))
-                             for letter, part in zip("ab", inner[0])]
-                    tasks.extend(parts)
-                    outcome = await lib.gather(*parts, return_exceptions=what > 1)
-                else:  # a clean-up that waits, too
-                    try:
-                        await act(f"{name}.{number}", inner[0][0])
-                    finally:
-                        await lib.sleep(delay)
-            except (TimeoutError, lib.CancelledError) as error:
-                log(name, number, kind, type(error).__name__, now())
-                if isinstance(error, lib.CancelledError) and what:
-                    raise
-            else:
-                log(name, number, kind, outcome, now())
+                outcome = await self.do(f"{name}.{number}", kind, what, *rest)
+            except (TimeoutError, self.lib.CancelledError) as error:
+                outcome = error
+            self.log(name, number, kind, outcome, round(self.lib.get_running_loop().time() - self.began, 6))
+            if isinstance(outcome, self.lib.CancelledError) and what:
+                raise outcome
         return name
-    for number, plan in enumerate(program):
-        tasks.append(lib.create_task(act(str(number), plan)))
-    await lib.sleep(3600)
-    while not all(task.done() for task in tasks):
-        for task in tasks:
-            task.cancel()
-        await lib.sleep(10)
-    log([task.cancelled() or type(task.exception()).__name__ for task in tasks], [queue.qsize() for queue in queues])
+
+    async def do(self, name: str, kind: str, what: int, delay: float, inner: Sequence[Plan] = ()) -> Any:
+        """Do one step, and return what there is to say of it."""
+        queue = self.queues[what % 2]
+        match kind:
+            case "put":
+                return await queue.put(name)
+            case "get":
+                item = await queue.get()
+                queue.task_done()
+                return item
+            case "sleep":
+                return await self.lib.sleep(delay)
+            case "cancel":
+                return self.tasks[what % len(self.tasks)].cancel()
+            case "uncancel":
+                return self.lib.current_task().uncancel()
+            case "timeout":
+                async with self.lib.timeout(delay):
+                    return await self.act(name, inner[0])
+            case "gather":
+                parts = [self.lib.create_task(self.act(name + letter, part)) for letter, part in zip("ab", inner)]
+                self.tasks.extend(parts)
+                return await self.lib.gather(*parts, return_exceptions=what > 1)
+            case _:  # a clean-up that waits, too
+                try:
+                    await self.act(name, inner[0])
+                finally:
+                    await self.lib.sleep(delay)
 
 
 def test_made_up_programs_run_as_they_do_under_asyncio() -> None:
@@ -1532,7 +1540,10 @@ def test_made_up_programs_run_as_they_do_under_asyncio() -> None:
         async def main(some: list[list[Plan]]) -> None:
             for program in some:
                 lines: list[str] = []
-                await performed(lib, program, lambda *words: lines.append(repr(words).replace("Error('')", "Error()")))
+
+                def log(*words: Any) -> None:
+                    lines.append(re.sub(r"Error\([^)]*\)", "Error", repr(words)))
+                await Performance(lib, log).run(program)
                 result.append(lines)
         result: list[list[str]] = []
         for start in range(0, len(programs), 500):  # after some months a clock no longer shows nanoseconds
