@@ -3107,6 +3107,13 @@ def test_a_link_to_a_guess_that_fails_is_an_error_of_its_own() -> None:
     assert crawler.num_fetched == 3 and len(crawler.notes) == 1 and "https://h/" in crawler.seen_urls
 
 
+ADOPTED: dict[str, Any] = {"http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")],
+                           "http://b/": [(200, {}, "")], "http://b/x": [(200, {}, "<a href=/y>")],
+                           "http://b/y": [(200, {}, "")]}
+REFUSED: dict[str, Any] = {f"https://{host}/{path}": [OSError("refused")]
+                           for host in ("h", "h:80", "r", "s") for path in ("", "robots.txt")}
+
+
 @pytest.mark.parametrize("seconds", [0.1, 0.2, 0.5])
 def test_a_root_is_one_also_if_a_link_to_it_is_met_before_its_guess_failed(seconds: float) -> None:
     site = ADOPTED | REFUSED | {"http://b/": [(200, {}, "<a href=/y>")],
@@ -3831,11 +3838,6 @@ PIECES: dict[str, Any] = {
 
 
 LINKED: dict[str, Any] = {"http://h/": [(200, {}, "<a href=/a><a href=//else/>")], "http://h/a": [(200, {}, "")]}
-ADOPTED: dict[str, Any] = {"http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")],
-                           "http://b/": [(200, {}, "")], "http://b/x": [(200, {}, "<a href=/y>")],
-                           "http://b/y": [(200, {}, "")]}
-REFUSED: dict[str, Any] = {f"https://{host}/{path}": [OSError("refused")]
-                           for host in ("h", "h:80", "r", "s") for path in ("", "robots.txt")}
 
 
 @pytest.mark.parametrize("roots, answers, options", [
@@ -3953,6 +3955,13 @@ def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew
 
 
 # Asking why
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Run main; return its status and what it wrote to stdout and stderr."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = crawl.main(list(arguments))
+    return status, out.getvalue(), err.getvalue()
+
 
 def test_why_touches_no_journal(site: Server, tmp_path: pathlib.Path) -> None:
     assert crawl.main([site.url, "--why", site.url + "/x", "-o", str(tmp_path / "journal")]) == 0
@@ -4157,13 +4166,6 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
     """Run crawl.py as a user does."""
     return subprocess.run([sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
                           text=True, timeout=60, **options)
-
-
-def said(*arguments: str) -> tuple[int, str, str]:
-    """Run main; return its status and what it wrote to stdout and stderr."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        status = crawl.main(list(arguments))
-    return status, out.getvalue(), err.getvalue()
 
 
 def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout") -> str:
