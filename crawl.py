@@ -40,7 +40,7 @@ to connect, send and recv", that HTTP exists, and for 8, 9, 11 and 12 regular
 expressions (`*+` is a `*` that never gives back what it took).
 """
 
-from __future__ import annotations  # crawl.py needs Python 3.11 or later
+from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
 
 import sys
 
@@ -99,14 +99,14 @@ __all__ = [
 # to be iterated or waited for, so that a forgotten `yield from` is silent where a
 # forgotten `await` is a warning. Either kind may wait for the other, and whoever uses
 # this file may write either. `@coroutine` does two things: `await` takes such a
-# generator, and a `yield from` in it takes an `async def`; one that only generators of
-# this file call, and that calls only such, does without it. What a generator coroutine
-# returns is annotated Waits[T]: it yields whatever it waits for, and in the end returns
-# a T.
+# generator, and a `yield from` in it takes an `async def`. A generator that only
+# generators of this file call, and that calls no `async def`, needs neither and is left
+# bare. What a generator coroutine returns is annotated Waits[T]: it yields whatever it
+# waits for, and in the end returns a T.
 #
 # Everything in an answer has a limit. The limits stand below, with the reason where it
-# is not plain. What a site can make us remember is bounded by two of them: the links of
-# MAX_PAGES pages of MAX_BODY bytes.
+# is not plain. What a site can make us remember has none of its own: it is what
+# MAX_PAGES pages link to.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -134,7 +134,7 @@ FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
 MAX_SHOWN = 200              # characters of a server's words that are shown
 MAX_DEPTH = 100              # links from a root: what is deeper is a calendar or another trap
-MAX_PAGES = 1_000_000        # URLs fetched in one crawl: about a gigabyte of them
+MAX_PAGES = 1_000_000        # URLs fetched in one crawl: to remember as many takes half a gigabyte
 MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
 MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
 MAX_CIRCLE = 100             # redirects: a longer circle of them is not found to be one
@@ -689,7 +689,7 @@ class Future(Generic[T]):
         self._callbacks = ()
 
     def _error(self) -> BaseException:
-        """Return what the future failed with, now seen; raise if it is pending or was cancelled."""
+        """Return what it failed with, and mark it as seen; raise if it is pending or cancelled."""
         if self._state == "PENDING": raise InvalidStateError("the result is not there yet")
         if self._state == "CANCELLED": raise CancelledError(*self._result)
         self._result.retrieved = True
@@ -719,12 +719,12 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
 #    recv again -> bytes          being ready was a hint; recv decides
 #
-# With coroutines inside coroutines, `yield from` is a pipe: while a frame stands there,
-# Python hands every send() and throw() on it straight to the inner generator, and lets
-# what that yields straight out, until it returns. The innermost future
-# comes out of the outermost send(), past everyone in between, and None goes down
-# the same way; a return value travels up one joint, an exception as far as the
-# first `except`:
+# With coroutines inside coroutines, `yield from` is a pipe: while a generator stands
+# there, Python hands every send() and throw() that it gets straight to the inner one,
+# and what that yields straight to whoever called, until the inner one returns. The
+# innermost future comes out of the outermost send(), past everyone in between, and None
+# goes down the same way; a return value travels up one joint, an exception as far as
+# the first `except`:
 #
 #    Task --send--> crawl --yield from--> fetch --yield from--> Future.__iter__
 #         <----------------------- future ------------------------- yield self
@@ -766,7 +766,7 @@ class Task(Future[T]):
         self._context = contextvars.copy_context() if context is None else context
         self._waiting_for: Future[Any] | None = None
         self._throw: BaseException | None = None  # what the next step raises in the coroutine
-        self._cancel_requests = 0  # and not taken back: a TimeLimit (5) finds its own by these
+        self._cancel_requests = 0  # that no uncancel() took back: a TimeLimit (5) counts them
         self._name = None if name is None else str(name)
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
@@ -800,7 +800,7 @@ class Task(Future[T]):
         except BaseException as failure:
             self._end("FAILED", _Failure(self, failure))
             if isinstance(failure, (KeyboardInterrupt, SystemExit)):
-                self._result.retrieved = True
+                self._result.retrieved = True  # by whoever catches it here
                 raise
         else:
             self._wait_for(awaited)
@@ -945,7 +945,7 @@ class EventLoop(CallbackLoop):
 
     def _stop_at_end(self, future: Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
-        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those do so anyway
+        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those end it anyway
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by a concurrent.futures executor.
@@ -988,7 +988,7 @@ class EventLoop(CallbackLoop):
 
     def _check_deadlock(self) -> None:
         """Raise DeadlockError, with who waits where, if nothing could wake the loop any more."""
-        # Any thread could call in, but for this one and those of the pool, idle without
+        # Any other thread could call in; those of the pool cannot while there are no
         # jobs.
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if not self._watched and not self._jobs and not others - self._pool_threads:
@@ -1055,7 +1055,7 @@ class TimeLimit:
         if self._task is not None: raise RuntimeError("a time limit can be entered only once")
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
-            loop._ready.append(self)  # from the heap, a bare `yield` would be done before it
+            loop._ready.append(self)  # the heap's come later than a bare `yield`
         elif self._delay is not None:
             loop._add_timeout(loop.time() + self._delay, self)
         return self
@@ -1086,11 +1086,11 @@ timeout = TimeLimit  # asyncio's name for making one
 
 
 @coroutine
-def finished(*futures: Future[Any]) -> Waits[None]:
-    """Wait until one of *futures* is done; neither raise its error nor, cancelled, cancel it."""
-    if any(map(Future.done, futures)): return
+def finished(future: Future[Any]) -> Waits[None]:
+    """Wait until *future* is done. Its error is not raised; to cancel the wait leaves it alone."""
+    if future.done(): return
     waiter = get_running_loop().create_future()
-    for future in futures: future.add_done_callback(lambda _: resolve(waiter))
+    future.add_done_callback(lambda _: resolve(waiter))
     yield from waiter
 
 
@@ -1181,9 +1181,10 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
 
 
 def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: Any) -> Waits[T]:
-    """Return what work(*key) gives: done once for all, and after a failure once more.
+    """Return what work(*key) gives. It is done once for all callers.
 
-    *tasks* holds the tasks that do it; to cancel one who waits leaves them alone.
+    Whoever comes after it failed begins it anew. *tasks* holds its Task by key, and to
+    cancel a caller leaves that alone.
     """
     task = tasks.get(key)
     if task is None or task._state in ("FAILED", "CANCELLED"):
@@ -1208,8 +1209,8 @@ def _end_tasks(loop: EventLoop) -> None:
     # One that a KeyboardInterrupt hit on its way from the queue to its step, or from
     # there to its future, is in no queue and waits for nothing: it would never run
     # again.
-    queued = set(map(id, loop._ready))
-    loop._ready.extend([task for task in tasks if id(task) not in queued and (
+    queued = set(loop._ready)
+    loop._ready.extend([task for task in tasks if task not in queued and (
         task._waiting_for is None or task._waiting_for.done())])
     for task in tasks: task.cancel()
     for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
@@ -1322,8 +1323,7 @@ class Queue(Generic[T]):
     def join(self) -> Waits[None]:
         """Wait until task_done() was called for every item, those put meanwhile included.
 
-        When it returns others may have been put, by tasks that ran between the last
-        task_done() and it.
+        When it returns others may have been put: by who ran after the last task_done().
         """
         yield from self._line_up(self._joiners, lambda: self._unfinished > 0, once=True)
 
@@ -1334,7 +1334,10 @@ class Queue(Generic[T]):
             if not waiter.done(): return waiter.set_result(None)
 
     def _line_up(self, line: _Line, blocked: Callable[[], bool], once: bool = False) -> Waits[None]:
-        """Wait in *line* until *blocked()* is false, or, with *once*, until woken if it is true."""
+        """While *blocked()*, wait in *line* to be woken; with *once*, one time at most.
+
+        join() waits once: it is over when it is woken, whatever was put since.
+        """
         while blocked():
             waiter = get_running_loop().create_future()
             line[waiter] = None
@@ -1424,6 +1427,16 @@ class Stream:
                                         do_handshake_on_connect=False)
         yield from self._call(self._readable, self.sock.do_handshake)
 
+    def spoken(self) -> bool:
+        """Return whether there is something to read now, or the end."""
+        try:
+            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # what TLS has not seen, too
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
     def close(self) -> None:
         """Close the socket: the one place where that happens. Closing twice is allowed."""
         if self._fd >= 0:
@@ -1434,7 +1447,10 @@ class Stream:
 
     def _call(self, usual_wait: Callable[[], Iterable[Any]], operation: Callable[..., T],
               *args: Any) -> Waits[T]:
-        """Return operation(*args), trying again whenever the socket is ready after it was not."""
+        """Return operation(*args), trying again whenever the socket is ready after it was not.
+
+        *usual_wait* is what "would block" waits for; TLS says itself what it wants.
+        """
         while True:
             try:
                 return operation(*args)
@@ -1445,16 +1461,6 @@ class Stream:
             except ssl.SSLWantWriteError:
                 wait = self._writable
             yield from wait()
-
-    def spoken(self) -> bool:
-        """Return whether there is something to read now, or the end."""
-        try:
-            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # the network's, not TLS's
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-        return True
 
     def _readable(self) -> Future[None]:
         if not self._watching:
@@ -2014,7 +2020,7 @@ class Client:
                 except (OSError, TruncatedError):
                     if not reused or parser.buffer or parser.response:
                         raise
-                    while pool: pool.pop().close()  # of the same age, and likely as dead
+                    while pool: pool.pop().close()  # as old and likely as dead; now it connects
 
     def idle(self) -> int:
         """Return how many connections wait to be used again."""
@@ -2038,7 +2044,7 @@ class Client:
             else: stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
-        """Return a new stream; a name is looked up once in the client's life."""
+        """Return a new stream; a host and port is looked up once, unless that failed."""
         addresses = yield from _once(self._lookups, lookup, url.host, url.port)
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
@@ -2234,7 +2240,8 @@ def read_markup(text: str, page: URL) -> Markup:
 #
 # The invariants. Every file can be read: a line that says nothing known says nothing.
 # Where two spellings of an address are one page (%7E is ~), a rule against either
-# forbids both. The cost: a pass over the rules for each URL, 0.3 microseconds for each.
+# forbids both. The cost: a pass over the rules for each URL, 0.3 microseconds for a
+# rule.
 
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
@@ -2339,30 +2346,37 @@ class Robots:
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# A redirect that ends its row, being one too many or closing a circle, comes back into
-# the frontier when a link to it, or to one before it, makes its row shorter: `hops`
-# only ever falls, so at most `max_redirect` times.
+# A redirect that ends its chain, being one too many or closing a circle, is set aside
+# (`_exhausted`). It comes back into the frontier when a link to it, or to one before
+# it, makes the chain shorter: `hops` only ever falls, so at most `max_redirect` times.
+# What is still set aside at the end of the crawl is recorded then.
 #
 # `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
 # `yield from` in between, and control changes hands nowhere else.
 #
 # Courtesy is one time for each site: before `next_turn` nobody asks it. A request moves
 # that on by the delay, a Retry-After by as much as it says. Who comes too early stands
-# in the site's line, and one Timeout calls the first of it when the time has come. A
-# call promises nothing: if somebody else was faster, or a pause came, the same
-# comparison sends the node back into the line. So no stall and no pause ends in a
-# burst.
+# in the site's line, and one Timeout lets the first of it go when the time has come.
+# That promises nothing: if somebody else was faster, or a pause came, the same
+# comparison sends the node back into the line. So where there is a delay, no stall and
+# no pause ends in a burst.
 #
-# The invariants. Each URL that is asked for ends as one record, an answer or an error
-# (of a guess, one with the reason why it was given up); one that is not to be fetched
-# gets a record with the reason, and another if a later link lets it in; what nobody had
-# asked for when the crawl was told to end gets none, and is found again by the next.
-# What has to wait for another try goes back into the frontier by a Timeout: no worker
-# and no connection sleeps (but where robots.txt is tried again: those that need it
-# wait). An error in this code, or in a callback, ends the crawl with its traceback
-# instead of leaving `join` waiting. And a page is recorded after its links were added,
-# so that the records of a crawl that was killed, added again in their order, restore
-# its frontier. The cost: a Node for each URL to be fetched, a string for each other.
+# The invariants:
+# - Each URL that is asked for ends as one record, an answer or an error (of a guess,
+# one
+#   with the reason why it was given up). One that is not to be fetched gets a record
+#   with the reason, and another if a later link lets it in. What nobody had asked for
+#   when the crawl was told to end gets none, and is found again by the next.
+# - What waits for another try goes back into the frontier by a Timeout: no worker and
+# no
+#   connection sleeps (but where robots.txt is tried again: those that need it wait).
+# - An error in this code, or in a callback, ends the crawl with its traceback instead
+# of
+#   leaving `join` waiting.
+# - A page is recorded after its links were added, so that the records of a crawl that
+#   was killed, added again in their order, restore its frontier.
+#
+# The cost: a Node for each URL to be fetched, a string for each other.
 
 # References that mean something else on each page (empty, ?query, #fragment), or might
 # (with a tab or newline inside).
@@ -2424,7 +2438,7 @@ class Page(NamedTuple):
 
     record: Record
     headers: dict[str, str]  # names in lower case
-    body: bytes              # decoded, in the charset that record.encoding names
+    body: bytes              # Content-Encoding undone; record.encoding names the charset
 
 
 class Site:
@@ -2638,14 +2652,15 @@ class Crawler:
 
     To be made and used inside a running loop:
     `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is tried with
-    https first. CrawlError if one is no URL, a header no header field, or a regular
-    expression none.
+    https first. Raises CrawlError for a root that is no URL, a header that is no header
+    field, and an *include* or *exclude* that is no regular expression.
 
     Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those
     below them; URLs in which the regular expression *include* is found and *exclude* is
     not; *depth* links from a root; *max_pages* URLs fetched. With *external*, links
     that leave the hosts are asked for, too; their answers are not read, their redirects
-    not followed, their robots.txt not asked for.
+    not followed, their robots.txt not asked for. What was asked for so stays unread
+    when a root redirects to its host later.
     *headers* are sent to the hosts named in *roots* and, with *subdomains*, those below
     them, but not to hosts that these lead to. *robots* says whether robots.txt is
     obeyed.
@@ -2688,7 +2703,7 @@ class Crawler:
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
         self._told: set[tuple[str, str]] = set()     # (URL, reason) of skips of an earlier crawl
-        self._exhausted: dict[Node, Record] = {}     # redirects that ended their rows
+        self._exhausted: dict[Node, Record] = {}     # redirects that ended their chains
         # What links mean, by directory; under an origin, those that mean the same in
         # all its directories. It saves a third of the time where links are relative.
         self._meanings: dict[str, dict[str, Node]] = {}
@@ -2703,7 +2718,7 @@ class Crawler:
 
     def _add_root(self, url: URL, role: str) -> None:
         self.scope.add(url, named=True)
-        root = cast(Node, self.add(url, None))
+        root = cast(Node, self.add(url, None))  # to what has no parent there is no objection
         if root.role != "root": root.role = role
 
     def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0,
@@ -2762,11 +2777,12 @@ class Crawler:
         workers = [create_task(self._work()) for _ in range(self.max_tasks)]
         everyone = gather(*workers)
         joined = create_task(self.frontier.join())
+        everyone.add_done_callback(lambda _: joined.cancel())  # a worker ends only by an error
         try:
-            yield from finished(joined, everyone)
-            if everyone.done(): everyone.result()  # raises: a worker ends only by an error
+            yield from finished(joined)
+            if everyone.done(): everyone.result()  # raises it
         finally:
-            complete = joined.done() and not self.stopping
+            complete = joined.done() and not joined.cancelled() and not self.stopping
             self.stop()
             rest: list[Future[Any]] = [joined, *workers, *self._rules.values()]
             for waited in rest: waited.cancel()
@@ -2775,8 +2791,8 @@ class Crawler:
             finally:  # also when it is cancelled here
                 self.client.close()
                 for node in [node for node in self.seen_urls.values() if not node.done]:
-                    if complete: self.on_record(self._exhausted[node])
-                    elif node.tries: self.on_record(self._interrupted(node))
+                    if complete: self.on_record(self._exhausted[node])  # nothing else is left then
+                    elif node.counted: self.on_record(self._interrupted(node))
                     else: self.skipped["the crawl was ended"] += 1  # found again by whoever goes on
 
     def stop(self) -> None:
@@ -2819,7 +2835,10 @@ class Crawler:
         return None
 
     def _is_allowed(self, node: Node) -> Waits[bool]:
-        """Return whether robots.txt and the page limit let a URL be fetched; say so if not."""
+        """Return whether robots.txt and the page limit let a URL be fetched; say so if not.
+
+        Asks for robots.txt if nobody has, and learns the site's delay from it.
+        """
         def is_limited() -> bool:
             return not node.counted and self.num_fetched >= self.max_pages
 
@@ -2848,7 +2867,7 @@ class Crawler:
         return response
 
     def _count(self, node: Node) -> None:
-        """Count a URL, once, as fetched; at the page limit nobody need wait for a first turn."""
+        """Count a URL, once, as fetched; at the page limit let all in lines come, to be skipped."""
         if node.counted: return
         node.counted = True
         self.num_fetched += 1
@@ -2928,9 +2947,9 @@ class Crawler:
         kind = ("timed out" if isinstance(error, TimeoutError) else
                 "bad certificate" if certificate else "refused" if unreachable else
                 "over a limit" if isinstance(error, LimitError) else "broken")
-        passing = (unreachable or isinstance(error, TruncatedError)) and \
+        transient = (unreachable or isinstance(error, TruncatedError)) and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
-        if passing and node.tries < self.max_tries: return self._back_off(node)
+        if transient and node.tries < self.max_tries: return self._back_off(node)
         self._count(node)  # also if it was robots.txt that failed
         words, seconds = _explain(error), self._seconds(node)
         self.on_record(self._record(node, error=words, kind=kind, seconds=seconds))
@@ -2955,7 +2974,7 @@ class Crawler:
         elif status in _REDIRECTS:
             self._redirected(node, _location(response), fields)
             if fields.get("kind") == "too many redirects" and node.hops:
-                # A link to it would begin a new row.
+                # A link to it would begin a new chain.
                 self._exhausted[node] = self._record(node, **fields)
                 return None
         elif _is_page(response) and node.role != "external":
@@ -2967,7 +2986,7 @@ class Crawler:
         return self._record(node, **fields)
 
     def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
-        """Put a redirect's target into the frontier."""
+        """Put a redirect's target into the frontier; say in *fields* what is wrong with it."""
         try:
             if location is None: raise ValueError("it has no Location")
             url = node.url
@@ -3064,7 +3083,7 @@ class Crawler:
         return self.add(url, page, nofollow=nofollow) or _NOWHERE
 
     def _refer(self, page: Node, nodes: Iterable[Node]) -> None:
-        """Note that *page* links to *nodes*, which begins a new row where they are redirects."""
+        """Note that *page* links to *nodes*, which begins a new chain where they are redirects."""
         for node in nodes:
             node.referrers += 1
             if node.third is None and page is not node.parent:
@@ -3142,8 +3161,9 @@ class Crawler:
                  f"{len(self.frontier.postponed())} to be asked for later, "
                  f"{self.client.idle()} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
-            lines.append(f"{node.text}: for {now - began:.1f} s, "
-                         f"{max(0.0, self.client.timeout + began - now):.1f} s left")
+            left = max(0.0, self.client.timeout + began - now)
+            state = f"{left:.1f} s left" if node.counted else "first robots.txt"
+            lines.append(f"{node.text}: for {now - began:.1f} s, {state}")
             if task: lines.append(task.where())
         for deadline, _, entry in heapq.nsmallest(3, timeouts):
             lines.append(f"in {deadline - now:.1f} s: {entry!r}")
@@ -3184,8 +3204,9 @@ def _parse_record(line: bytes) -> Record:
 class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
-    A last line that a crash cut off is dropped and written over. One crawl at a time
-    may use it. Raises CrawlError for what cannot be opened or written, or is in use.
+    read() drops a last line that a crash cut off, so it comes before write(). One crawl
+    at a time may use the file. Raises CrawlError for what cannot be opened or written,
+    or is in use.
     """
 
     def __init__(self, path: str) -> None:
@@ -3216,9 +3237,12 @@ class Journal:
                 except (ValueError, TypeError, AttributeError, RecursionError) as error:
                     raise ValueError(f"line {number}: {_explain(error)}") from None
                 yield record
+                if torn:  # by an editor
+                    os.write(self._file, b"\n")
+                    return
 
     def write(self, record: Record) -> None:
-        """Append one record; of a line that the disk cannot take whole nothing is left.
+        """Append one record; a line that does not fit on the disk is taken back whole.
 
         Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
@@ -3332,7 +3356,7 @@ class Report:
                f"{new / max(seconds, 0.001):.0f} URLs/s, "
                f"{_count_of(len(self.problems), 'problem')}, "
                f"{_count_of(crawler.client.opened, 'connection')}"
-               + (f", {self.old} URLs were done before" if self.old else ""))
+               + (f", {_count_of(self.old, 'URL')} done before" if self.old else ""))
         yield "statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
                                        for status, count in sorted(self.statuses.items()))
         reasons = (+crawler.skipped).most_common()
@@ -3348,7 +3372,7 @@ class Report:
 #
 # The idea: the report goes to stdout (unless the journal does), what is said on the way
 # to stderr, and the exit status says how it went: 0 all is well, 1 something is broken,
-# 2 it could not crawl (wrong use, an unknown host, a root that cannot be reached, a
+# 2 it could not crawl (wrong use, no root that answers, or none that may be fetched, a
 # journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM. For --why,
 # 1 is "not fetched"; 1 also says that whoever read the output left before its end.
 #
@@ -3463,7 +3487,7 @@ _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
 
 @coroutine
 def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None]:
-    """Say on the terminal, again and again, how far the crawl that *began* then is."""
+    """Say on the terminal, again and again, how far the crawl is; it began at *began*."""
     try:
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
@@ -3475,12 +3499,15 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
 
 
 def _obey_signals(crawler: Crawler, live: bool) -> list[int]:
-    """Let SIGINT and SIGTERM end the crawl of the current task, and return where they are noted."""
-    loop, task, signals = crawler.loop, cast("Task[Any]", current_task()), list[int]()
-    clear = _CLEAR if live else ""
+    """Let SIGINT and SIGTERM end the crawl, and SIGQUIT describe it.
+
+    Returns the list to which those two are appended as they come.
+    """
+    loop, task, clear = crawler.loop, cast("Task[Any]", current_task()), _CLEAR if live else ""
+    signals: list[int] = []
 
     def end(number: int) -> None:
-        """Let what is in flight come to its end; asked again, or after a while, do not."""
+        """Let what is in flight end; the second time, or after GRACE seconds, cut it off."""
         if signals: task.cancel()
         elif live: _say(f"{clear}ending, in {GRACE:g} s at most; once more: at once")
         signals.append(number)
@@ -3488,14 +3515,13 @@ def _obey_signals(crawler: Crawler, live: bool) -> list[int]:
         loop.call_later(GRACE, task.cancel)
 
     for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
-    # Ctrl-\ asks what the crawl is doing.
     loop.add_signal_handler(signal.SIGQUIT, lambda: _say(clear + crawler.describe()))
     return signals
 
 
 @coroutine
 def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
-    """Crawl, print the report and return the exit status."""
+    """Crawl (or, for --why, do not), say what came of it, and return the exit status."""
     report = Report()
     headers = {"User-Agent": options.user_agent, **dict(options.headers)}
     given = {**vars(options), "headers": headers}
@@ -3511,8 +3537,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
             _say(record.url, record.skipped and f"not fetched: {record.skipped}"
                  or record.error or record.next_url or record.status)
 
-    signals = _obey_signals(crawler, live)
     if journal: _resume(crawler, report, journal)
+    signals = _obey_signals(crawler, live)  # only now: while nothing ticks they would do nothing
     crawler.on_record = on_record  # only now: what was replayed is in the journal
     began = crawler.loop.time()
     progress = create_task(_show_progress(crawler, report, began)) if live else None
@@ -3525,8 +3551,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
             progress.cancel()
             yield from finished(progress)
     if set(report.statuses) <= {0} and not signals:  # no answer at all
-        why = [record.error for record in report.problems] or list(+crawler.skipped)
-        raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {why[0]}")
+        reasons = [record.error for record in report.problems] or list(+crawler.skipped)
+        raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {reasons[0]}")
     out = sys.stderr if options.journal == "-" else sys.stdout
     report.print(crawler, crawler.loop.time() - began, out, options.quiet)
     return 128 + signals[0] if signals else 1 if report.problems else 0

@@ -3746,6 +3746,21 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
     assert {url: record.kind for url, record in crawler.records.items()} == fates | asked
 
 
+def test_a_crawl_cancelled_before_it_asked_for_a_url_leaves_no_record_of_it(site: Server) -> None:
+    records: list[crawl.Record] = []
+
+    async def main() -> None:
+        task = create_task(crawl.Crawler([site.url], on_record=records.append).crawl())
+        while not site.requests:
+            await sleep(0.001)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+    site.answers["/robots.txt"] = silence
+    crawl.run(main())
+    assert site.requests == ["/robots.txt"] and records == []
+
+
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
 def test_a_cancelled_crawl_says_what_was_not_finished(site: Server, state: str) -> None:
     records: list[crawl.Record] = []
@@ -4224,6 +4239,27 @@ def test_a_journal_gives_back_what_was_written(tmp_path: pathlib.Path) -> None:
         assert list(journal.read()) == records
 
 
+def test_a_last_line_that_an_editor_left_without_its_end_gets_one(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"status": 200, "url": "http://h/"}')
+    journal = crawl.Journal(str(path))
+    assert list(journal.read()) == [crawl.Record("http://h/", 200)]
+    journal.write(crawl.Record("http://h/x"))
+    journal.close()
+    assert [json.loads(line)["url"] for line in path.read_text().splitlines()] == ["http://h/", "http://h/x"]
+
+
+def test_ctrl_c_while_the_journal_is_read_ends_the_program_at_once(
+        tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(self: crawl.Journal) -> Iterator[crawl.Record]:
+        os.kill(os.getpid(), signal.SIGINT)
+        read_on.append(1)
+        yield crawl.Record("http://h/")
+    read_on: list[int] = []
+    monkeypatch.setattr(crawl.Journal, "read", read)
+    assert said("-o", str(tmp_path / "journal"), "http://h/")[0] == 130 and not read_on
+
+
 def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     whole = b'{"url": "http://h/", "status": 200}\n'
@@ -4392,7 +4428,7 @@ def test_the_same_command_again_goes_on(site: Server, tmp_path: pathlib.Path) ->
     status, second, _ = said("-o", path, site.url)
     assert site.requests.count("/a") == 1 and status == 1
     assert second.splitlines()[:4] == first.splitlines()[:4] and f"linked from {site.url}/, {site.url}/a" in second
-    assert ", 3 URLs were done before" in second and "done before" not in first
+    assert ", 3 URLs done before" in second and "done before" not in first
     assert re.search(r"\n3 pages, .* s, \d+ URLs/s, 1 problem, 1 connection, 3 URLs", second)
     assert re.search(r"\n3 pages, .* s, 0 URLs/s, 1 problem, 0 connections, 4 URLs", said("-o", path, site.url)[1])
 
@@ -4507,7 +4543,7 @@ def test_the_numbers_are_of_this_crawl_and_of_the_one_before() -> None:
         report.print(crawl.Crawler(["http://h/"]), 0.5, out)
         return out.getvalue()
     assert crawl.run(main()) == (
-        "3 pages, 1.5 MB in 0.5 s, 4 URLs/s, 0 problems, 0 connections, 4 URLs were done before\n"
+        "3 pages, 1.5 MB in 0.5 s, 4 URLs/s, 0 problems, 0 connections, 4 URLs done before\n"
         "statuses: 1 x no answer, 2 x 200, 1 x 299, 1 x 300, 1 x 404\n")
 
 
