@@ -36,7 +36,7 @@ sections above it (but Task, 4, uses two fields of the loop that stand in 5).
          event loop 2        one thread that waits for everything at once
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
-to connect, send and recv", that HTTP exists, and for 8, 9, 11 and 12 regular
+to connect, send and recv", that HTTP exists, and from 8 on regular
 expressions (`*+` is a `*` that never gives back what it took).
 """
 
@@ -745,7 +745,7 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which
 # has `tasks` and `current_task`) holds every unfinished task, so that none is
 # garbage-collected in mid-wait. The cost: 0.3 microseconds for a step through the ready
-# queue, and for a task that sleeps 1.2 KB with all it holds.
+# queue, and for a task that sleeps 1 KB with all it holds.
 
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
@@ -945,7 +945,7 @@ class EventLoop(CallbackLoop):
 
     def _stop_at_end(self, future: Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
-        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those end it anyway
+        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those stop it
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by a concurrent.futures executor.
@@ -1100,7 +1100,8 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
 
     In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited
     for before the error is raised. With *timeout* <= 0 what is not done already is
-    cancelled at once; None waits for any time.
+    cancelled at once (and not waited for by a wait_for that is itself cancelled); None
+    waits for any time.
     """
     if timeout is not None and timeout <= 0:
         future = _ensure_future(fut)
@@ -1323,7 +1324,8 @@ class Queue(Generic[T]):
     def join(self) -> Waits[None]:
         """Wait until task_done() was called for every item, those put meanwhile included.
 
-        When it returns others may have been put: by who ran after the last task_done().
+        By the time it returns, others may have been put, by tasks that ran after the
+        last task_done().
         """
         yield from self._line_up(self._joiners, lambda: self._unfinished > 0, once=True)
 
@@ -2363,16 +2365,13 @@ class Robots:
 #
 # The invariants:
 # - Each URL that is asked for ends as one record, an answer or an error (of a guess,
-# one
-#   with the reason why it was given up). One that is not to be fetched gets a record
-#   with the reason, and another if a later link lets it in. What nobody had asked for
-#   when the crawl was told to end gets none, and is found again by the next.
+#   one with the reason why it was given up). One that is not to be fetched gets a
+#   record with the reason, and another if a later link lets it in. What nobody had
+#   asked for when the crawl was told to end gets none, and is found again by the next.
 # - What waits for another try goes back into the frontier by a Timeout: no worker and
-# no
-#   connection sleeps (but where robots.txt is tried again: those that need it wait).
+#   no connection sleeps (but where robots.txt is tried again: those that need it wait).
 # - An error in this code, or in a callback, ends the crawl with its traceback instead
-# of
-#   leaving `join` waiting.
+#   of leaving `join` waiting.
 # - A page is recorded after its links were added, so that the records of a crawl that
 #   was killed, added again in their order, restore its frontier.
 #
@@ -2659,8 +2658,8 @@ class Crawler:
     below them; URLs in which the regular expression *include* is found and *exclude* is
     not; *depth* links from a root; *max_pages* URLs fetched. With *external*, links
     that leave the hosts are asked for, too; their answers are not read, their redirects
-    not followed, their robots.txt not asked for. What was asked for so stays unread
-    when a root redirects to its host later.
+    not followed, their robots.txt not asked for. A URL asked for in this way stays
+    unread, even if a root redirects to its host later.
     *headers* are sent to the hosts named in *roots* and, with *subdomains*, those below
     them, but not to hosts that these lead to. *robots* says whether robots.txt is
     obeyed.
@@ -2732,18 +2731,18 @@ class Crawler:
         key = _identity(text)
         node = self.seen_urls.get(key)
         if node: return node
-        reason = self.scope.objection(url) if parent else ""
+        reason = "nofollow" if nofollow else self.scope.objection(url) if parent else ""
         outside = self.scope.external and reason == "other host"
         if outside: reason = ""
         if parent: depth = parent.depth + (hops == 0)
-        if not reason and nofollow: reason = "nofollow"
         if not reason and depth > self.depth and not outside: reason = "depth"
+        known = self.rejected.get(key)
+        if reason and known and (known, reason) != ("nofollow", "other host"): return None
+        if known: self.skipped[self.rejected.pop(key)] -= 1
         if reason:
-            if key not in self.rejected:
-                self.rejected[key] = reason
-                self._skip(text, parent, reason, depth)
+            self.rejected[key] = reason
+            self._skip(text, parent, reason, depth)
             return None
-        if key in self.rejected: self.skipped[self.rejected.pop(key)] -= 1
         if url.origin not in self.sites: self.sites[url.origin] = Site(url)
         node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops)
         if outside: node.role = "external"
@@ -2839,19 +2838,20 @@ class Crawler:
 
         Asks for robots.txt if nobody has, and learns the site's delay from it.
         """
-        def is_limited() -> bool:
-            return not node.counted and self.num_fetched >= self.max_pages
-
         site, robots = node.site, _NO_RULES
-        if self.robots and node.role != "external" and not is_limited():
+        if self.robots and node.role != "external" and not self._comes_too_late(node):
             robots = yield from _once(self._rules, self._load_robots, site)
             if node.role == "guessed": node.role = "root"  # https it is
         site.delay = max(site.delay, self.delay, min(robots.delay, MAX_PAUSE))
         rule = robots.rule(node.url.target)
-        if not rule and not is_limited(): return True
+        if not rule and not self._comes_too_late(node): return True
         reason = f"robots.txt: {rule}" if rule else "page limit"
         self._skip(node.text, node.parent, reason, node.depth)
         return False
+
+    def _comes_too_late(self, node: Node) -> bool:
+        """Return whether the page limit was reached before a URL was asked for."""
+        return not node.counted and self.num_fetched >= self.max_pages
 
     def _ask(self, node: Node) -> Waits[Response]:
         """Return the answer for a URL, and set when its site may be asked next."""
@@ -2886,9 +2886,9 @@ class Crawler:
 
     @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt: a 5xx that persists forbids all, what else is no 200 nothing.
+        """Fetch robots.txt, RFC 9309 section 2.3.1.
 
-        RFC 9309 section 2.3.1.
+        A 5xx that persists forbids everything, any other answer but a 200 nothing.
         """
         for tries in range(self.max_tries):
             if tries:
@@ -2950,7 +2950,10 @@ class Crawler:
         transient = (unreachable or isinstance(error, TruncatedError)) and \
             getattr(error, "errno", 0) != socket.EAI_NONAME
         if transient and node.tries < self.max_tries: return self._back_off(node)
-        self._count(node)  # also if it was robots.txt that failed
+        if self._comes_too_late(node):  # it was robots.txt that failed, and others were faster
+            self._skip(node.text, node.parent, "page limit", node.depth)
+            return None
+        self._count(node)
         words, seconds = _explain(error), self._seconds(node)
         self.on_record(self._record(node, error=words, kind=kind, seconds=seconds))
         return None
@@ -3113,7 +3116,8 @@ class Crawler:
             if record.skipped == _NO_HTTPS and known and known.role == "guessed":
                 self.skipped[_NO_HTTPS] += 1
                 if not self._fall_back(known): known.done = True
-            elif known is None and key not in self.rejected:
+            elif known is None:
+                if key in self.rejected: self.skipped[self.rejected[key]] -= 1
                 self.skipped[record.skipped] += 1
                 self.rejected[key] = record.skipped
             return False
@@ -3338,7 +3342,8 @@ class Report:
                 for line in _story(node, record, columns): print(line, file=file)
 
         def found(records: list[Record]) -> list[tuple[Node, Record]]:
-            return [(crawler.seen_urls[_identity(record.url)], record) for record in records]
+            return [(crawler.seen_urls[_identity(str(parse_url(record.url)))], record)
+                    for record in records]  # parsed, for somebody may have edited the journal
 
         for kind in PROBLEMS:
             section(kind, 31, found([record for record in self.problems if record.kind == kind]))

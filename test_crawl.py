@@ -2888,7 +2888,7 @@ def test_every_url_that_is_not_fetched_has_a_reason(site: Server) -> None:
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=//other.test/y>")
     _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
     assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
-        "http://other.test/": "other host", "http://other.test/y": "other host", "mailto:x": "no http or https URL",
+        "http://other.test/": "other host", "http://other.test/y": "nofollow", "mailto:x": "no http or https URL",
         "//[x/": "no http or https URL", "/a.pdf": "excluded", "/private/x": "robots.txt: Disallow: /private/",
         "/3": "depth", "/x": "nofollow", "/r/r/r/r/r": "a path that repeats itself"}
     _, crawler = crawled(site.url, max_pages=2, max_tasks=1, robots=False)
@@ -3151,20 +3151,26 @@ def test_a_root_that_redirects_to_where_the_crawl_goes_anyway_is_worth_no_note()
         assert crawler.records[f"http://{host}/"].status == 200 and crawler.notes == []
 
 
-def test_a_host_that_was_out_of_scope_before_a_root_led_to_it_is_crawled() -> None:
+def test_what_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
     crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
-        "http://s/": [(200, {}, "<a href=//b/><a href=//c/>")],
+        "http://s/": [(200, {}, "<a href=//b/><a href=//b/x><a href=//c/>")], "http://b/x": [(200, {}, "")],
         "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]},
         robots=False)
-    assert crawler.records["http://b/"].status == 200 and crawler.skipped["other host"] == 1
+    assert crawler.records["http://b/"].status == crawler.records["http://b/x"].status == 200
+    assert +crawler.skipped == {"other host": 1}
 
 
-def test_what_was_skipped_while_it_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
-    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
-        "http://s/": [(200, {}, "<a href=//b/x>")], "http://b/x": [(200, {}, "")],
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": [(200, {}, "")]},
-        robots=False)
-    assert crawler.records["http://b/x"].status == 200 and not +crawler.skipped
+@pytest.mark.parametrize("seconds", [0, 9])
+@pytest.mark.parametrize("link, fetched", [("", False), ("<a href=//b/x>", True)])
+def test_an_adopted_host_does_not_make_links_followed_that_are_not_to_be(seconds: int, link: str, fetched: bool) -> None:
+    meta = "<meta name=robots content=nofollow><a href=//b/x>"
+    answers: dict[str, Any] = {
+        "http://s/": [(200, {"seconds": 1}, meta)], "http://t/": [(200, {"seconds": 2}, link)],
+        "http://r/": [(302, {"location": "http://b/", "seconds": seconds}, "")], "http://b/": [(200, {}, "")]}
+    roots = ["http://s/", "http://t/", "http://r/"]
+    crawler, client = simulated_crawl(roots, answers, robots=False)
+    assert ("http://b/x" in [url for _, url in client.asked]) == fetched
+    assert +crawler.skipped == ({} if fetched else {"nofollow": 1})
 
 
 def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
@@ -3649,6 +3655,14 @@ def test_a_url_whose_robots_file_fails_is_one_of_the_page_limit(limit: int, kind
         ["http://h/"], answers, subdomains=True, max_pages=limit, max_tasks=1, max_tries=1)
     assert [record.kind for record in crawler.records.values()][1:] == kinds
     assert len(client.asked) == 2 + len(kinds) and set(crawler.reasons.values()) == {"page limit"}
+
+
+def test_urls_whose_robots_files_fail_at_one_time_do_not_exceed_the_page_limit() -> None:
+    roots = [f"http://s{number}.h/" for number in range(3)]
+    dead = {f"{root}robots.txt": [OSError(errno.ECONNREFUSED, "refused")] for root in roots}
+    crawler, client = simulated_crawl(roots, dead, max_pages=1, max_tries=1)
+    assert len(client.asked) == 3 and [record.kind for record in crawler.records.values()] == ["refused"]
+    assert crawler.num_fetched == 1 and crawler.skipped == {"page limit": 2}
 
 
 def test_without_descriptors_the_crawl_goes_on_with_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4316,6 +4330,14 @@ def test_a_mutated_journal_is_read_or_refused(tmp_path: pathlib.Path) -> None:
                 for record in journal.read():
                     crawler.replay(record)
     crawl.run(main())
+
+
+def test_a_journal_may_spell_urls_as_people_do(site: Server, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "%s/./a", "status": 404, "error": "404 Gone", "kind": "broken"}\n' % site.url.upper())
+    site.add("/", "<a href=/a>")
+    status, out, _ = said("-o", str(path), site.url)
+    assert status == 1 and "404 Gone" in out and "/a" not in site.requests
 
 
 def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) -> None:
