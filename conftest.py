@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 import selectors
 import socket
@@ -74,13 +73,9 @@ class JumpingLoop(crawl.EventLoop):
 
 def play(main: Any) -> Any:
     """Run a coroutine on a clock that jumps; nothing may be reported to its loop."""
-    loops: list[JumpingLoop] = []
-
-    def new_loop() -> JumpingLoop:
-        loops.append(JumpingLoop())
-        return loops[0]
-    result = crawl.run(main, loop_factory=new_loop)
-    assert loops[0].reported == []
+    loop = JumpingLoop()
+    result = crawl.run(main, loop_factory=lambda: loop)
+    assert loop.reported == []
     return result
 
 
@@ -165,28 +160,20 @@ class Server:
 @pytest.fixture
 def site() -> Iterator[Server]:
     """A web server on http://localhost."""
-    server = Server()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a file with the servers' key and certificate."""
-    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
-    path.write_text(CERTIFICATE)
-    return str(path)
+    with contextlib.closing(Server()) as server:
+        yield server
 
 
 @pytest.fixture
-def tls_site(certificate: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def tls_site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A web server on https://localhost, whose certificate the program trusts."""
+    path = tmp_path / "localhost.pem"
+    path.write_text(CERTIFICATE)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    monkeypatch.setenv("SSL_CERT_FILE", certificate)
-    server = Server(context)
-    yield server
-    server.close()
+    context.load_cert_chain(path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with contextlib.closing(Server(context)) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
