@@ -564,7 +564,8 @@ class _Failure:
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
         self.trace = getattr(exception, "__traceback__", None)  # each raise would add to it
-        self.retrieved = isinstance(exception, CancelledError)  # no error that anybody misses
+        # Nobody misses a cancellation, or an error that comes too late and is refused.
+        self.retrieved = future.done() or isinstance(exception, CancelledError)
 
     def __del__(self) -> None:
         if self.retrieved: return
