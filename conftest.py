@@ -17,29 +17,30 @@ import pytest
 
 import crawl
 
+
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what takes minutes, unless it is asked for."""
     config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")
     config.option.markexpr = config.option.markexpr or "not soak"
 
 
-# A key and a certificate for localhost and 127.0.0.1, good for nothing but these tests.
+# A key and a certificate for localhost and 127.0.0.1, good for nothing but these tests,
+# from 2020 to 2120.
 CERTIFICATE = """\
 -----BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgZtcSGxrf4K11R+aL
-CgqTa9hLLQIznRYSzqVrPrFK9TqhRANCAATjbMlSI2dFwlvvpWQIXLQc5x391Z8c
-hFds39ZPMwCfzF77mtiCykHx6QdpUGlIN5ihHlqsRIqT00iKwIy1rgG+
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg7VHSWCcEzpxFIymG
+5AXm8tCshC/qI0j470ve7s7tSm+hRANCAARoZ+ScoIJkporJF+BqcsE6xMhLugfZ
+uPV5U1OU3Bo3b8HsdF67/QthpLQE1LUl+2ZTKx+ySIgmyaubjImsBAhd
 -----END PRIVATE KEY-----
 -----BEGIN CERTIFICATE-----
-MIIBnDCCAUGgAwIBAgIUF1xO1JJ7xAV4OPYt6SbYekstcPkwCgYIKoZIzj0EAwIw
-FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTA1NDgyN1oYDzIxMjYxMDI4
-MDU0ODI3WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
-PQMBBwNCAATjbMlSI2dFwlvvpWQIXLQc5x391Z8chFds39ZPMwCfzF77mtiCykHx
-6QdpUGlIN5ihHlqsRIqT00iKwIy1rgG+o28wbTAdBgNVHQ4EFgQUqmLKPtmkAbxB
-C/BBsxjcQshBhZMwHwYDVR0jBBgwFoAUqmLKPtmkAbxBC/BBsxjcQshBhZMwDwYD
-VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
-zj0EAwIDSQAwRgIhALrvbiiVhEm6M6OcXPCQAdYdbyDTSAXWVc2rkWAQayllAiEA
-n4jvmR0cv8NOeDe6v2IEuczxU9CpXaVBV3bwkM4/WUs=
+MIIBbTCCAROgAwIBAgIHXxfUknvEBTAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAls
+b2NhbGhvc3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQ
+BgNVBAMMCWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABGhn5Jyg
+gmSmiskX4GpywTrEyEu6B9m49XlTU5TcGjdvwex0Xrv9C2GktATUtSX7ZlMrH7JI
+iCbJq5uMiawECF2jTjBMMB0GA1UdDgQWBBRZQTqCv2rK/GVDw+Nz8tJQnIVe0DAP
+BgNVHRMBAf8EBTADAQH/MBoGA1UdEQQTMBGCCWxvY2FsaG9zdIcEfwAAATAKBggq
+hkjOPQQDAgNIADBFAiEA/LivztmLM5/d6JtBxkpjxdresas5WUw2Ho4bhmVnvSYC
+IEL3rwRte2E3WzRXUZN3V6pXnb6Q1aqQvon0uNTRPDP7
 -----END CERTIFICATE-----
 """
 

@@ -93,13 +93,13 @@ __all__ = [
 # =============
 #
 # A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
-# calls another with `yield from`: so every place where control may be lost is visible,
-# and the machinery is the generator's own. `async def` and `await` are the same thing
-# with their own keywords, and add safety: a generator does not say whether it is meant
-# to be iterated or waited for, so that a forgotten `yield from` is silent where a
-# forgotten `await` is a warning. Either kind may wait for the other, and whoever uses
-# this file may write either. `@coroutine` does two things: `await` takes such a
-# generator, and a `yield from` in it takes an `async def`. A generator that only
+# calls another with `yield from`: so every place where control may pass to others is
+# visible, and the machinery is the generator's own. `async def` and `await` are the
+# same thing with their own keywords, and add safety: a generator does not say whether
+# it is meant to be iterated or waited for, so that a forgotten `yield from` is silent
+# where a forgotten `await` is a warning. Either kind may wait for the other, and
+# whoever uses this file may write either. `@coroutine` does two things: `await` takes
+# such a generator, and a `yield from` in it takes an `async def`. A generator that only
 # generators of this file call, and that calls no `async def`, needs neither and is left
 # bare. What a generator coroutine returns is annotated Waits[T]: it yields whatever it
 # waits for, and in the end returns a T.
@@ -348,8 +348,8 @@ class CallbackLoop:
     def _add_timeout(self, deadline: float, entry: T) -> T:
         """Have *entry* run at *deadline*, and return it.
 
-        Cancelled ones stay in the heap until they reach its top, or until it has
-        doubled since they were last swept out, which costs O(1) for each, amortised.
+        Cancelled ones stay in the heap until they reach its top, or until the heap has
+        doubled since the last sweep, which takes them all out: amortised O(1) each.
         """
         self._check_open()
         if math.isnan(deadline):
@@ -563,7 +563,8 @@ class _Failure:
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
-        self.trace = getattr(exception, "__traceback__", None)  # each raise would add to it
+        # Each raise would add to it. (What is no exception has none, as asyncio allows.)
+        self.trace = getattr(exception, "__traceback__", None)
         # Nobody misses a cancellation, or an error that comes too late and is refused.
         self.retrieved = future.done() or isinstance(exception, CancelledError)
 
@@ -989,10 +990,10 @@ class EventLoop(CallbackLoop):
 
     def _check_deadlock(self) -> None:
         """Raise DeadlockError, with who waits where, if nothing could wake the loop any more."""
-        # Any other thread could call in; those of the pool cannot while there are no
-        # jobs.
+        # Any other thread could call in, and one that has just ended may have, so
+        # _ready is looked at last; those of the pool cannot while there are no jobs.
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-        if not self._watched and not self._jobs and not others - self._pool_threads:
+        if not (self._watched or self._jobs or others - self._pool_threads or self._ready):
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
 
@@ -1056,7 +1057,7 @@ class TimeLimit:
         if self._task is not None: raise RuntimeError("a time limit can be entered only once")
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
-            loop._ready.append(self)  # the heap's come later than a bare `yield`
+            loop._ready.append(self)  # before a bare `yield` in it goes on
         elif self._delay is not None:
             loop._add_timeout(loop.time() + self._delay, self)
         return self
@@ -1088,7 +1089,7 @@ timeout = TimeLimit  # asyncio's name for making one
 
 @coroutine
 def finished(future: Future[Any]) -> Waits[None]:
-    """Wait until *future* is done. Its error is not raised; to cancel the wait leaves it alone."""
+    """Wait until *future* is done; its error is not raised, and a cancelled wait leaves it be."""
     if future.done(): return
     waiter = get_running_loop().create_future()
     future.add_done_callback(lambda _: resolve(waiter))
@@ -1185,8 +1186,8 @@ def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
 def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: Any) -> Waits[T]:
     """Return what work(*key) gives. It is done once for all callers.
 
-    Whoever comes after it failed begins it anew. *tasks* holds its Task by key, and to
-    cancel a caller leaves that alone.
+    Whoever comes after it failed begins it anew. *tasks* holds its Task by key;
+    cancelling a caller does not cancel that.
     """
     task = tasks.get(key)
     if task is None or task._state in ("FAILED", "CANCELLED"):
@@ -1659,7 +1660,7 @@ def _parse_host(text: str) -> str:
         from urllib.parse import unquote_to_bytes  # 3 ms that most runs save
         text = unquote_to_bytes(text).decode()
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
-    if not host or _NO_HOST.search(host): raise ValueError(f"{host!r} is not a host name")
+    if not host or _NO_HOST.search(host): raise ValueError(f"{host[:60]!r} is not a host name")
     return _ipv4(host) if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) else host
 
 
@@ -1835,9 +1836,9 @@ class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
     *method* is the request's. *wanted(response)* is asked when the head is complete: a
-    body that is not wanted is read only if it came with the head, for then the
-    connection can be used again, and is dropped. *max_body* is in bytes, on the wire
-    and decoded (0: MAX_BODY).
+    body that is not wanted is read, and dropped, only if its length is known and it
+    came whole with the head, for then the connection can be used again. *max_body* is
+    in bytes, on the wire and decoded (0: MAX_BODY).
     """
 
     __slots__ = ("response", "buffer", "ended", "_method", "_budget", "_wanted", "_max_body",
@@ -2298,7 +2299,7 @@ class Robots:
         mine = groups.get(product.lower(), groups.get("", []))
         self.rules = sorted(((key, _comparable(value if key == "allow" else _identity(value)))
                              for key, value in mine if value and key != "crawl-delay"),
-                            key=lambda rule: (-len(rule[1]), rule[0]))
+                            key=lambda rule: (-len(_identity(rule[1])), rule[0]))
         delays = [float(value) for key, value in mine
                   if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)]
         self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
@@ -2337,9 +2338,10 @@ class Robots:
 #
 # The frontier's `join` returns when every URL put in is done, and since only a URL in
 # hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
-# have a deadline; each URL is tried finitely often, and is new once (twice, if at first
-# it was a root whose https was guessed); and `max_pages` at most are fetched: what is
-# taken from the frontier after that is skipped, and adds nothing.
+# have a deadline (and if `on_page` returns); each URL is tried finitely often, and is
+# new once (twice, if at first it was a root whose https was guessed); and `max_pages`
+# at most are fetched: what is taken from the frontier after that is skipped, and adds
+# nothing.
 #
 # A redirect is not followed on the spot: its target goes into the frontier like a
 # link, through the same checks of scope, robots.txt and delay. So two paths to one page
@@ -2354,21 +2356,22 @@ class Robots:
 # it, makes the chain shorter: `hops` only ever falls, so at most `max_redirect` times.
 # What is still set aside at the end of the crawl is recorded then.
 #
-# `seen_urls` needs no lock: `Crawler.add` looks a URL up and enters it with no
-# `yield from` in between, and control changes hands nowhere else.
+# `seen_urls` needs no lock: control passes to another task only at a `yield from`, and
+# between looking a URL up and entering it `Crawler.add` has none.
 #
-# Courtesy is one time for each site: before `next_turn` nobody asks it. A request moves
-# that on by the delay, a Retry-After by as much as it says. Who comes too early stands
-# in the site's line, and one Timeout lets the first of it go when the time has come.
-# That promises nothing: if somebody else was faster, or a pause came, the same
-# comparison sends the node back into the line. So where there is a delay, no stall and
-# no pause ends in a burst.
+# Courtesy is one time for each site: before `next_turn` nobody asks it for a page. A
+# request sets that to the delay from now, a Retry-After to as far ahead as it says, if
+# that is later. Who comes too early stands in the site's line, and one Timeout lets the
+# first of it go when the time has come. That promises nothing: if somebody else was
+# faster, or a pause came, the same comparison sends the node back into the line. So
+# where there is a delay, no stall and no pause ends in a burst.
 #
 # The invariants:
-# - Each URL that is asked for ends as one record, an answer or an error (of a guess,
-#   one with the reason why it was given up). One that is not to be fetched gets a
-#   record with the reason, and another if a later link lets it in. What nobody had
-#   asked for when the crawl was told to end gets none, and is found again by the next.
+# - Each URL that is asked for ends as one record, an answer or an error. (A guess that
+#   is given up ends as one with the reason; if links led to it, too, it goes on as
+#   their URL and gets a second.) One that is not to be fetched gets a record with the
+#   reason, and another if a later link lets it in. What nobody had asked for when the
+#   crawl was told to end gets none, and is found again by the next.
 # - What waits for another try goes back into the frontier by a Timeout: no worker and
 #   no connection sleeps (but where robots.txt is tried again: those that need it wait).
 # - An error in this code, or in a callback, ends the crawl with its traceback instead
@@ -2698,7 +2701,7 @@ class Crawler:
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.sites: dict[str, Site] = {}             # by origin
         self._rules: dict[Any, Task[Robots]] = {}    # the fetches of robots.txt, by site
-        self.in_flight: dict[Node, tuple[float, Task[Any] | None]] = {}  # since when, and by whom
+        self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_fetched = 0                         # URLs asked for, however that ended
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
@@ -2738,6 +2741,7 @@ class Crawler:
         if parent: depth = parent.depth + (hops == 0)
         if not reason and depth > self.depth and not outside: reason = "depth"
         known = self.rejected.get(key)
+        # The first reason stays, unless _widen() is to find this URL.
         if reason and known and (known, reason) != ("nofollow", "other host"): return None
         if known: self.skipped[self.rejected.pop(key)] -= 1
         if reason:
@@ -2889,7 +2893,7 @@ class Crawler:
     def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt, RFC 9309 section 2.3.1.
 
-        A 5xx that persists forbids everything, any other answer but a 200 nothing.
+        A 5xx or more that persists forbids everything, any other answer but 200 nothing.
         """
         for tries in range(self.max_tries):
             if tries:
@@ -3169,7 +3173,7 @@ class Crawler:
             left = max(0.0, self.client.timeout + began - now)
             state = f"{left:.1f} s left" if node.counted else "first robots.txt"
             lines.append(f"{node.text}: for {now - began:.1f} s, {state}")
-            if task: lines.append(task.where())
+            lines.append(task.where())
         for deadline, _, entry in heapq.nsmallest(3, timeouts):
             lines.append(f"in {deadline - now:.1f} s: {entry!r}")
         return "\n".join(lines)
@@ -3440,7 +3444,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument_group("how to fetch").add_argument
     add("--max-tasks", type=_positive, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=_whole, metavar="N", help="redirects in a row (%(default)s)")
-    add("--max-tries", type=_positive, metavar="N", help="tries for a URL that fails (%(default)s)")
+    add("--max-tries", type=_positive, metavar="N",
+        help="tries for a URL that fails with an error that may pass (%(default)s)")
     add("--max-body", type=_positive, metavar="BYTES",
         help="size of a page, on the wire and unpacked (%(default)s)")
     add("--timeout", type=_limit, metavar="S", help="seconds for a whole fetch (%(default)g)")
@@ -3558,7 +3563,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
             yield from finished(progress)
     if set(report.statuses) <= {0} and not signals:  # no answer at all
         reasons = [record.error for record in report.problems] or list(+crawler.skipped)
-        raise CrawlError(f"{' '.join(options.roots)} cannot be crawled: {reasons[0]}")
+        raise CrawlError(f"nothing could be crawled: {reasons[0]} ({' '.join(options.roots)})")
     out = sys.stderr if options.journal == "-" else sys.stdout
     report.print(crawler, crawler.loop.time() - began, out, options.quiet)
     return 128 + signals[0] if signals else 1 if report.problems else 0

@@ -208,6 +208,27 @@ def test_stopping_does_not_lose_the_rest_of_the_tick(loop: JumpingLoop) -> None:
     assert seen == [1]
 
 
+def test_a_loop_told_to_stop_before_it_runs_does_one_tick(loop: JumpingLoop) -> None:
+    seen: list[int] = []
+    loop.call_soon(seen.append, 1)
+    loop.call_later(3600, seen.append, 2)
+    loop.stop()
+    loop.run_forever()
+    loop.stop()
+    loop.run_forever()
+    assert seen == [1] and loop.time() == 0
+
+
+def test_a_callback_runs_in_the_context_that_it_was_given(loop: JumpingLoop) -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+    context, seen = contextvars.copy_context(), []
+    context.run(variable.set, 1)
+    loop.call_soon(lambda: seen.append(variable.get()), context=context)
+    loop.call_soon(lambda: seen.append(variable.get()))
+    loop.tick()
+    assert seen == [1, 0]
+
+
 def test_a_peer_that_hangs_up_wakes_the_reader() -> None:
     loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
     loop.add_reader(ours, loop.stop)
@@ -1091,6 +1112,16 @@ def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: Jumpin
     assert loop.reported == []
 
 
+def test_calls_in_threads_share_one_pool() -> None:
+    async def main() -> None:
+        pools = []
+        for _ in range(2):
+            await crawl.to_thread(int)
+            pools.append(get_running_loop()._executor)
+        assert pools[0] is pools[1]
+    crawl.run(main())
+
+
 def test_a_result_that_nobody_wants_any_more_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         begun, go = threading.Event(), threading.Event()
@@ -1221,6 +1252,19 @@ def test_a_thread_wakes_a_loop_that_sleeps_which_is_no_deadlock() -> None:
         thread = threading.Thread(target=lambda: (go.wait(), loop.call_soon_threadsafe(future.set_result, 7)))
         thread.start()
         go.set()
+        return int(await future)
+    assert crawl.run(main()) == 7
+
+
+def test_a_thread_that_has_just_ended_may_have_woken_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> int:
+        loop, future = get_running_loop(), get_running_loop().create_future()
+
+        def threads() -> list[threading.Thread]:
+            monkeypatch.undo()
+            loop.call_soon_threadsafe(future.set_result, 7)
+            return [threading.current_thread()]
+        monkeypatch.setattr(threading, "enumerate", threads)
         return int(await future)
     assert crawl.run(main()) == 7
 
@@ -1787,6 +1831,21 @@ def test_what_a_cancelled_drain_has_not_sent_the_next_one_sends() -> None:
         assert received == message
     crawl.run(main())
     server.close()
+
+
+def test_closing_a_stream_again_spares_who_has_its_descriptor_by_then() -> None:
+    async def main() -> None:
+        loop, (ours, theirs) = get_running_loop(), socket.socketpair()
+        descriptor, stream = ours.fileno(), crawl.Stream(ours)
+        stream.close()
+        again = theirs.dup()
+        assert again.fileno() == descriptor
+        loop.add_reader(again, print)
+        stream.close()
+        assert loop.remove_reader(again)
+        again.close()
+        theirs.close()
+    crawl.run(main())
 
 
 def test_an_answer_beats_a_deadline_of_the_same_moment(loop: JumpingLoop) -> None:
@@ -2625,6 +2684,7 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: *\nDisallow:", "/x", None),
     ("User-agent: other\nDisallow: /", "/x", None),
     ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
+    ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7Eabc", "Disallow: /~ab"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
     ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
      "/3", "Disallow: /3"),
@@ -3861,7 +3921,8 @@ LINKED: dict[str, Any] = {"http://h/": "<a href=/a><a href=//else/>", "http://h/
     (["http://h/", "h"], LINKED | {"https://h/": "<a href=/secure>"}, {}),
     (["http://s/", "r"], ADOPTED | {"http://s/": "<a href=http://r/>", "https://r/": [
         (503, {"retry-after": "60"}, ""), (200, {}, "")]}, {}),
-    (["h", "http://s/"], LINKED | REFUSED | {"http://s/": "<a href=https://h/>"}, {})])
+    (["h", "http://s/"], LINKED | REFUSED | {"http://s/": "<a href=https://h/>"}, {}),
+    (["h", "http://s/"], LINKED | REFUSED | {"http://s/": [(200, {"seconds": 0.1}, "<a href=https://h/>")]}, {})])
 def test_a_crawl_goes_on_from_any_prefix_of_its_records(
         roots: list[str], answers: dict[str, Any], options: dict[str, Any]) -> None:
     """Whatever the moment of a crash: the union has each URL once, as if nothing had happened."""
@@ -4564,9 +4625,10 @@ def test_a_note_about_the_root_is_in_the_report(site: Server, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("arguments, complaint", [
-    (["http://no.such.host.invalid"], "cannot be crawled: "), (["http://[x"], "not an IPv6 address"),
+    (["http://no.such.host.invalid"], "nothing could be crawled: "), (["http://[x"], "not an IPv6 address"),
     (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
     (["--exclude", "(", "h"], "missing"),
+    (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
     (["-o", "/dev/full", "h.invalid"], "No space left"), (["--include", "a{99999999999999999999}", "h"], "too large"),
     (["--exclude", "(" * 3000, "h"], "recursion"),
     (["--user-agent", "a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
@@ -4580,7 +4642,7 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
 def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /", 200)
     assert crawl.main([site.url]) == 2
-    assert "cannot be crawled: robots.txt: Disallow: /" in capsys.readouterr().err
+    assert "nothing could be crawled: robots.txt: Disallow: /" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option, name, value", [
@@ -4607,7 +4669,7 @@ def test_an_option_reaches_the_crawler_and_the_others_keep_their_defaults(
 
 def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main([site.url, "--max-pages", "0", "--delay", "0"]) == 2
-    assert "cannot be crawled: page limit" in capsys.readouterr().err
+    assert "nothing could be crawled: page limit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
