@@ -3800,6 +3800,21 @@ def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks:
     assert {url: record.kind for url, record in crawler.records.items()} == fates | asked
 
 
+def test_a_stopped_crawl_does_not_wait_for_turns() -> None:
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler(["http://h/"], robots=False, delay=100)
+        crawler.client = SimulatedClient(pages(5))  # type: ignore[assignment]
+        task = create_task(crawler.crawl())
+        await sleep(50)
+        assert len(crawler.frontier.postponed()) == 4
+        crawler.stop()
+        await task
+        assert get_running_loop().time() == 50
+        return crawler
+    crawler = play(main())
+    assert crawler.skipped == {"the crawl was ended": 4} and not any(site.line for site in crawler.sites.values())
+
+
 def test_a_crawl_cancelled_before_it_asked_for_a_url_leaves_no_record_of_it(site: Server) -> None:
     records: list[crawl.Record] = []
 
