@@ -99,10 +99,10 @@ __all__ = [
 # it is meant to be iterated or waited for, so that a forgotten `yield from` is silent
 # where a forgotten `await` is a warning. Either kind may wait for the other, and
 # whoever uses this file may write either. `@coroutine` does two things: `await` takes
-# such a generator, and a `yield from` in it takes an `async def`. A generator that only
-# generators of this file call, and that calls no `async def`, needs neither and is left
-# bare. What a generator coroutine returns is annotated Waits[T]: it yields whatever it
-# waits for, and in the end returns a T.
+# such a generator, and a `yield from` in it takes an `async def`. A generator that is
+# only called by a `yield from` of this file, and calls no `async def`, needs neither
+# and is left bare. What a generator coroutine returns is annotated Waits[T]: it yields
+# whatever it waits for, and in the end returns a T.
 #
 # Everything in an answer has a limit. The limits stand below, with the reason where it
 # is not plain. What a site can make us remember has none of its own: it is what
@@ -563,7 +563,8 @@ class _Failure:
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
-        # Each raise would add to it. (What is no exception has none, as asyncio allows.)
+        # Each raise would add to it. (What is no exception has none, as asyncio
+        # allows.)
         self.trace = getattr(exception, "__traceback__", None)
         # Nobody misses a cancellation, or an error that comes too late and is refused.
         self.retrieved = future.done() or isinstance(exception, CancelledError)
@@ -1608,12 +1609,12 @@ def _ipv4(host: str) -> str:
     """Return "a.b.c.d" for any spelling in up to four decimal, octal or hexadecimal numbers."""
     parts = host.removesuffix(".").split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
-        raise ValueError(f"{host!r} is not an IPv4 address")
+        raise ValueError("it is not an IPv4 address")
     *numbers, last = [int("0" + part[2:], 16) if part[:2] == "0x" else
                       int(part, 8 if part[0] == "0" else 10) for part in parts]
     value = last + sum(number << (24 - 8 * i) for i, number in enumerate(numbers))
     if max([0, *numbers]) > 255 or last >= 256 ** (4 - len(numbers)):
-        raise ValueError(f"{host!r} is not an IPv4 address")
+        raise ValueError("it is not an IPv4 address")
     return ".".join(map(str, value.to_bytes(4, "big")))
 
 
@@ -1622,7 +1623,7 @@ def _ipv6(text: str) -> str:
     try:
         packed = socket.inet_pton(socket.AF_INET6, text)
     except (OSError, UnicodeError):
-        raise ValueError(f"{text!r} is not an IPv6 address") from None
+        raise ValueError("it is not an IPv6 address") from None
     groups = ":".join(f"{packed[i] << 8 | packed[i + 1]:x}" for i in range(0, 16, 2))
     zeros = max(re.findall(r"\b0(?::0)+\b", groups), key=len, default="")
     if zeros: groups = re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1))
@@ -1660,7 +1661,7 @@ def _parse_host(text: str) -> str:
         from urllib.parse import unquote_to_bytes  # 3 ms that most runs save
         text = unquote_to_bytes(text).decode()
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
-    if not host or _NO_HOST.search(host): raise ValueError(f"{host[:60]!r} is not a host name")
+    if not host or _NO_HOST.search(host): raise ValueError("it is not a name")
     return _ipv4(host) if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) else host
 
 
@@ -1697,7 +1698,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
             raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
-        host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
+        try:
+            host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
+        except ValueError as error:
+            raise ValueError(f"{found[1][:60]!r} is not a host: {error}") from None
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
     else:
@@ -2351,10 +2355,12 @@ class Robots:
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# A redirect that ends its chain, being one too many or closing a circle, is set aside
-# (`_exhausted`). It comes back into the frontier when a link to it, or to one before
-# it, makes the chain shorter: `hops` only ever falls, so at most `max_redirect` times.
-# What is still set aside at the end of the crawl is recorded then.
+# A redirect that ends its chain, being one too many or closing a circle, is recorded at
+# once if a link or a root led to it, and else set aside (`_exhausted`): a link to it
+# would begin a new chain, and may yet be found. It comes back into the frontier when a
+# link to it, or to one before it, makes the chain shorter: `hops` only ever falls, so
+# at most `max_redirect` times. What is still set aside at the end of the crawl is
+# recorded then.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from`, and
 # between looking a URL up and entering it `Crawler.add` has none.
@@ -2696,13 +2702,13 @@ class Crawler:
         self.scope = Scope(include, exclude, subdomains, external)
         self.delay, self.robots, self.on_record, self.on_page = delay, robots, on_record, on_page
         self.loop, self.frontier = get_running_loop(), Frontier()
-        self.seen_urls: dict[str, Node] = {}         # every URL that came into the frontier
+        self.seen_urls: dict[str, Node] = {}         # every URL that is, or was, to be fetched
         self.rejected: dict[str, str] = {}           # why others that were met did not
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.sites: dict[str, Site] = {}             # by origin
         self._rules: dict[Any, Task[Robots]] = {}    # the fetches of robots.txt, by site
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
-        self.num_fetched = 0                         # URLs asked for, however that ended
+        self.num_fetched = 0                         # URLs asked for, or given up unasked
         self.stopping = False
         self.notes: list[str] = []                   # what the user should know about the roots
         self._told: set[tuple[str, str]] = set()     # (URL, reason) of skips of an earlier crawl
@@ -2893,7 +2899,8 @@ class Crawler:
     def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt, RFC 9309 section 2.3.1.
 
-        A 5xx or more that persists forbids everything, any other answer but 200 nothing.
+        A 5xx or more that persists forbids everything, any other answer but 200
+        nothing.
         """
         for tries in range(self.max_tries):
             if tries:
@@ -2982,7 +2989,6 @@ class Crawler:
         elif status in _REDIRECTS:
             self._redirected(node, _location(response), fields)
             if fields.get("kind") == "too many redirects" and node.hops:
-                # A link to it would begin a new chain.
                 self._exhausted[node] = self._record(node, **fields)
                 return None
         elif _is_page(response) and node.role != "external":
@@ -3237,16 +3243,16 @@ class Journal:
         with open(self.path, "rb") as file:
             for number, line in enumerate(file, 1):
                 torn = not line.endswith(b"\n")
-                # A crash may leave zeros at the end.
-                if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
-                    os.ftruncate(self._file, file.tell() - len(line))
-                    return
                 try:
                     record = _parse_record(line)
                 except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                    # A crash cuts a line off, and may leave zeros at the end.
+                    if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
+                        os.ftruncate(self._file, file.tell() - len(line))
+                        return
                     raise ValueError(f"line {number}: {_explain(error)}") from None
                 yield record
-                if torn:  # by an editor
+                if torn:  # just before its end, or by an editor
                     os.write(self._file, b"\n")
                     return
 

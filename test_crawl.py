@@ -4268,9 +4268,10 @@ def test_a_journal_gives_back_what_was_written(tmp_path: pathlib.Path) -> None:
     assert os.stat(path).st_mode & 0o111 == 0
 
 
-def test_a_last_line_that_an_editor_left_without_its_end_gets_one(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("line", ['{"status": 200, "url": "http://h/"}', '{"url": "http://h/", "status": 200}'])
+def test_a_last_line_that_lacks_nothing_but_its_end_gets_one(line: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
-    path.write_text('{"status": 200, "url": "http://h/"}')
+    path.write_text(line)
     journal = crawl.Journal(str(path))
     assert list(journal.read()) == [crawl.Record("http://h/", 200)]
     journal.write(crawl.Record("http://h/x"))
@@ -4292,7 +4293,7 @@ def test_ctrl_c_while_the_journal_is_read_ends_the_program_at_once(
 def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     whole = b'{"url": "http://h/", "status": 200}\n'
-    for torn in [whole[:size] for size in range(len(whole))] + [whole[:9] + b"\0" * 100, b"\0" * 100]:
+    for torn in [whole[:size] for size in range(len(whole) - 1)] + [whole[:9] + b"\0" * 100, b"\0" * 100]:
         path.write_bytes(whole + torn)
         with contextlib.closing(crawl.Journal(str(path))) as journal:
             assert list(journal.read()) == [crawl.Record("http://h/", 200)]
