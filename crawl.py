@@ -134,7 +134,7 @@ FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
 MAX_SHOWN = 200              # characters of a server's words that are shown
 MAX_DEPTH = 100              # links from a root: what is deeper is a calendar or another trap
-MAX_PAGES = 1_000_000        # URLs fetched in one crawl: to remember as many takes half a gigabyte
+MAX_PAGES = 1_000_000        # URLs fetched in one crawl: eleven days of it, at one a second
 MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
 MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
 MAX_CIRCLE = 100             # redirects: a longer circle of them is not found to be one
@@ -563,8 +563,7 @@ class _Failure:
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
-        # Each raise would add to it. (What is no exception has none, as asyncio
-        # allows.)
+        # Each raise would add to it. (asyncio allows what is no exception: it has none.)
         self.trace = getattr(exception, "__traceback__", None)
         # Nobody misses a cancellation, or an error that comes too late and is refused.
         self.retrieved = future.done() or isinstance(exception, CancelledError)
