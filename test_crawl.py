@@ -1410,6 +1410,7 @@ def test_a_getter_that_is_cancelled_while_another_is_woken_changes_nobodys_place
 # The same story under crawl and under asyncio leaves the same transcript.
 
 async def producers_and_consumers(lib: Any, log: Callable[..., None]) -> None:
+    """Two producers, three consumers, and a queue with room for two."""
     queue = lib.Queue(2)
 
     async def produce(name: str) -> None:
@@ -1431,6 +1432,7 @@ async def producers_and_consumers(lib: Any, log: Callable[..., None]) -> None:
 
 
 async def cancellation(lib: Any, log: Callable[..., None]) -> None:
+    """A child that refuses to end, and a parent that is cancelled while it waits for one."""
     async def child() -> str:
         try:
             await lib.sleep(3600)
@@ -1455,6 +1457,7 @@ async def cancellation(lib: Any, log: Callable[..., None]) -> None:
 
 
 async def timeouts(lib: Any, log: Callable[..., None]) -> None:
+    """A limit within a limit; either may be the first to strike."""
     for inner, outer in ((0.001, 50), (50, 0.001)):
         try:
             async with lib.timeout(outer):
@@ -1469,6 +1472,7 @@ async def timeouts(lib: Any, log: Callable[..., None]) -> None:
 
 
 async def failures(lib: Any, log: Callable[..., None]) -> None:
+    """Errors and a cancellation that gather() meets."""
     async def fail(error: BaseException, turns: int) -> None:
         for _ in range(turns):
             await lib.sleep(0)
@@ -1621,6 +1625,7 @@ def listener() -> socket.socket:
 
 
 def port_of(server: socket.socket) -> int:
+    """Return the port at which it listens."""
     return int(server.getsockname()[1])
 
 
@@ -2085,6 +2090,7 @@ DEFLATED = zlib.compress(b"zipped")
 
 
 def with_body(body: bytes, *fields: bytes) -> bytes:
+    """Return a response of *body* and its length, with other *fields*."""
     return OK + b"".join(field + b"\r\n" for field in fields) + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
