@@ -210,9 +210,10 @@ class LimitError(ProtocolError):
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those
 # of ready sockets first, then the ready queue in its order. While one runs no other
-# does, hence no locks. A tick runs of the ready queue what is there after the poll;
-# what is added meanwhile waits for the next tick, after the sockets were polled again,
-# so that a callback which keeps rescheduling itself starves nobody. And section 5's
+# does, hence no locks. Of the ready queue a tick runs what stands there once the poll
+# and the deadlines have added theirs; what is added meanwhile waits for the next tick,
+# after the sockets were polled again, so that a callback which keeps rescheduling
+# itself starves nobody. And section 5's
 # EventLoop, if nothing could ever wake it, does not sleep for ever: it raises
 # DeadlockError.
 #
@@ -563,7 +564,7 @@ class _Failure:
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
-        # Each raise would add to it. (asyncio allows what is no exception: it has none.)
+        # Each raise would add to it. (asyncio's own tests fail a future with None.)
         self.trace = getattr(exception, "__traceback__", None)
         # Nobody misses a cancellation, or an error that comes too late and is refused.
         self.retrieved = future.done() or isinstance(exception, CancelledError)
@@ -1500,8 +1501,10 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
     an unknown or impossible name, UnicodeError for one that cannot be encoded,
     TimeoutError after LOOKUP_TIMEOUT seconds.
     """
-    if len(host) > 253 or max(map(len, host.split("."))) > 63:
-        raise socket.gaierror(socket.EAI_NONAME, "a name has at most 253 characters, its labels 63")
+    labels = host.removesuffix(".").split(".")
+    if len(host) > 253 or not all(0 < len(label) < 64 for label in labels):
+        raise socket.gaierror(socket.EAI_NONAME,
+                              "a name has at most 253 characters, its labels 1 to 63")
     loop = get_running_loop()
     answer: Future[Any] = _Wait(loop, LOOKUP_TIMEOUT)
 
@@ -1900,8 +1903,9 @@ class ResponseParser:
         """Wait until the buffer holds *size* bytes."""
         while len(self.buffer) < size:
             if self.ended:
-                raise TruncatedError("the connection was closed with at least "
-                                     f"{size - len(self.buffer)} bytes of the response missing")
+                missing = size - len(self.buffer)
+                raise TruncatedError("the connection was closed before the response ended "
+                                     f"({missing} bytes or more are missing)")
             yield
 
     def _take(self, size: int) -> Generator[None, None, bytes]:
@@ -2373,7 +2377,7 @@ class Robots:
 #
 # The invariants:
 # - Each URL that is asked for ends as one record, an answer or an error. (A guess that
-#   is given up ends as one with the reason; if links led to it, too, it goes on as
+#   is given up ends as one with the reason; if others led to it, too, it goes on as
 #   their URL and gets a second.) One that is not to be fetched gets a record with the
 #   reason, and another if a later link lets it in. What nobody had asked for when the
 #   crawl was told to end gets none, and is found again by the next.
@@ -2647,7 +2651,7 @@ def _location(response: Response) -> str | None:
 
 def _is_page(response: Response) -> bool:
     kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
-    return response.status < 300 and kind in ("text/html", "application/xhtml+xml")
+    return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
 
 
 _NO_URL = "no http or https URL"
@@ -2702,7 +2706,7 @@ class Crawler:
         self.delay, self.robots, self.on_record, self.on_page = delay, robots, on_record, on_page
         self.loop, self.frontier = get_running_loop(), Frontier()
         self.seen_urls: dict[str, Node] = {}         # every URL that is, or was, to be fetched
-        self.rejected: dict[str, str] = {}           # why others that were met did not
+        self.rejected: dict[str, str] = {}           # why others that were met are not
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.sites: dict[str, Site] = {}             # by origin
         self._rules: dict[Any, Task[Robots]] = {}    # the fetches of robots.txt, by site
@@ -2970,11 +2974,13 @@ class Crawler:
         return None
 
     def _fall_back(self, guess: Node) -> bool:
-        """Crawl from http in place of a guess that failed; return whether links led to it, too."""
+        """Crawl from http in place of a guess that failed; return whether others led to it, too."""
         guess.role = ""
-        if not guess.referrers: del self.seen_urls[_identity(guess.text)]
+        wanted = guess.referrers > 0 or any(
+            node.next_node is guess for node in self.seen_urls.values())
+        if not wanted: del self.seen_urls[_identity(guess.text)]
         self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
-        return guess.referrers > 0
+        return wanted
 
     def _answered(self, node: Node, response: Response) -> Record | None:
         """Return the record of an answer: a page, a redirect, something else, or an error."""
