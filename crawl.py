@@ -93,20 +93,20 @@ __all__ = [
 # =============
 #
 # A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
-# calls another with `yield from`: so every place where control may pass to others is
-# visible, and the machinery is the generator's own. `async def` and `await` are the
-# same thing with their own keywords, and add safety: a generator does not say whether
-# it is meant to be iterated or waited for, so that a forgotten `yield from` is silent
-# where a forgotten `await` is a warning. Either kind may wait for the other, and
-# whoever uses this file may write either. `@coroutine` does two things: `await` takes
-# such a generator, and a `yield from` in it takes an `async def`. A generator that is
-# only called by a `yield from` of this file, and calls no `async def`, needs neither
-# and is left bare. What a generator coroutine returns is annotated Waits[T]: it yields
-# whatever it waits for, and in the end returns a T.
+# calls another with `yield from` (3 and 4 say what that does): so every place where
+# control may pass to others is visible, and the machinery is the generator's own.
+# `async def` and `await` are the same thing with their own keywords, and add safety: a
+# generator does not say whether it is meant to be iterated or waited for, so that a
+# forgotten `yield from` is silent where a forgotten `await` is a warning. Either kind
+# may wait for the other, and whoever uses this file may write either. `@coroutine` does
+# two things: `await` takes such a generator, and a `yield from` in it takes an `async
+# def`. A generator that is only called by a `yield from` of this file, and calls no
+# `async def`, needs neither and is left bare. What a generator coroutine returns is
+# annotated Waits[T]: it yields whatever it waits for, and in the end returns a T.
 #
 # Everything in an answer has a limit. The limits stand below, with the reason where it
-# is not plain. What a site can make us remember has none of its own: it is what
-# MAX_PAGES pages link to.
+# is not plain. What a site can make us remember has no limit of its own: at most it is
+# what MAX_PAGES pages link to.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -128,7 +128,7 @@ MAX_MEMBERS = 100            # parts of one compressed body: each costs a copy o
 MAX_ROBOTS = 512 * 1024      # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 READ_SIZE = 65_536           # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0        # seconds for a name: resolvers try a few times, for 5 seconds each
-CONNECT_TIMEOUT = 10.0       # seconds for one address: a lost SYN is sent again a few times
+CONNECT_TIMEOUT = 10.0       # seconds to connect (a lost SYN is sent again), and for each wait of TLS
 IDLE_TIMEOUT = 20.0          # seconds without a byte: longer than slow pages take to compute
 FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
 MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
@@ -213,9 +213,8 @@ class LimitError(ProtocolError):
 # does, hence no locks. Of the ready queue a tick runs what stands there once the poll
 # and the deadlines have added theirs; what is added meanwhile waits for the next tick,
 # after the sockets were polled again, so that a callback which keeps rescheduling
-# itself starves nobody. And section 5's
-# EventLoop, if nothing could ever wake it, does not sleep for ever: it raises
-# DeadlockError.
+# itself starves nobody. And section 5's EventLoop, if nothing could ever wake it, does
+# not sleep for ever: it raises DeadlockError.
 #
 # The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per
 # tick, and that costs nothing for sockets that stay silent; to begin and to end
@@ -277,7 +276,7 @@ _thread_state = _ThreadState()
 
 
 def _get_running_loop() -> EventLoop | None:
-    """Return the event loop that runs in this thread, or None; asyncio's tests need the name."""
+    """Return the event loop that runs in this thread, or None; asyncio's tests ask by this name."""
     return _thread_state.loop
 
 
@@ -306,7 +305,7 @@ class CallbackLoop:
         self._timeouts: list[tuple[float, int, Any]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
-        self._watched = -1              # sockets in the selector, the self-pipe below not counted
+        self._watched = -1              # sockets in the selector; adding the self-pipe makes it 0
         self._stopping = self._closed = False
         self._signals: dict[int, Any] = {}  # which signals are handled, and by whom before
         # The self-pipe: a byte written to one end makes the other end readable,
@@ -357,7 +356,7 @@ class CallbackLoop:
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
         if len(self._timeouts) >= self._sweep_at:
-            self._timeouts[:] = [entry for entry in self._timeouts if not entry[2].obsolete()]
+            self._timeouts[:] = [item for item in self._timeouts if not item[2].obsolete()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
         return entry
@@ -423,8 +422,8 @@ class CallbackLoop:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         else:
             self._check_deadlock()
-        # With work to do and no socket to watch a poll could tell nothing: a thread's
-        # byte is there to end a sleep.
+        # With work to do and no socket watched there is nothing to poll for: the
+        # self-pipe only ends sleeps, and this tick has none.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
                 for handle, event in zip(key.data, _EVENTS):
@@ -564,7 +563,8 @@ class _Failure:
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future._label(), exception
-        # Each raise would add to it. (asyncio's own tests fail a future with None.)
+        # Each raise would lengthen it, so _error() goes back to this. (None has none,
+        # and asyncio's tests fail a future with None.)
         self.trace = getattr(exception, "__traceback__", None)
         # Nobody misses a cancellation, or an error that comes too late and is refused.
         self.retrieved = future.done() or isinstance(exception, CancelledError)
@@ -739,7 +739,8 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # Cancelling must reach a coroutine that is suspended, deep in its pipe, and
 # release what it holds on the way out. Only an exception does that: cancel()
 # cancels the future being waited for, whose CancelledError then appears at the
-# `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task.
+# `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task. (If
+# that future is a task, it is cancelled in its turn; 5's `finished` waits without.)
 # It is a BaseException so that `except Exception` does not swallow it. A task
 # that was woken already gets it at its next step; a running one at its next wait, and
 # if there is none it ends as cancelled; one that has not begun never enters its body.
@@ -803,7 +804,7 @@ class Task(Future[T]):
         except BaseException as failure:
             self._end("FAILED", _Failure(self, failure))
             if isinstance(failure, (KeyboardInterrupt, SystemExit)):
-                self._result.retrieved = True  # by whoever catches it here
+                self._result.retrieved = True  # it goes on to whoever runs the loop
                 raise
         else:
             self._wait_for(awaited)
@@ -894,7 +895,7 @@ class Task(Future[T]):
 @coroutine
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
     """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
-    # Into these Task.where() can look.
+    # Taken directly, for Task.where() can look into these, but not into an __await__().
     direct = isinstance(awaitable, (types.GeneratorType, types.CoroutineType))
     iterable: Any = awaitable if direct else awaitable.__await__()
     return cast(T, (yield from iterable))
@@ -948,7 +949,7 @@ class EventLoop(CallbackLoop):
 
     def _stop_at_end(self, future: Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
-        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those stop it
+        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those did
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by a concurrent.futures executor.
@@ -991,8 +992,8 @@ class EventLoop(CallbackLoop):
 
     def _check_deadlock(self) -> None:
         """Raise DeadlockError, with who waits where, if nothing could wake the loop any more."""
-        # Any other thread could call in, and one that has just ended may have, so
-        # _ready is looked at last; those of the pool cannot while there are no jobs.
+        # Any thread outside the pool could call in, one of the pool while there are
+        # jobs. One that has just ended may have done so: _ready is looked at last.
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         if not (self._watched or self._jobs or others - self._pool_threads or self._ready):
             raise DeadlockError("every task waits for something that can no longer happen:\n"
@@ -1058,14 +1059,15 @@ class TimeLimit:
         if self._task is not None: raise RuntimeError("a time limit can be entered only once")
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
-            loop._ready.append(self)  # before a bare `yield` in it goes on
+            # From the heap it would come after a bare `yield` in the block.
+            loop._ready.append(self)
         elif self._delay is not None:
             loop._add_timeout(loop.time() + self._delay, self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._left = True
-        # With our own request taken back, are there more than at the beginning?
+        # No more requests than before, our own taken back: then the error is ours.
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -1255,9 +1257,9 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 # Waking it resolves that future and promises nothing: until its next step somebody else
 # may have taken the item, so it looks again, and waits again.
 #
-# The invariant: a wake-up is never lost. A getter that was woken and cancelled in
-# the same tick cannot use its wake-up, so it passes it on to the next in line; so
-# does a putter. The cost: O(1) for each call, amortised: a wait pays for its wake-up.
+# The invariant: a wake-up is never lost. A getter that was woken, and cancelled before
+# its next step, cannot use its wake-up, so it passes it on to the next in line; so does
+# a putter. The cost: O(1) for each call, amortised: a wait pays for its wake-up.
 
 
 _Line = collections.OrderedDict[Future[None], None]  # oldest first; any one leaves it in O(1)
@@ -1435,7 +1437,7 @@ class Stream:
     def spoken(self) -> bool:
         """Return whether there is something to read now, or the end."""
         try:
-            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # what TLS has not seen, too
+            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # beneath TLS
         except BlockingIOError:
             return False
         except OSError:
@@ -1510,7 +1512,7 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
 
     def work() -> None:
         try:
-            # As bytes: a str Python would first encode by its own, older IDNA.
+            # As bytes: a str Python would first encode by its own, older IDNA (see 8).
             name = host.strip("[]").encode()
             found: Any = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -1647,6 +1649,7 @@ def _to_ascii(label: str) -> str:
         if name.isascii() or _to_ascii(name) != label.lower():
             raise ValueError(f"{label!r} is not the ASCII form of a name")
         return label
+    # Twice, for folding may undo the normal form.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
     name = encodings.idna.nameprep(label)
     if name != folded or "." in name or _UNCERTAIN.search(label) or any(
@@ -1876,6 +1879,7 @@ class ResponseParser:
         """Parse one response; each `yield` waits for feed()."""
         for _ in range(MAX_INTERIM + 1):
             head = yield from self._take_through(_HEAD_END, "head")
+            # Empty lines before it are borne, RFC 9112 section 2.2.
             self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
             if response.status >= 200 or response.status == 101: break  # after 101 comes no HTTP
@@ -1925,7 +1929,7 @@ class ResponseParser:
             if match:
                 self._budget -= size
                 return (yield from self._take(size))
-            start = max(0, size - 2)
+            start = max(0, size - 2)  # an end may have begun there
             yield from self._need(size + 1)
 
     def _check_size(self, size: int) -> None:
@@ -1941,8 +1945,9 @@ class ResponseParser:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
             if size == 0: break
-            # A size line costs what exceeds 16 bytes plus twice its chunk: plain chunks
-            # are free, however many, and extensions stay bounded.
+            # The line was charged whole; up to 16 bytes and twice its chunk are given
+            # back. So plain chunks are free, however many, and extensions (what follows
+            # a ";") stay bounded.
             self._budget += min(len(line), 16 + 2 * size)
             self._check_size(len(body) + size)
             chunk = yield from self._take(size + 2)
@@ -1977,9 +1982,9 @@ class ResponseParser:
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
-    *headers* are sent with every request that does not decline them, in place of or
-    beside the usual ones (ValueError for what is no header field); *timeout* is in
-    seconds for one fetch, from lookup to last byte; *max_body* in bytes, on the wire
+    *headers* are sent with every request (but for fetch(own_headers=False)), in place
+    of or beside the usual ones (ValueError for what is no header field); *timeout* is
+    in seconds for one fetch, from lookup to last byte; *max_body* in bytes, on the wire
     and decoded (0: MAX_BODY).
     """
 
@@ -2060,7 +2065,7 @@ class Client:
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
             self._tls.set_alpn_protocols(["http/1.1"])
-            self._tls.hostname_checks_common_name = False
+            self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
         tls = self._tls if url.scheme == "https" else None
         stream, _ = yield from open_connection(url.host, url.port, ssl=tls, addresses=addresses)
         self.opened += 1
@@ -2091,10 +2096,10 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # comments, the text of scripts and the like, quoted attribute values.
 #
 # The invariant: linear time, whatever the page. Every unbounded repetition in `_TAGS`
-# is possessive (`*+` never gives back what it took) and every alternative that begins
+# is possessive and every alternative that begins
 # at a `<` and then fails does so before the next `<`, or leaves the rest of the page to
-# one that takes it all. The cost: some 4 microseconds per KB, where html.parser takes
-# 150.
+# an alternative that takes it all. The cost: some 4 microseconds per KB, where
+# html.parser takes 150.
 
 _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
@@ -2116,9 +2121,9 @@ def _raw_text(name: str) -> str:
 # One group captures what is wanted: of a and area the href, with the last letter of its
 # name so that an empty one is not nothing; of base, meta, frame and iframe the tag
 # without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
-# <base href=/c> as ase href=/c. In double quotes a fragment is left out: many links are
-# to places of few pages, and then each page is captured once. It saves a fifth of the
-# time for a page of Python's documentation.
+# <base href=/c> as ase href=/c. In double quotes a fragment is left out: many links
+# lead to places of the same few pages, and so each page is captured once. It saves a
+# fifth of the time for a page of Python's documentation.
 #
 # Most tags are none of these, so they are rejected first: end tags (whose attributes,
 # which nobody writes, are not stepped over), those of one or two characters and no
@@ -2221,7 +2226,7 @@ def read_markup(text: str, page: URL) -> Markup:
     tags = dict.fromkeys(_TAGS.findall(text))
     tags.pop("", None)  # what was stepped over
     base, refresh, nofollow = None, "", False
-    for tag in [tag for tag in tags if tag[0] in "aAeE"]:
+    for tag in [tag for tag in tags if tag[0] in "aAeE"]:  # of (b)ase and (m)eta
         del tags[tag]
         if tag[0] in "aA":  # of base: the first href counts
             if base is None: base = _attribute(tag, "href")
@@ -2297,7 +2302,7 @@ class Robots:
                 if value == "*" or token == product.lower(): names.add(token)
                 for name in names: groups.setdefault(name, [])
             elif key in ("allow", "disallow", "crawl-delay"):
-                rules_began = rules_began or key != "crawl-delay"  # which RFC 9309 does not know
+                rules_began = rules_began or key != "crawl-delay"  # for that ends no list of names
                 for name in names: groups[name].append((key, value))
         # Longest first, and of equals "allow" first: the first match decides. RFC
         # 9309 section 2.2.2 compares without needless escapes, Google's parser with
@@ -2360,20 +2365,20 @@ class Robots:
 #
 # A redirect that ends its chain, being one too many or closing a circle, is recorded at
 # once if a link or a root led to it, and else set aside (`_exhausted`): a link to it
-# would begin a new chain, and may yet be found. It comes back into the frontier when a
-# link to it, or to one before it, makes the chain shorter: `hops` only ever falls, so
-# at most `max_redirect` times. What is still set aside at the end of the crawl is
-# recorded then.
+# would begin a new chain, and may yet be found. (A circle stays one; the rule is kept
+# simple.) It comes back into the frontier when a link to it, or to one before it, makes
+# the chain shorter: `hops` only ever falls, so at most `max_redirect` times. What is
+# still set aside at the end of the crawl is recorded then.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from`, and
 # between looking a URL up and entering it `Crawler.add` has none.
 #
-# Courtesy is one time for each site: before `next_turn` nobody asks it for a page. A
-# request sets that to the delay from now, a Retry-After to as far ahead as it says, if
-# that is later. Who comes too early stands in the site's line, and one Timeout lets the
-# first of it go when the time has come. That promises nothing: if somebody else was
-# faster, or a pause came, the same comparison sends the node back into the line. So
-# where there is a delay, no stall and no pause ends in a burst.
+# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a
+# page. A request sets that to the delay from now, a Retry-After to as far ahead as it
+# says, if that is later. Who comes too early stands in the site's line, and one Timeout
+# lets the first of it go when the time has come. That promises nothing: if somebody
+# else was faster, or a pause came, the same comparison sends the node back into the
+# line. So where there is a delay, no stall and no pause ends in a burst.
 #
 # The invariants:
 # - Each URL that is asked for ends as one record, an answer or an error. (A guess that
@@ -2385,10 +2390,11 @@ class Robots:
 #   no connection sleeps (but where robots.txt is tried again: those that need it wait).
 # - An error in this code, or in a callback, ends the crawl with its traceback instead
 #   of leaving `join` waiting.
-# - A page is recorded after its links were added, so that the records of a crawl that
-#   was killed, added again in their order, restore its frontier.
+# - A page is recorded after its links were added: if its record is there, so are those
+#   of its links that are not fetched. So the records of a crawl that was killed, added
+#   again in their order, restore its frontier.
 #
-# The cost: a Node for each URL to be fetched, a string for each other.
+# The cost: a Node for each URL to be fetched, a string for every other one.
 
 # References that mean something else on each page (empty, ?query, #fragment), or might
 # (with a tab or newline inside).
@@ -2527,7 +2533,7 @@ def _retry_after(headers: dict[str, str]) -> float:
 def _scope_key(url: URL) -> tuple[str, int]:
     """Return the host without "www.", and the port, 0 if it is the scheme's own."""
     host = url.host
-    if host.count(".") > 1: host = host.removeprefix("www.")  # www.com is no .com
+    if host.count(".") > 1: host = host.removeprefix("www.")  # www.com is not the host com
     return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
 
@@ -2750,7 +2756,8 @@ class Crawler:
         if parent: depth = parent.depth + (hops == 0)
         if not reason and depth > self.depth and not outside: reason = "depth"
         known = self.rejected.get(key)
-        # The first reason stays, unless _widen() is to find this URL.
+        # The first reason stays, but "nofollow" gives way to "other host": _widen() may
+        # yet let in what was refused as that.
         if reason and known and (known, reason) != ("nofollow", "other host"): return None
         if known: self.skipped[self.rejected.pop(key)] -= 1
         if reason:
@@ -2832,7 +2839,7 @@ class Crawler:
         try:
             if not (yield from self._is_allowed(node)): return None
             if self.loop.time() + CLOCK_RESOLUTION < node.site.next_turn:
-                node.tries -= 1  # it is to come back; this was none
+                node.tries -= 1  # it comes back; this was no try
                 return node.site.next_turn
             response = yield from self._ask(node)
         except (OSError, ProtocolError) as error:
@@ -2843,6 +2850,7 @@ class Crawler:
         if record.encoding:  # only a page in scope has one
             work = self.on_page(Page(record, response.headers, response.body))
             if isinstance(work, (Awaitable, Generator)):
+                # As a Task: a bare generator cannot wait for an `async def`.
                 yield from _ensure_future(cast("Awaitable[Any]", work))
         self.on_record(record)
         return None
@@ -2902,8 +2910,8 @@ class Crawler:
     def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt, RFC 9309 section 2.3.1.
 
-        A 5xx or more that persists forbids everything, any other answer but 200
-        nothing.
+        A status of 500 or more that persists forbids everything, any other but 200
+        nothing. Without an answer the URL fails that asked for it.
         """
         for tries in range(self.max_tries):
             if tries:
@@ -3204,8 +3212,8 @@ class Crawler:
 # and the numbers.
 #
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off.
-# The report keeps only records that it may print. The cost: 9 microseconds for the line
-# of a page with 60 links.
+# The report keeps only those records that it may have to print. The cost: 9
+# microseconds for the line of a page with 60 links.
 
 
 _BEGINNING = b'{"url": "'  # of each line
@@ -3257,7 +3265,7 @@ class Journal:
                         return
                     raise ValueError(f"line {number}: {_explain(error)}") from None
                 yield record
-                if torn:  # just before its end, or by an editor
+                if torn:  # whole but for its end: cut off there, or left so by an editor
                     os.write(self._file, b"\n")
                     return
 
@@ -3523,7 +3531,7 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
 def _obey_signals(crawler: Crawler, live: bool) -> list[int]:
     """Let SIGINT and SIGTERM end the crawl, and SIGQUIT describe it.
 
-    Returns the list to which those two are appended as they come.
+    Returns the list to which the first two are appended as they come.
     """
     loop, task, clear = crawler.loop, cast("Task[Any]", current_task()), _CLEAR if live else ""
     signals: list[int] = []
@@ -3560,7 +3568,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
                  or record.error or record.next_url or record.status)
 
     if journal: _resume(crawler, report, journal)
-    signals = _obey_signals(crawler, live)  # only now: while nothing ticks they would do nothing
+    signals = _obey_signals(crawler, live)  # only now: before this the loop does not tick
     crawler.on_record = on_record  # only now: what was replayed is in the journal
     began = crawler.loop.time()
     progress = create_task(_show_progress(crawler, report, began)) if live else None
