@@ -1704,9 +1704,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         if found is None or int(found[2] or 0) > 65535:
             raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
         try:
-            host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
+            host = _parse_host(found[1])
         except ValueError as error:
             raise ValueError(f"{found[1][:60]!r} is not a host: {error}") from None
+        port = int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
     else:
@@ -2262,11 +2263,14 @@ def read_markup(text: str, page: URL) -> Markup:
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
+def _upper_escapes(text: str) -> str:
+    return _ESCAPED.sub(lambda match: match[0].upper(), text)
+
+
 def _comparable(path: str) -> str:
     """Return *path* with everything escaped that parse_url() escapes, in one spelling."""
     path, mark, query = _SURROGATES.sub("\ufffd", path).partition("?")
-    path = _NO_PATH.sub(_percent, path) + mark + _NO_QUERY.sub(_percent, query)
-    return _ESCAPED.sub(lambda match: match[0].upper(), path)
+    return _upper_escapes(_NO_PATH.sub(_percent, path) + mark + _NO_QUERY.sub(_percent, query))
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -2321,7 +2325,7 @@ class Robots:
         if self.failure: return self.failure
         if not self.rules or target == "/robots.txt": return None
         target = target.replace("*", "%2A").replace("$", "%24")  # RFC 9309 section 2.2.3
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)  # parse_url() has escaped it
+        path = _upper_escapes(target)  # the rest of it parse_url() has escaped
         plain = _identity(_comparable(target))
         for key, pattern in self.rules:
             if _matches(pattern, path if key == "allow" else plain):
@@ -2759,7 +2763,7 @@ class Crawler:
         # The first reason stays, but "nofollow" gives way to "other host": _widen() may
         # yet let in what was refused as that.
         if reason and known and (known, reason) != ("nofollow", "other host"): return None
-        if known: self.skipped[self.rejected.pop(key)] -= 1
+        if known: self._take_back(key)
         if reason:
             self.rejected[key] = reason
             self._skip(text, parent, reason, depth)
@@ -2776,6 +2780,10 @@ class Crawler:
         if (text, reason) not in self._told:
             led_here = parent.text if parent else ""
             self.on_record(Record(text, skipped=reason, depth=depth, parent=led_here))
+
+    def _take_back(self, key: str) -> None:
+        """Forget that a URL was rejected, if it was."""
+        if key in self.rejected: self.skipped[self.rejected.pop(key)] -= 1
 
     def _skip_no_url(self, text: str, page: Node) -> None:
         """Say, once, that what a page refers to is no URL that could be fetched."""
@@ -2810,10 +2818,7 @@ class Crawler:
                 yield from gather(*rest, return_exceptions=True)
             finally:  # also when it is cancelled here
                 self.client.close()
-                for node in [node for node in self.seen_urls.values() if not node.done]:
-                    if complete: self.on_record(self._exhausted[node])  # nothing else is left then
-                    elif node.counted: self.on_record(self._interrupted(node))
-                    else: self.skipped["the crawl was ended"] += 1  # found again by whoever goes on
+                self._record_rest(complete)
 
     def stop(self) -> None:
         """Take no more URLs: crawl() returns when those in flight have ended."""
@@ -2944,8 +2949,16 @@ class Crawler:
         return Record(node.text, tries=node.tries, depth=node.depth,
                       parent=node.parent.text if node.parent else "", **fields)
 
-    def _interrupted(self, node: Node) -> Record:
-        return self._record(node, error="the crawl was interrupted", kind="not finished")
+    def _record_rest(self, complete: bool) -> None:
+        """Deal with what has not ended: of a crawl that is *complete*, redirects set aside."""
+        for node in [node for node in self.seen_urls.values() if not node.done]:
+            if complete:
+                self.on_record(self._exhausted[node])
+            elif node.counted:
+                words = "the crawl was interrupted"
+                self.on_record(self._record(node, error=words, kind="not finished"))
+            else:  # it is found again by whoever goes on
+                self.skipped["the crawl was ended"] += 1
 
     def _seconds(self, node: Node) -> float:
         """Return for how long a node has been in flight, in seconds, to the millisecond."""
@@ -3044,9 +3057,8 @@ class Crawler:
         self.scope.add(target)
         admitted = [key for key, reason in self.rejected.items()
                     if reason == "other host" and not self.scope.objection(parse_url(key))]
-        self.skipped["other host"] -= len(admitted)
         for key in admitted:  # met before this root's answer
-            del self.rejected[key]
+            self._take_back(key)
             self.add(parse_url(key), None, depth=node.depth + 1)  # who linked there was not kept
         self._meanings, self._num_meanings = {}, 0
         self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
@@ -3141,7 +3153,7 @@ class Crawler:
                 self.skipped[_NO_HTTPS] += 1
                 if not self._fall_back(known): known.done = True
             elif known is None:
-                if key in self.rejected: self.skipped[self.rejected[key]] -= 1
+                self._take_back(key)
                 self.skipped[record.skipped] += 1
                 self.rejected[key] = record.skipped
             return False
