@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import selectors
 import socket
@@ -19,7 +20,9 @@ import crawl
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what takes minutes, unless it is asked for."""
+    """Leave out what takes minutes, unless it is asked for; hide PYTHON variables from children."""
+    for name in [name for name in os.environ if name.startswith("PYTHON")]:
+        del os.environ[name]
     config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")
     config.option.markexpr = config.option.markexpr or "not soak"
 

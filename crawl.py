@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """A web crawler, from the event loop up, in one file.
 
-    python crawl.py xkcd.com
+    python3 crawl.py xkcd.com
 
 crawls a site, follows every link that stays on it, and reports what is broken.
 The same file is a small typed asyncio (`import crawl`) and an explanation of
@@ -2067,6 +2067,8 @@ class Client:
             self._tls = ssl.create_default_context()
             self._tls.set_alpn_protocols(["http/1.1"])
             self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
+            # Debian's Python takes a connection that was cut off for the end of the body.
+            self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
         tls = self._tls if url.scheme == "https" else None
         stream, _ = yield from open_connection(url.host, url.port, ssl=tls, addresses=addresses)
         self.opened += 1
@@ -3593,11 +3595,26 @@ def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
             progress.cancel()
             yield from finished(progress)
     if set(report.statuses) <= {0} and not signals:  # no answer at all
-        reasons = [record.error for record in report.problems] or list(+crawler.skipped)
+        reasons = [record.error for record in report.problems] or list(+crawler.skipped) or [
+            "the journal has no answer for it, and counts it as done"]
         raise CrawlError(f"nothing could be crawled: {reasons[0]} ({' '.join(options.roots)})")
     out = sys.stderr if options.journal == "-" else sys.stdout
     report.print(crawler, crawler.loop.time() - began, out, options.quiet)
     return 128 + signals[0] if signals else 1 if report.problems else 0
+
+
+def _drop_unwritten() -> None:
+    """Throw away what stdout or stderr, being full or closed, did not take: the status says so.
+
+    Python would try once more at its exit, and make the exit status 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def main(arguments: list[str]) -> int:
@@ -3608,8 +3625,8 @@ def main(arguments: list[str]) -> int:
     # They are None where the descriptors are closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
-    options = _options(arguments)
     try:
+        options = _options(arguments)
         wanted = options.journal is not None and options.why is None
         journal = Journal(options.journal) if wanted else None
         with contextlib.closing(journal) if journal else contextlib.nullcontext():
@@ -3617,13 +3634,14 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         return status
     except (OSError, CrawlError) as error:
-        if isinstance(error, OSError):  # mostly of stdout: Python must not try to flush the rest
-            with open(os.devnull, "wb") as nowhere: os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError): return 1  # whoever read it has seen enough
+        if isinstance(error, BrokenPipeError):
+            return 1  # whoever read it has seen enough
         _say(f"crawl.py: {_explain(error)}")
         return 2
     except (KeyboardInterrupt, CancelledError):
         return 130
+    finally:
+        _drop_unwritten()
 
 
 if __name__ == "__main__": sys.exit(main(sys.argv[1:]))
