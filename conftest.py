@@ -83,16 +83,21 @@ def play(main: Any) -> Any:
     return result
 
 
+NO_HEAD = b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n"
+
+
 class Server:
     """A web server in threads, one that listens and one for each connection; it answers as scripted.
 
     A page is a path and either the bytes of the whole answer, or a function that is
-    called with the connection and may do to it what it likes.
+    called with the connection and may do to it what it likes. HEAD is answered with the
+    head of those bytes; it is not in the script of a function.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.answers: dict[str, bytes | Callable[[socket.socket], None]] = {}
-        self.requests: list[str] = []       # the paths asked for, in order
+        self.requests: list[str] = []       # the paths asked for by GET, in order
+        self.checked: list[str] = []        # and by HEAD
         self.heads: list[str] = []          # and the whole requests
         self.connections = 0
         self.tls = tls
@@ -141,10 +146,15 @@ class Server:
                     if not data or data.startswith(b"\x16"):  # the end, or somebody who wants TLS
                         raise OSError
                     head += data
-                path = head.split(b" ")[1].decode()
+                method, path = head.decode().split(" ")[:2]
                 self.heads.append(head.decode())
-                self.requests.append(path)
                 answer = self.answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                if method == "HEAD":
+                    self.checked.append(path)
+                    head, end, _ = (NO_HEAD if callable(answer) else answer).partition(b"\r\n\r\n")
+                    connection.sendall(head + end)
+                    continue
+                self.requests.append(path)
                 if callable(answer):
                     answer(connection)
                 else:

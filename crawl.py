@@ -21,11 +21,14 @@ sections above it (but Task, 4, uses two fields of the loop that stand in 5).
     10  HTTP client      connections kept and reused
     11  Links            what a page points to
     12  Robots           what a site asks of crawlers
-    13  Crawler          frontier, workers, redirects, retries, courtesy
-    14  Report           the journal, and what was found, worst first
-    15  Command line
+    13  Records          how a URL ended, and the file that remembers it
+    14  Scope            what belongs to the crawl
+    15  Frontier         each URL once, and no site too often
+    16  Crawler          workers, redirects, retries
+    17  Report           what was found, worst first
+    18  Command line
 
-         crawler  13-15      what to fetch next, and what was found
+         crawler  13-18      what to fetch next, and what was found
         ----------------
          HTTP      8-12      text and bytes; most of it does no I/O at all
         ----------------
@@ -42,10 +45,15 @@ expressions (`*+` is a `*` that never gives back what it took).
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
 
+import os
+import signal
 import sys
 
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # No traceback while this file loads. pragma: no cover (the tests see it in children)
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # pragma: no cover
 
 import argparse
 import collections
@@ -59,33 +67,28 @@ import html.entities
 import itertools
 import json
 import math
-import os
-import random
 import re
 import selectors
-import signal
 import socket
 import ssl
 import threading
 import time
 import traceback
 import types
-import unicodedata
 import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence, Sequence
 from types import coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 __all__ = [
     "CallbackLoop", "CancelledError", "Client", "CrawlError", "Crawler",
-    "DeadlockError", "EventLoop", "Frontier", "Future", "Handle", "InvalidStateError",
-    "Journal", "LimitError", "Markup", "Node", "Page", "ProtocolError", "Queue",
-    "QueueEmpty", "QueueFull", "Record", "Report", "Response", "ResponseParser",
-    "Robots", "Scope", "Site", "Stream", "Task", "TimeLimit", "Timeout", "TimeoutError",
-    "TruncatedError", "URL", "coroutine", "create_task", "current_task", "decode_page",
-    "fetch", "finished", "gather", "get_running_loop", "lookup", "main",
-    "open_connection", "parse_url", "read_markup", "resolve", "run", "sleep", "spelled",
+    "DeadlockError", "EventLoop", "Future", "Handle", "InvalidStateError", "Journal",
+    "LimitError", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull", "Record",
+    "Report", "Response", "ResponseParser", "Robots", "Stream", "Task", "TimeLimit",
+    "Timeout", "TimeoutError", "TruncatedError", "URL", "UnfetchableError", "coroutine",
+    "create_task", "current_task", "decode_page", "fetch", "gather",
+    "get_running_loop", "lookup", "main", "open_connection", "parse_url", "run", "sleep",
     "timeout", "to_thread", "wait_for",
 ]
 
@@ -104,9 +107,7 @@ __all__ = [
 # `async def`, needs neither and is left bare. What a generator coroutine returns is
 # annotated Waits[T]: it yields whatever it waits for, and in the end returns a T.
 #
-# Everything in an answer has a limit. The limits stand below, with the reason where it
-# is not plain. What a site can make us remember has no limit of its own: at most it is
-# what MAX_PAGES pages link to.
+# Everything in an answer has a limit: a named number, beside the code that keeps to it.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -115,38 +116,8 @@ Waits = Generator[Any, Any, T]
 
 VERSION = "1.0"
 USER_AGENT = f"crawl.py/{VERSION}"
-PRODUCT = "crawl"            # the name that robots.txt knows us by
-TIMEOUT_SWEEP = 512          # entries: below that, cancelled timeouts are cheaper kept than swept
-CLOCK_RESOLUTION = 1e-9      # seconds: a deadline that close is now; clocks count nanoseconds
-MAX_WAIT = 86_400.0          # seconds of one sleep of the loop: the kernel takes up to 24 days
-MAX_URL = 8_000              # characters: what RFC 9110 section 4.1 asks everyone to support
-MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
-MAX_FIELDS = 200             # header fields: ten times what large sites send
-MAX_INTERIM = 10             # 1xx responses before the answer: 100 and 103 are the usual ones
-MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
-MAX_MEMBERS = 100            # parts of one compressed body: each costs a copy of the rest
-MAX_ROBOTS = 512 * 1024      # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
-READ_SIZE = 65_536           # bytes: more at once makes malloc map and unmap memory each time
-LOOKUP_TIMEOUT = 20.0        # seconds for a name: resolvers try a few times, for 5 seconds each
-CONNECT_TIMEOUT = 10.0       # seconds to connect (a lost SYN is sent again), and for a wait of TLS
-IDLE_TIMEOUT = 20.0          # seconds without a byte: longer than slow pages take to compute
-FETCH_TIMEOUT = 30.0         # seconds for a whole fetch
-MAX_PRESCAN = 1024           # bytes in which a page's meta charset counts, HTML section 13.2.3.2
-MAX_SHOWN = 200              # characters of a server's words that are shown
-MAX_DEPTH = 100              # links from a root: what is deeper is a calendar or another trap
-MAX_PAGES = 1_000_000        # URLs fetched in one crawl: eleven days of it, at one a second
-MAX_REPEATS = 4              # times that a path may hold one segment: /a/b/a/b/a/b/... is a trap
-MAX_PAUSE = 300.0            # seconds that a Retry-After or a Crawl-delay may ask for
-MAX_CIRCLE = 100             # redirects: a longer circle of them is not found to be one
-MAX_ROBOTS_REDIRECTS = 5     # RFC 9309 section 2.3.1.2
-MAX_SPELLINGS = 100_000      # links, as pages spell them, kept with what they mean: some 20 MB
-MAX_SPELLING = 300           # characters of such a link
-BACKOFF = 1.0                # seconds before the second try, doubled for each further one
-GRACE = 5.0                  # seconds for what is in flight when the crawl is told to end
-PROGRESS = 0.25              # seconds between two states of the progress line
-MAX_REASONS = 20             # lines about what was not fetched
-MAX_PATH = 12                # pages: of a longer click path only the first and last 4 are named
-MAX_THREADS = 32             # threads for to_thread: asyncio's bound
+MAX_SHOWN = 200  # characters of somebody else's words that are shown
+PRODUCT = "crawl"  # the name that robots.txt knows us by: see product_of(), 12
 
 
 class CancelledError(BaseException):
@@ -171,6 +142,10 @@ class QueueFull(Exception):
 
 class CrawlError(Exception):
     """There can be no crawl, or no more of it: a bad root, an unreachable one, a full disk."""
+
+
+class UnfetchableError(ValueError):
+    """What may well be a URL, but is none that is fetched here; says why."""
 
 
 class ProtocolError(Exception):
@@ -222,6 +197,11 @@ class LimitError(ProtocolError):
 # everything for a second; that is the price of having no other threads.
 
 
+TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
+CLOCK_RESOLUTION = 1e-9   # seconds: a deadline that close is now; clocks count nanoseconds
+MAX_WAIT = 86_400.0       # seconds of one sleep of the loop: the kernel takes up to 24 days
+
+
 class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
@@ -266,24 +246,20 @@ class Timeout(Handle):
         self.deadline = deadline
 
 
-class _ThreadState(threading.local):
-    """The one thing that is not a parameter: which loop runs in this thread."""
-
-    loop: EventLoop | None = None
-
-
-_thread_state = _ThreadState()
+_thread_state = threading.local()  # the one thing that is no parameter: a thread's running loop
 
 
 def _get_running_loop() -> EventLoop | None:
     """Return the event loop that runs in this thread, or None; asyncio's tests ask by this name."""
-    return _thread_state.loop
+    return getattr(_thread_state, "loop", None)
 
 
 def get_running_loop() -> EventLoop:
     """Return the event loop that runs in this thread (each may run one), or raise RuntimeError."""
-    if _thread_state.loop is None: raise RuntimeError("no running event loop")
-    return _thread_state.loop
+    loop = _get_running_loop()
+    if loop is None:
+        raise RuntimeError("no running event loop")
+    return loop
 
 
 _EVENTS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
@@ -402,8 +378,9 @@ class CallbackLoop:
         Raises RuntimeError when a loop already runs in this thread. An EventLoop raises
         DeadlockError when nothing could ever happen again.
         """
-        self._check_runnable()
-        _thread_state.loop = cast("EventLoop", self)
+        self._check_open()
+        if _get_running_loop() is not None: raise RuntimeError("this thread runs a loop already")
+        _thread_state.loop = self
         try:
             self.tick()  # even after a stop(), as in asyncio
             while not self._stopping: self.tick()
@@ -449,7 +426,7 @@ class CallbackLoop:
 
     def is_running(self) -> bool:
         """Return whether this loop runs in the calling thread."""
-        return _thread_state.loop is self
+        return _get_running_loop() is self
 
     def close(self) -> None:
         """Release the selector and the self-pipe; pending callbacks are dropped.
@@ -481,10 +458,6 @@ class CallbackLoop:
 
     def _check_open(self) -> None:
         if self._closed: raise RuntimeError("Event loop is closed")
-
-    def _check_runnable(self) -> None:
-        self._check_open()
-        if _thread_state.loop is not None: raise RuntimeError("this thread runs a loop already")
 
     def _check_deadlock(self) -> None:
         """Do nothing; EventLoop raises DeadlockError where a sleep would last for ever."""
@@ -699,7 +672,7 @@ class Future(Generic[T]):
         return cast(BaseException, self._result.exception.with_traceback(self._result.trace))
 
 
-def resolve(future: Future[T], result: T | None = None) -> None:
+def _resolve(future: Future[T], result: T | None = None) -> None:
     """Set the result, unless the future is done: its waiter may just have been cancelled."""
     if future._state == "PENDING": future._finish("RESOLVED", result)
 
@@ -740,7 +713,7 @@ def resolve(future: Future[T], result: T | None = None) -> None:
 # release what it holds on the way out. Only an exception does that: cancel()
 # cancels the future being waited for, whose CancelledError then appears at the
 # `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task. (If
-# that future is a task, it is cancelled in its turn; 5's `finished` waits without.)
+# that future is a task, it is cancelled in its turn; 5's `_finished` waits without.)
 # It is a BaseException so that `except Exception` does not swallow it. A task
 # that was woken already gets it at its next step; a running one at its next wait, and
 # if there is none it ends as cancelled; one that has not begun never enters its body.
@@ -887,9 +860,9 @@ class Task(Future[T]):
 # The invariants. However a wait ends, no deadline of it remains that would still do
 # something; `run` leaves no task behind. Only a call that has begun in a thread cannot
 # be stopped: it goes on, and its result is dropped. The cost: one object and one entry
-# in the heap for each wait with a deadline. Four kinds of entry stand there: a Timeout
-# calls a callback, an _Alarm resolves itself, a TimeLimit cancels a task, and a _Wait
-# (7) fails.
+# in the heap for each wait with a deadline. Three kinds of entry stand there: a Timeout
+# calls a callback, a TimeLimit cancels a task, and a Stream (7) makes fail who waits for
+# it.
 
 
 @coroutine
@@ -899,6 +872,16 @@ def _await(awaitable: Awaitable[T]) -> Waits[T]:
     direct = isinstance(awaitable, (types.GeneratorType, types.CoroutineType))
     iterable: Any = awaitable if direct else awaitable.__await__()
     return cast(T, (yield from iterable))
+
+
+def _settle(future: Future[T], result: Any, error: BaseException | None) -> None:
+    """Resolve a future, or make it fail with *error*, unless it is done already."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
@@ -912,6 +895,33 @@ def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Fu
     return awaitable
 
 
+def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+    """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
+
+    Each call has a thread of its own, a daemon: neither run() nor the program waits for
+    one that never ends, and when the program ends it is cut off wherever it is.
+    Cancelled, the call goes on, and its result is dropped. Raises OSError where no
+    thread can be started.
+    """
+    loop, context = get_running_loop(), contextvars.copy_context()
+    future: Future[T] = loop.create_future()
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(func, *args, **kwargs)
+        except BaseException as caught:
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, future, result, error)
+
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, f"no thread for a blocking call: {error}") from None
+    return future
+
+
 class EventLoop(CallbackLoop):
     """A CallbackLoop that also runs coroutines: asyncio's event loop, in small."""
 
@@ -919,9 +929,6 @@ class EventLoop(CallbackLoop):
         super().__init__(selector)
         self.tasks: set[Task[Any]] = set()           # every unfinished task
         self.current_task: Task[Any] | None = None   # the one taking a step
-        self._executor: Any = None                   # default thread pool, made when needed
-        self._pool_threads: set[int] = set()         # idents of the default pool's threads
-        self._jobs = 0                               # calls in any executor that have not ended
 
     def create_future(self) -> Future[Any]:
         """Return a new pending Future of this loop."""
@@ -937,7 +944,6 @@ class EventLoop(CallbackLoop):
 
         Raises what it failed with; RuntimeError when stop() came first.
         """
-        self._check_runnable()
         waited = _ensure_future(future, loop=self)
         waited.add_done_callback(self._stop_at_end)
         try:
@@ -952,71 +958,23 @@ class EventLoop(CallbackLoop):
         if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those did
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
-        """Return the Future of func(*args), run by a concurrent.futures executor.
+        """Return the Future of func(*args), run by *executor*, one of concurrent.futures'.
 
-        None stands for a pool of threads of this loop's own. Cancelling the future
-        keeps a call that has not begun from beginning; one that has goes on, and its
-        result is dropped.
+        A thread waits for it. Cancelling the future keeps a call that has not begun
+        from beginning. The executor is the caller's, to be shut down in the end.
         """
-        self._check_open()
-        if executor is None:
-            from concurrent.futures import ThreadPoolExecutor  # 10 ms that most runs save
-            executor = self._executor = self._executor or ThreadPoolExecutor(
-                MAX_THREADS, initializer=lambda: self._pool_threads.add(threading.get_ident()))
-        future: Future[T] = self.create_future()
         job = executor.submit(func, *args)
-        self._jobs += 1
-
-        def finish() -> None:
-            self._jobs -= 1
-            if job.cancelled():
-                future.cancel()
-            elif not future.done():
-                try:
-                    future.set_result(job.result())
-                except BaseException as error:
-                    future.set_exception(error)
-
-        def tell(_: object) -> None:  # in the executor's thread; in this one if the job has ended
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self.call_soon_threadsafe(finish)
-
-        job.add_done_callback(tell)
+        future: Future[T] = to_thread(job.result)
         future.add_done_callback(lambda future: future.cancelled() and job.cancel())
         return future
 
-    def close(self) -> None:
-        """Release everything, the thread pool included; its idle threads end."""
-        super().close()
-        if self._executor is not None: self._executor.shutdown(wait=False)
-
     def _check_deadlock(self) -> None:
         """Raise DeadlockError, with who waits where, if nothing could wake the loop any more."""
-        # Any thread outside the pool could call in, one of the pool while there are
-        # jobs. One that has just ended may have done so: _ready is looked at last.
-        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-        if not (self._watched or self._jobs or others - self._pool_threads or self._ready):
+        # Any other thread could call in. One that has just ended may have done so:
+        # _ready is looked at last.
+        if not (self._watched or threading.active_count() > 1 or self._ready):
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-
-
-class _Alarm(Future[Any]):
-    """A future that is its own Timeout: it resolves itself after *delay* seconds.
-
-    Waiting with a deadline is what a crawler does most, so it is one object and not
-    a future, a Timeout, its arguments and a context: 240 bytes less each time.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, loop: EventLoop, delay: float) -> None:
-        super().__init__(loop=loop)
-        loop._add_timeout(loop.time() + delay, self)
-
-    obsolete = Future.done
-
-    def run(self) -> None:
-        resolve(self)
 
 
 @coroutine
@@ -1027,9 +985,14 @@ def sleep(delay: float, result: Any = None) -> Waits[Any]:
     """
     if delay <= 0:
         yield
-    else:
-        yield from _Alarm(get_running_loop(), delay)
-    return result
+        return result
+    loop = get_running_loop()
+    waiter = loop.create_future()
+    timeout = loop.call_later(delay, _resolve, waiter, result)
+    try:
+        return (yield from waiter)
+    finally:
+        timeout.cancel()
 
 
 class TimeLimit:
@@ -1041,16 +1004,13 @@ class TimeLimit:
     It can be entered once.
     """
 
-    # It is its own Timeout, as an _Alarm is: 240 bytes less, too.
+    # It is its own Timeout: 240 bytes less than to have one.
     __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_left")
 
     def __init__(self, delay: float | None) -> None:
         self._delay = delay
         self._task: Any = None
         self._expired = self._left = False
-
-    def __repr__(self) -> str:
-        return f"<TimeLimit of {self._delay} s>"
 
     def __enter__(self) -> TimeLimit:
         loop = get_running_loop()
@@ -1091,11 +1051,11 @@ timeout = TimeLimit  # asyncio's name for making one
 
 
 @coroutine
-def finished(future: Future[Any]) -> Waits[None]:
+def _finished(future: Future[Any]) -> Waits[None]:
     """Wait until *future* is done; its error is not raised, and a cancelled wait leaves it be."""
     if future.done(): return
     waiter = get_running_loop().create_future()
-    future.add_done_callback(lambda _: resolve(waiter))
+    future.add_done_callback(lambda _: _resolve(waiter))
     yield from waiter
 
 
@@ -1112,7 +1072,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
         future = _ensure_future(fut)
         if future.done(): return future.result()
         future.cancel()
-        yield from finished(future)
+        yield from _finished(future)
         try:
             return future.result()
         except CancelledError as error:
@@ -1196,28 +1156,13 @@ def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: An
     if task is None or task._state in ("FAILED", "CANCELLED"):
         task = tasks[key] = create_task(work(*key))
         task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
-    yield from finished(task)
+    yield from _finished(task)
     return task.result()
-
-
-def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
-    """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
-
-    Cancelled as run_in_executor's is.
-    """
-    call = functools.partial(contextvars.copy_context().run, func, *args, **kwargs)
-    return get_running_loop().run_in_executor(None, call)
 
 
 def _end_tasks(loop: EventLoop) -> None:
     """Cancel every task of a loop that has stopped, and run it until they have ended."""
     tasks = list(loop.tasks)
-    # One that a KeyboardInterrupt hit on its way from the queue to its step, or from
-    # there to its future, is in no queue and waits for nothing: it would never run
-    # again.
-    queued = set(loop._ready)
-    loop._ready.extend([task for task in tasks if task not in queued and (
-        task._waiting_for is None or task._waiting_for.done())])
     for task in tasks: task.cancel()
     for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
         if isinstance(outcome, Exception):
@@ -1233,7 +1178,7 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
     closed. Raises DeadlockError when nothing could happen any more, RuntimeError where
     a loop is running already.
     """
-    if _thread_state.loop is not None:
+    if _get_running_loop() is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
     with contextlib.closing(loop_factory()) as loop:
         try:
@@ -1363,54 +1308,57 @@ class Queue(Generic[T]):
 #
 # The problem: make "would block" read as "wait here". And nothing on a network may be
 # waited for without a deadline: a name server that is silent, an address that swallows
-# packets, a server that accepts and then says nothing.
+# packets, a server that accepts and then says nothing, or says something for ever.
 #
 # The idea: one method, `_call`, tries a socket operation and, when it would block,
 # waits for the socket and tries again. The TLS handshake, sending and receiving are
-# that method with different operations. TLS needs nothing more: its
-# "want read" is another spelling of "would block", and because the operation comes
-# first and the wait second, bytes that were decrypted already are never waited for.
+# that method with different operations; TLS's "want read" is another spelling of "would
+# block".
 #
-# The invariants. Each wait has a deadline, which is part of the future waited for
-# (`_Wait`). A stream closes its socket in one place.
+# The invariants. Between two reads the loop polls: read() waits until the socket is
+# readable before it calls recv, even if bytes are there, so a peer that is faster than
+# we read stops nobody else, and no clock. Only bytes that TLS has decrypted already are
+# taken at once, for the poll would not tell of them. A stream closes its socket in one
+# place, and wakes whoever waits. It has no deadlines of its own: who waits for it does
+# so within a `timeout`, as section 10 and open_connection() do.
 #
-# The cost: five system calls for a request (a look at the kept connection, send, recv
-# in vain, poll, recv), and some 6 KB for a connection at work, a third of them the
-# generators between the worker and the socket. Interest in reading stays registered
-# from one read to the next, which saves two system calls and some 4 microseconds.
+# The cost: four system calls for a request (a look at the kept connection, send, poll,
+# recv), and some 6 KB for a connection at work, a third of them the generators between
+# the worker and the socket. Interest in reading stays registered from one read to the
+# next, which saves two system calls each time.
 
-
-class _Wait(_Alarm):
-    """A future that fails with TimeoutError unless it is done in *delay* seconds."""
-
-    __slots__ = ()
-
-    def run(self) -> None:
-        if not self.done(): self.set_exception(TimeoutError("no answer for too long"))
+READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
+LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
+CONNECT_TIMEOUT = 10.0  # seconds to connect to one address: a lost SYN is sent again
 
 
 class Stream:
     """A stream socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
 
-    __slots__ = ("sock", "timeout", "_fd", "_loop", "_reader", "_watching", "_unsent")
+    __slots__ = ("sock", "unasked", "_fd", "_loop", "_reader", "_writer", "_watching",
+                 "_decrypted", "_unsent")
 
-    def __init__(self, sock: socket.socket, timeout: float = IDLE_TIMEOUT) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.timeout = timeout          # seconds that one wait may last
+        self.unasked: Callable[[], object] | None = None  # called when it is readable unasked
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
-        self._reader: _Wait | None = None
+        self._reader: Future[None] | None = None  # who waits until it is readable,
+        self._writer: Future[None] | None = None  # and until it is writable
         self._watching = False          # whether the selector watches it for reading
+        self._decrypted: Callable[[], int] = int  # how many bytes no poll would tell of: 0
         self._unsent = bytearray()
 
     @coroutine
     def read(self, size: int = READ_SIZE) -> Waits[bytes]:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
-        Raises OSError (ssl.SSLError when TLS is cut off without its goodbye), and
-        TimeoutError after self.timeout seconds without a byte. Cancelled: none is lost.
+        Raises OSError (ssl.SSLError when TLS is cut off without its goodbye). Cancelled:
+        no byte is lost.
         """
+        if not self._decrypted():
+            yield from self._readable()
         return (yield from self._call(self._readable, self.sock.recv, size))
 
     def write(self, data: bytes) -> None:
@@ -1419,7 +1367,7 @@ class Stream:
 
     @coroutine
     def drain(self) -> Waits[None]:
-        """Wait until all that was written is sent. Raises as read() does.
+        """Wait until all that was written is sent. Raises OSError.
 
         Cancelled: what was not sent stays for the next drain().
         """
@@ -1430,9 +1378,10 @@ class Stream:
     @coroutine
     def start_tls(self, context: ssl.SSLContext, host: str) -> Waits[None]:
         """Speak TLS from here on, with a server that proves to be *host*; raises ssl.SSLError."""
-        self.sock = context.wrap_socket(self.sock, server_hostname=host, suppress_ragged_eofs=False,
-                                        do_handshake_on_connect=False)
-        yield from self._call(self._readable, self.sock.do_handshake)
+        tls = context.wrap_socket(self.sock, server_hostname=host, suppress_ragged_eofs=False,
+                                  do_handshake_on_connect=False)
+        self.sock, self._decrypted = tls, tls.pending
+        yield from self._call(self._readable, tls.do_handshake)
 
     def spoken(self) -> bool:
         """Return whether there is something to read now, or the end."""
@@ -1445,12 +1394,18 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """Close the socket: the one place where that happens. Closing twice is allowed."""
+        """Close the socket: the one place where that happens. Closing twice is allowed.
+
+        Whoever waits for it gets ConnectionAbortedError.
+        """
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
-            self._fd = -1
+            self._fd, self.unasked = -1, None
             self.sock.close()
+            for waiter in (self._reader, self._writer):
+                if waiter and not waiter.done():
+                    waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     def _call(self, usual_wait: Callable[[], Iterable[Any]], operation: Callable[..., T],
               *args: Any) -> Waits[T]:
@@ -1471,92 +1426,99 @@ class Stream:
 
     def _readable(self) -> Future[None]:
         if not self._watching:
-            self._watching = True
             self._loop.add_reader(self._fd, self._wake)
-        self._reader = _Wait(self._loop, self.timeout)
+            self._watching = True
+        self._reader = Future(loop=self._loop)
         return self._reader
 
     def _wake(self) -> None:
         """Resume the reader; where nobody reads, watch no more."""
-        if self._reader is not None and not self._reader.done():
+        if self._reader and not self._reader.done():
             self._reader.set_result(None)
         else:
             self._watching = False  # or this would be called in every tick
             self._loop.remove_reader(self._fd)
+            if self.unasked:
+                self.unasked()
 
     def _writable(self) -> Waits[None]:
-        writer = _Wait(self._loop, self.timeout)
-        self._loop.add_writer(self._fd, resolve, writer)
+        self._writer = Future(loop=self._loop)
+        self._loop.add_writer(self._fd, _resolve, self._writer)
         try:
-            yield from writer
+            yield from self._writer
         finally:
-            self._loop.remove_writer(self._fd)
+            if self._fd >= 0:
+                self._loop.remove_writer(self._fd)
 
 
 @coroutine
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    It runs in a thread, for getaddrinfo blocks and has no deadline. The thread is a
-    daemon of its own and not one of the pool's, so that a name server which never
-    answers delays neither other lookups nor the end of the program. Raises OSError for
-    an unknown or impossible name, UnicodeError for one that cannot be encoded,
-    TimeoutError after LOOKUP_TIMEOUT seconds.
+    A number such as 127.0.0.1 or [::1] is its own address. For a name it runs in a
+    thread, for getaddrinfo blocks and has no deadline. Raises OSError for an unknown or
+    impossible name, or where no thread can be started, TimeoutError after
+    LOOKUP_TIMEOUT seconds.
     """
-    labels = host.removesuffix(".").split(".")
-    if len(host) > 253 or not all(0 < len(label) < 64 for label in labels):
+    name = host.strip("[]")
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, name)
+            return [(family, socket.SOCK_STREAM, 0, "", (name, port))]
+    if len(name) > 253 or not re.fullmatch(r"([^.]{1,63}\.)*[^.]{1,63}\.?", name):
         raise socket.gaierror(socket.EAI_NONAME,
                               "a name has at most 253 characters, its labels 1 to 63")
-    loop = get_running_loop()
-    answer: Future[Any] = _Wait(loop, LOOKUP_TIMEOUT)
+    with TimeLimit(LOOKUP_TIMEOUT):
+        # As bytes: a str Python would first encode by its own IDNA (see 8).
+        return (yield from to_thread(socket.getaddrinfo, name.encode(), port,
+                                     type=socket.SOCK_STREAM))
 
-    def work() -> None:
-        try:
-            # As bytes: a str Python would first encode by its own, older IDNA (see 8).
-            name = host.strip("[]").encode()
-            found: Any = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            found = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(resolve, answer, found)
 
-    threading.Thread(target=work, daemon=True).start()
-    outcome = yield from answer
-    if isinstance(outcome, BaseException): raise outcome
-    return cast("list[Any]", outcome)
+def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]:
+    """Return a stream to one address, as getaddrinfo gives it; leaves no socket if it fails."""
+    family, kind, protocol, _, address = entry
+    with contextlib.ExitStack() as undo:
+        sock = undo.enter_context(socket.socket(family, kind, protocol))
+        stream = undo.enter_context(contextlib.closing(Stream(sock)))
+        # Not by _call, for connect is not tried again: the socket becomes writable when
+        # it is connected or has failed, and SO_ERROR says which.
+        with contextlib.suppress(BlockingIOError):
+            sock.connect(address)
+        yield from stream._writable()
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            yield from stream.start_tls(tls, host.strip("[]").removesuffix("."))
+        undo.pop_all()
+        return stream
 
 
 @coroutine
 def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
-                    addresses: Iterable[Any] = ()) -> Waits[tuple[Stream, Stream]]:
+                    addresses: list[Any] | None = None) -> Waits[tuple[Stream, Stream]]:
     """Connect to the first address of *host* that accepts, and return (stream, stream).
 
     The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a
     context, it speaks TLS. *addresses* (by default those that lookup() finds) are tried
-    in turn; connecting, and each wait of the TLS handshake, may last CONNECT_TIMEOUT
-    seconds. The error of the last is raised (OSError). Cancelled, it closes the socket.
+    in turn, for CONNECT_TIMEOUT seconds each, and the one that accepts is moved to the
+    front of the list. The error of the last is raised (OSError). Cancelled, it closes
+    the socket.
     """
-    failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in addresses or (yield from lookup(host, port)):
-        sock = stream = None
+    failure = OSError(f"{host} has no address")
+    if addresses is None:
+        addresses = yield from lookup(host, port)
+    for entry in list(addresses):
         try:
-            sock = socket.socket(family, kind, protocol)
-            stream = Stream(sock, CONNECT_TIMEOUT)
-            # Not by _call, for connect is not tried again: the socket becomes writable
-            # when it is connected or has failed, and SO_ERROR says which.
-            with contextlib.suppress(BlockingIOError): sock.connect(address)
-            yield from stream._writable()
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code: raise OSError(code, os.strerror(code))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if ssl is not None: yield from stream.start_tls(ssl, host.strip("[]").removesuffix("."))
-            stream.timeout = IDLE_TIMEOUT
-            return stream, stream
-        except BaseException as error:
-            opened = stream or sock
-            if opened is not None: opened.close()
-            if not isinstance(error, OSError): raise
+            with TimeLimit(CONNECT_TIMEOUT):
+                stream = yield from _connect(entry, host, ssl)
+        except OSError as error:
             failure = error
+        else:
+            addresses.remove(entry)
+            addresses.insert(0, entry)
+            return stream, stream
     raise failure
 
 
@@ -1575,8 +1537,11 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # request, a log or a terminal as it is. User names and passwords are dropped at
 # once. Whatever cannot be understood with certainty is a ValueError, never a guess
 # at another host. Everything else (scope, pool, connection) looks at the parsed
-# object, so that no two parts can read one address differently. The cost: some 4
-# microseconds where the host was met before, so section 13 parses most addresses once.
+# object, so that no two parts can read one address differently. What is parsed parses to
+# itself. The cost: some 4 microseconds where the host was met before, so section 15
+# parses as few references as it can.
+
+MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
 
 
 class URL(NamedTuple):
@@ -1600,8 +1565,7 @@ _NO_HOST = re.compile(r"[^!-~]|[#%/:<>?@[\\\]^|]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
-_IGNORED = re.compile("[\u00ad\u034f\u200b\u2060\ufe00-\ufe0f\ufeff]")  # by IDNA 2003 and 2008
-_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")              # different in the two
+_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")  # IDNA 2003 and 2008 differ
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -1613,12 +1577,12 @@ def _ipv4(host: str) -> str:
     """Return "a.b.c.d" for any spelling in up to four decimal, octal or hexadecimal numbers."""
     parts = host.removesuffix(".").split(".")
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
-        raise ValueError("it is not an IPv4 address")
+        raise ValueError(f"{host[:60]} is not an IPv4 address")
     *numbers, last = [int("0" + part[2:], 16) if part[:2] == "0x" else
                       int(part, 8 if part[0] == "0" else 10) for part in parts]
     value = last + sum(number << (24 - 8 * i) for i, number in enumerate(numbers))
     if max([0, *numbers]) > 255 or last >= 256 ** (4 - len(numbers)):
-        raise ValueError("it is not an IPv4 address")
+        raise ValueError(f"{host[:60]} is not an IPv4 address")
     return ".".join(map(str, value.to_bytes(4, "big")))
 
 
@@ -1627,46 +1591,39 @@ def _ipv6(text: str) -> str:
     try:
         packed = socket.inet_pton(socket.AF_INET6, text)
     except (OSError, UnicodeError):
-        raise ValueError("it is not an IPv6 address") from None
+        raise ValueError(f"[{text[:60]}] is not an IPv6 address") from None
     groups = ":".join(f"{packed[i] << 8 | packed[i + 1]:x}" for i in range(0, 16, 2))
     zeros = max(re.findall(r"\b0(?::0)+\b", groups), key=len, default="")
-    if zeros: groups = re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1))
+    if zeros:
+        groups = re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1))
     return groups
 
 
 def _to_ascii(label: str) -> str:
-    """Return one label of an international name in its ASCII form.
+    """Return one label of an international name in its ASCII form, RFC 3490.
 
-    The standard library knows IDNA 2003, browsers use its successor. Where the two
-    could name different hosts (sharp s, joiners, characters that are younger than
-    2003) the label is refused.
+    The standard library knows IDNA 2003, browsers use its successor. A name with one of
+    the characters that the two take differently (sharp s, final sigma, joiners) is
+    refused.
     """
-    label = _IGNORED.sub("", label)
-    if label.isascii() and label[:4].lower() != "xn--": return label
-    if len(label) > 63: raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
     if label.isascii():
-        name = label[4:].lower().encode().decode("punycode")
-        if name.isascii() or _to_ascii(name) != label.lower():
-            raise ValueError(f"{label!r} is not the ASCII form of a name")
         return label
-    # Twice, for folding may undo the normal form.
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
-    name = encodings.idna.nameprep(label)
-    if name != folded or "." in name or _UNCERTAIN.search(label) or any(
-            unicodedata.ucd_3_2_0.category(char) == "Cn" for char in name):
-        raise ValueError(f"{label!r} may mean different hosts to different programs")
-    return name if name.isascii() else "xn--" + name.encode("punycode").decode()
+    if _UNCERTAIN.search(label):
+        raise UnfetchableError("a host whose name means another one to some programs")
+    return encodings.idna.ToASCII(label).decode()
 
 
 @functools.lru_cache(1000)  # more than most sites link to; a name costs 4 microseconds
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent."""
-    if text.startswith("["): return f"[{_ipv6(text[1:-1])}]"
+    if text.startswith("["):
+        return f"[{_ipv6(text[1:-1])}]"
     if "%" in text:
         from urllib.parse import unquote_to_bytes  # 3 ms that most runs save
         text = unquote_to_bytes(text).decode()
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
-    if not host or _NO_HOST.search(host): raise ValueError("it is not a name")
+    if not host or _NO_HOST.search(host):
+        raise ValueError(f"{text[:60]!r} is not a host")
     return _ipv4(host) if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) else host
 
 
@@ -1679,22 +1636,24 @@ def _parse_path(path: str) -> str:
             del segments[-1:]
         elif dots != ".":
             segments.append(_NO_PATH.sub(_percent, part))
-    if dots in (".", ".."): segments.append("")  # it ends with a slash, then
+    if dots in (".", ".."):
+        segments.append("")  # it ends with a slash, then
     return "/" + "/".join(segments)
 
 
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base*; raise ValueError if none.
 
-    WHATWG URL, section 4.4, for the schemes http and https; others are refused.
+    WHATWG URL, section 4.4, for the schemes http and https. Of the errors an
+    UnfetchableError means that it may be a URL, but not for us: it has another scheme,
+    more than MAX_URL characters, or a name that standards disagree about.
     """
-    if len(reference) > MAX_URL: raise ValueError(f"a URL of more than {MAX_URL} characters")
     text = reference.strip(_CONTROLS).replace("\t", "").replace("\n", "").replace("\r", "")
-    text = _SURROGATES.sub("\ufffd", text.partition("#")[0])
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else base.scheme if base else ""
     if scheme not in _PORTS:
-        raise ValueError(f"{scheme or text!r}: only http and https URLs can be fetched")
+        raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
+    text = _SURROGATES.sub("\ufffd", text.partition("#")[0])
     head, mark, query = text[match.end() if match else 0:].partition("?")
     head = head.replace("\\", "/")
     # "http:x" is relative on a page of that scheme, and a host elsewhere.
@@ -1703,10 +1662,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
             raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
-        try:
-            host = _parse_host(found[1])
-        except ValueError as error:
-            raise ValueError(f"{found[1][:60]!r} is not a host: {error}") from None
+        host = _parse_host(found[1])
         port = int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
@@ -1716,21 +1672,12 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         path = head if head.startswith("/") else directory[:directory.rfind("/") + 1] + head
         if not head:
             path = directory
-            if not mark: mark, query = base_mark, base_query
+            if not mark:
+                mark, query = base_mark, base_query
     target = _parse_path(path) + mark + _NO_QUERY.sub(_percent, query)
-    if len(target) > MAX_URL: raise ValueError(f"a URL of more than {MAX_URL} characters")
+    if len(origin) + len(target) > MAX_URL:
+        raise UnfetchableError(f"longer than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
-
-
-_UNRESERVED = re.compile("%(2[dDeE]|3[0-9]|[46][1-9a-fA-F]|[57][0-9aA]|5[fF]|7[eE])")
-
-
-def _identity(text: str) -> str:
-    """Return what is equal for URLs that differ in needless escapes: %7E is ~. RFC 3986, 2.3.
-
-    parse_url() leaves both as they are, for browsers request what they are given.
-    """
-    return _UNRESERVED.sub(lambda match: chr(int(match[1], 16)), text) if "%" in text else text
 
 
 # 9  HTTP messages
@@ -1758,6 +1705,10 @@ def _identity(text: str) -> str:
 # not used again. No part grows without a bound. Numbers are digits and nothing else
 # (`int` takes "+5", "5_0" and Arabic digits). The cost: linear in the bytes, however
 # they are cut into pieces; some 7 microseconds for a page of 12 KB.
+
+MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
+MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
+MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
 
 
 def _always(_: object) -> bool:
@@ -1797,7 +1748,6 @@ def _parse_head(text: str) -> Response:
     if len(pairs) != fields.count("\n") + bool(fields):
         wrong = next(line for line in fields.split("\n") if not _FIELD.fullmatch(line))
         raise ProtocolError(f"a header field was expected, not {wrong[:60]!r}")
-    if len(pairs) > MAX_FIELDS: raise LimitError(f"more than {MAX_FIELDS} header fields")
     headers: dict[str, str] = {}
     for name, value in pairs:
         name, value = name.lower(), value.rstrip(" \t")
@@ -1821,34 +1771,31 @@ def _framing(method: str, response: Response) -> int | str:
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
-    """Undo a Content-Encoding of gzip or deflate; LimitError for more than *limit* bytes."""
+    """Undo a Content-Encoding of gzip; LimitError for more than *limit* bytes."""
     if coding in ("", "identity") or not body: return body
-    if coding not in ("gzip", "x-gzip", "deflate"):
+    if coding not in ("gzip", "x-gzip"):
         raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
-    # 47: gzip or zlib, by the first bytes; -15: the bare deflate that some servers send
-    # under that name. A zlib stream begins with 8 in the low bits and a multiple of 31.
-    bare = coding == "deflate" and (body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31)
-    decoded = bytearray()
+    unzip = zlib.decompressobj(31)  # a gzip header, and 32 KB of window
     try:
-        for _ in range(MAX_MEMBERS):  # a gzip file may have several
-            unzip = zlib.decompressobj(-15 if bare else 47)
-            decoded += unzip.decompress(body, limit + 1 - len(decoded))
-            if len(decoded) > limit: raise LimitError(f"a decoded body of more than {limit} bytes")
-            if not unzip.eof: raise TruncatedError("the compressed body ends too early")
-            body = unzip.unused_data.lstrip(b"\0")  # padding
-            if not body: return bytes(decoded)
+        decoded = unzip.decompress(body, limit + 1)
     except zlib.error as error:
         raise ProtocolError(f"the {coding} body is corrupt: {error}") from None
-    raise LimitError(f"a compressed body of more than {MAX_MEMBERS} members")
+    if len(decoded) > limit:
+        raise LimitError(f"a decoded body of more than {limit} bytes")
+    if not unzip.eof:
+        raise TruncatedError("the compressed body ends too early")
+    if unzip.unused_data.strip(b"\0"):  # zeros are padding
+        raise ProtocolError(f"something follows the end of the {coding} body")
+    return decoded
 
 
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
     *method* is the request's. *wanted(response)* is asked when the head is complete: a
-    body that is not wanted is read, and dropped, only if its length is known and it
-    came whole with the head, for then the connection can be used again. *max_body* is
-    in bytes, on the wire and decoded (0: MAX_BODY).
+    body that is not wanted is read, and dropped, only if it is known to have at most
+    MAX_DROPPED bytes, for then the connection can be used again. *max_body* is in
+    bytes, on the wire and decoded (0: MAX_BODY).
     """
 
     __slots__ = ("response", "buffer", "ended", "_method", "_budget", "_wanted", "_max_body",
@@ -1878,16 +1825,16 @@ class ResponseParser:
 
     def _parse(self) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
-        for _ in range(MAX_INTERIM + 1):
+        while True:
             head = yield from self._take_through(_HEAD_END, "head")
             # Empty lines before it are borne, RFC 9112 section 2.2.
             self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
-            if response.status >= 200 or response.status == 101: break  # after 101 comes no HTTP
-        else:
-            raise LimitError(f"more than {MAX_INTERIM} interim responses")
+            if response.status >= 200 or response.status == 101:  # after 101 comes no HTTP
+                break
         wanted = self._wanted(response)
-        if not wanted and (not isinstance(framing, int) or framing > len(self.buffer)): return
+        if not wanted and (not isinstance(framing, int) or framing > MAX_DROPPED):
+            return
         if framing == "chunked":
             body = yield from self._chunks()
         else:
@@ -1908,9 +1855,7 @@ class ResponseParser:
         """Wait until the buffer holds *size* bytes."""
         while len(self.buffer) < size:
             if self.ended:
-                missing = size - len(self.buffer)
-                raise TruncatedError("the connection was closed before the response ended "
-                                     f"({missing} bytes or more are missing)")
+                raise TruncatedError("the connection was closed before the response ended")
             yield
 
     def _take(self, size: int) -> Generator[None, None, bytes]:
@@ -1973,11 +1918,15 @@ class ResponseParser:
 # The invariants. A stream is in the pool or with one task, never both; it goes back
 # only if its response was read to the end and it may be reused, and is closed
 # otherwise, cancelled requests included. It is used again only while it is silent: what
-# came after a response is no answer to the next request. A server may close an idle
-# connection at any moment, also while the request is on its way: a request that fails
-# on a reused connection before the first byte came back is sent once more, on a fresh
-# one (RFC 9112 section 9.3.1: GET is idempotent). The cost of keeping one: an entry in
-# the selector, and now and then a request that is sent in vain.
+# came after a response is no answer to the next request, and when the server closes an
+# idle connection, the poll that is made anyway tells of it, and it is closed here, too.
+# A server may do so also while the next request is on its way: a request that fails on
+# a reused connection before the first byte came back is sent once more, on a fresh one
+# (RFC 9112 section 9.3.1: GET is idempotent). The cost of keeping one: an entry in the
+# selector, and now and then a request that is sent in vain.
+
+FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
+MAX_IDLE = 256        # connections kept: a process may usually have 1,024 files open
 
 
 class Client:
@@ -1991,7 +1940,7 @@ class Client:
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
-        usual = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+        usual = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields take the place of the
         # usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
@@ -2001,11 +1950,11 @@ class Client:
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
         self.timeout, self.max_body = timeout, max_body
         self.opened = 0                 # connections made
-        usual["User-Agent"] = fields["User-Agent"]
+        self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
         self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
                         for some in (usual, fields)]
-        self._pool: dict[str, list[Stream]] = {}
+        self._pool: dict[Stream, str] = {}  # idle streams, the longest idle first: their origins
         self._lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
         self._tls: ssl.SSLContext | None = None
 
@@ -2026,53 +1975,90 @@ class Client:
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
         with TimeLimit(self.timeout):
-            pool = self._pool.setdefault(url.origin, [])
-            while pool and pool[-1].spoken(): pool.pop().close()
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
-                reused = bool(pool)
-                stream = pool.pop() if pool else (yield from self._connect(url))
+                kept = self._take(url.origin)
                 try:
-                    return (yield from self._exchange(stream, pool, request, parser))
+                    stream = kept or (yield from self._connect(url))
+                    return (yield from self._exchange(stream, url.origin, request, parser))
                 except (OSError, TruncatedError):
-                    if not reused or parser.buffer or parser.response:
+                    if not kept or parser.buffer or parser.response:
                         raise
-                    while pool: pool.pop().close()  # as old and likely as dead; now it connects
+                    while kept := self._take(url.origin):  # as old and likely as dead
+                        kept.close()
 
     def idle(self) -> int:
         """Return how many connections wait to be used again."""
-        return sum(map(len, self._pool.values()))
+        return len(self._pool)
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
-        for pool in self._pool.values():
-            while pool: pool.pop().close()
+        for stream in list(self._pool):
+            self._drop(stream)
 
-    def _exchange(self, stream: Stream, pool: list[Stream], request: bytes,
+    def _take(self, origin: str) -> Stream | None:
+        """Take the idle stream used last, if it is silent, out of the pool; None if there is none."""
+        for stream in reversed(self._pool):
+            if self._pool[stream] == origin:
+                if stream.spoken():
+                    self._drop(stream)
+                    return self._take(origin)
+                del self._pool[stream]
+                return stream
+        return None
+
+    def _drop(self, stream: Stream) -> None:
+        """Close a stream if it is idle."""
+        if self._pool.pop(stream, None):
+            stream.close()
+
+    def _exchange(self, stream: Stream, origin: str, request: bytes,
                   parser: ResponseParser) -> Waits[Response]:
         """Send *request* and return its response; the stream goes into the pool or is closed."""
         try:
             stream.write(request)
             yield from stream.drain()
-            while not parser.feed((yield from stream.read())): pass
+            while not parser.feed((yield from stream.read())):
+                pass
             return cast(Response, parser.response)
         finally:
-            if parser.response and parser.response.reusable: pool.append(stream)
-            else: stream.close()
+            if parser.response and parser.response.reusable:
+                self._pool[stream] = origin
+                if len(self._pool) > MAX_IDLE:
+                    self._drop(next(iter(self._pool)))
+            else:
+                stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
-        """Return a new stream; a host and port is looked up once, unless that failed."""
-        addresses = yield from _once(self._lookups, lookup, url.host, url.port)
+        """Return a new stream. A host and port is looked up once, until no address of it answers.
+
+        Where no descriptor is left, idle connections are closed for it.
+        """
+        key = url.host, url.port
+        while True:
+            addresses = yield from _once(self._lookups, lookup, *key)
+            try:
+                stream, _ = yield from open_connection(
+                    *key, ssl=self._tls_context(url), addresses=addresses)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._pool:
+                    self._lookups.pop(key, None)
+                    raise
+                self.close()
+            else:
+                self.opened += 1
+                stream.unasked = functools.partial(self._drop, stream)
+                return stream
+
+    def _tls_context(self, url: URL) -> ssl.SSLContext | None:
+        """Return what TLS needs to know, None if *url* does without TLS."""
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
             self._tls.set_alpn_protocols(["http/1.1"])
             self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
             # Debian's Python takes a connection that was cut off for the end of the body.
             self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-        tls = self._tls if url.scheme == "https" else None
-        stream, _ = yield from open_connection(url.host, url.port, ssl=tls, addresses=addresses)
-        self.opened += 1
-        return stream
+        return self._tls if url.scheme == "https" else None
 
 
 @coroutine
@@ -2094,81 +2080,89 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # or quoted text that look like links.
 #
 # The idea: one regular expression, matched all over the page, that does what the
-# HTML standard's tokenizer does (section 13.2.5) as far as links need it. It takes a
-# link's value out, and steps over as a whole whatever may hold a `<` that is no tag:
-# comments, the text of scripts and the like, quoted attribute values.
+# HTML standard's tokenizer does (section 13.2.5) as far as links need it. It captures
+# the href of each link, and whole tags of the other elements that lead somewhere. It
+# steps over whatever may hold a `<` that is no tag: comments, the text of scripts and
+# the like, quoted attribute values.
 #
-# The invariant: linear time, whatever the page. Every unbounded repetition in `_TAGS`
-# is possessive and every alternative that begins
-# at a `<` and then fails does so before the next `<`, or leaves the rest of the page to
-# an alternative that takes it all. The cost: some 4 microseconds per KB, where
-# html.parser takes 150.
+# The invariant: linear time, whatever the page. Every unbounded repetition is
+# possessive (`*+` never gives back what it took), and every alternative that begins at
+# a `<` and then fails does so before the next `<`, or leaves the rest of the page to an
+# alternative that takes it all. The cost: some 4 microseconds per KB, where html.parser
+# takes 150.
+
+# What pages show or use, their assets: elements and attributes, as the HTML standard's
+# index lists them. Links are the href of a and area, and the src of frames.
+_ASSETS = {
+    "audio": ["src"], "embed": ["src"], "img": ["src", "srcset"], "input": ["src"],
+    "link": ["href", "imagesrcset"], "object": ["data"], "script": ["src"],
+    "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
+_HINTS = {"dns-prefetch", "preconnect"}  # links of these kinds name a host and nothing on it
+
+
+def _word(word: str) -> str:
+    """Return a pattern for *word* in either case; re.IGNORECASE would be half as fast."""
+    return "".join(f"[{char}{char.upper()}]" for char in word)
+
+
+def _element(*names: str) -> str:
+    return "(?:" + "|".join(map(_word, names)) + r")(?=[\s/>])"
+
 
 _VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
 _REST = rf"[\s/]*+(?:{_ATTRIBUTE})*+"  # of a tag, up to its >
 
 
+def _with_text(name: str) -> str:
+    """Return a pattern for an element that holds text and no tags, up to its end tag."""
+    return rf"{_element(name)}{_REST}>[^<]*+(?:<(?!/{_word(name)}[\s/>])[^<]*+)*+"
+
+
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
-_SCRIPT = r"""(?i:cript)(?=[\s/>])%s>(?:[^<]++
-    |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?(?i:script)[\s/>])
-        |<(?i:script)[\s/>](?:[^<-]++|-(?!->)|<(?!/(?i:script)[\s/>]))*+(?:<(?=/)|\Z|(?=-->)))*+
-    |<(?!/(?i:script)[\s/>]))*+""" % _REST
+_SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++
+    |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])
+        |<{_word("script")}[\s/>](?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*+
+            (?:<(?=/)|\Z|(?=-->)))*+
+    |<(?!/{_word("script")}[\s/>]))*+"""
+_COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
-
-def _raw_text(name: str) -> str:
-    """Return a pattern for an element whose content is text, after its first letter."""
-    return rf"(?i:{name[1:]})(?=[\s/>]){_REST}>[^<]*+(?:<(?!/(?i:{name})[\s/>])[^<]*+)*+"
-
-
-# One group captures what is wanted: of a and area the href, with the last letter of its
-# name so that an empty one is not nothing; of base, meta, frame and iframe the tag
-# without its first letter: <a class=x href="/b"> is captured as f="/b, <a href> as f,
-# <base href=/c> as ase href=/c. In double quotes a fragment is left out: many links
-# lead to places of the same few pages, and so each page is captured once. It saves a
-# fifth of the time for a page of Python's documentation.
-#
-# Most tags are none of these, so they are rejected first: end tags (whose attributes,
-# which nobody writes, are not stepped over), those of one or two characters and no
-# attributes, and the usual ones with nothing but a class: these hide nothing. It saves
-# a third of the time, and a quarter more where a program's text is coloured by classes.
-# Then by first letter.
+# An href is captured with its last letter, so that an empty one is not nothing:
+# <a class=x href="/b"> gives f="/b. In double quotes its fragment is left out: many
+# links lead to places of the same few pages, and so each page is captured once.
+_TO_HREF = rf"""[aA](?:{_word("rea")})?+[\s/]++
+    (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")}"""
+_HREF = r"""(?<=[eE])[fF](?:\s*+=\s*+(?:
+      "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # &# begins no fragment
+    | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))"""
+# The first line rejects what is most of the tags and leads nowhere: end tags, and short
+# or usual ones with nothing that could hide a `<`. It saves a third of the time.
 _TAGS = re.compile(rf"""<
     (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
-        [aAbBfFiImM](?:(?<=[aA])(?:[rR][eE][aA])?+[\s/]++
-                       (?:(?![hH][rR][eE][fF][\s/>=]){_ATTRIBUTE})*+[hH][rR][eE])?+
-        (   (?<=[eE])[fF](?:\s*+=\s*+(?:
-                "[^"\#]*+(?:(?<=[&\0- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # &# begins no fragment
-                | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))
-          | (?:(?<=[bB])(?i:ase) | (?<=[mM])(?i:eta) | (?<=[fF])(?i:rame))[\s/]{_REST}(?=>)
-          | (?<=[iI]){_raw_text("iframe")})
-        (?:(?:\#[^"]*+)?+["']?+{_REST}>|(?=</)|\Z)                         # the last two: of iframe
+        (?=[aAbBeEfFiIlLmMoOsStTvV])(?:{_TO_HREF})?+(
+            {_HREF}
+          | (?<=<)(?:{_SCRIPT} | {_with_text("iframe")}
+              | {_element("base", "frame", "meta", *_ASSETS)}{_REST}(?=>)))
+        (?:\#[^"]*+)?+["']?+{_REST}(?:>|(?=</)|\Z)
       | (?=[!?nNpPsStTxX])(?:
-            [sS](?=[cCtTvV])(?:{_SCRIPT} | {_raw_text("style")}
-                   | (?i:vg)(?=[\s/>]){_REST}>\s*+<(?i:title){_REST}>)      # here it is no raw text
-          | [tT](?=[iIeE])(?:
-                {_raw_text("title")} | {_raw_text("textarea")} | {_raw_text("template")})
-          | [nN](?:{_raw_text("noembed")} | {_raw_text("noframes")})
-          | [xX]{_raw_text("xmp")} | [pP](?i:laintext)[\s/>](?s:.*+)
-          | !--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))                  # a comment
-          | [!?][^>]*+)
+            {"|".join(map(_with_text, "style title textarea template noembed noframes xmp".split()))}
+          | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # here it is like any other
+          | {_element("plaintext")}(?s:.*+) | {_COMMENT} | [!?][^>]*+)
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^\s/>]*+{_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
+_PAIR = re.compile(
+    r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
+_OPENING = re.compile(r"""[fF]\s*+=?\s*+["']?""", re.ASCII)  # of a captured href
+_CANDIDATE = re.compile(r"([^\s,]\S*+)(?:(?<!,)\s[^,]*+)?+")  # of a srcset
 _REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s*+)?+"""
                       r"""(?:"([^"]*)|'([^']*)|(.+))""", re.ASCII | re.IGNORECASE | re.DOTALL)
+_ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
+                     r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
+_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
 # hides tags.
 _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
                           "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
-_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
-_PAIR = re.compile(
-    r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
-_OF_USE = re.compile(f"refresh|robots|{PRODUCT}|&", re.IGNORECASE)  # in a meta; & may spell them
-_OPENING = re.compile(r"""[fF]\s*=?\s*["']?""", re.ASCII)
-# "max-image-preview: none" is about something else.
-_NOFOLLOW = re.compile(r"(?<!preview:)(?<!preview: )\b(?:nofollow|none)\b", re.I)
-_ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
-                     r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 
 
 def _unescape(value: str) -> str:
@@ -2177,26 +2171,89 @@ def _unescape(value: str) -> str:
                        html.entities.html5.get(match[1], match[0]), value)
 
 
-def _attribute(tag: str, name: str) -> str | None:
-    """Return the value of the first attribute *name* of a captured tag, None if it has none."""
-    for found, value in _PAIR.findall(tag):
-        if found == ">": break
-        if found.lower() == name:
-            if value[:1] in ('"', "'"): value = value.strip(value[0])
-            return _unescape(value).replace("\0", "\ufffd")
-    return None
+@functools.lru_cache(1000)  # what a site's pages share, they show by the same tags
+def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
+    """Return the name and the attributes of a captured tag; of two of one name the first counts."""
+    attributes: dict[str, str] = {}
+    (element, _), *pairs = _PAIR.findall(tag)
+    for name, value in pairs:
+        if name == ">":  # what follows is a script's text
+            break
+        if value[:1] in ('"', "'"):
+            value = value.strip(value[0])
+        attributes.setdefault(name.lower(), _unescape(value))
+    return element.lower(), attributes
 
 
-def spelled(captured: str) -> str | None:
-    """Return the reference in a captured link or frame; None if it holds none."""
-    if captured[1:3] == '="':  # nearly always
-        reference = captured[3:]
-    elif captured[:4].lower() in ("rame", "fram"):
-        return _attribute(captured, "src")
-    else:
-        reference = captured[cast("re.Match[str]", _OPENING.match(captured)).end():]
-    if "&" in reference: reference = _unescape(reference)
-    return reference.replace("\0", "\ufffd") if "\0" in reference else reference
+def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
+    """Yield the references of one tag to what its page shows or uses."""
+    if element == "link" and _HINTS & set(attributes.get("rel", "").lower().split()) \
+            or element == "input" and attributes.get("type", "").lower() != "image":
+        return
+    for name in _ASSETS.get(element, ()):
+        if name.endswith("srcset"):
+            for candidate in _CANDIDATE.findall(attributes.get(name, "")):
+                yield candidate.rstrip(",")
+        elif name in attributes:
+            yield attributes[name]
+
+
+def _says_nofollow(rules: str, product: str) -> bool:
+    """Return whether "noindex, nofollow" or "otherbot: nofollow, ourbot: none" forbids our links.
+
+    A name and a colon head the rules for one bot; without a name they are for all.
+    """
+    ours = True
+    for rule in rules.lower().split(","):
+        name, colon, value = rule.rpartition(":")
+        if colon and name.strip() in ("max-image-preview", "max-video-preview", "max-snippet"):
+            continue
+        if colon:
+            ours = name.strip() == product.lower()
+        if ours and value.strip() in ("nofollow", "none"):
+            return True
+    return False
+
+
+class Markup(NamedTuple):
+    """What a page refers to; all but *base* are references as written, entities decoded."""
+
+    links: list[str]        # of a, area and frames, each once
+    assets: list[str]       # images, scripts, styles and the like
+    refresh: str            # where a meta refresh leads
+    base: URL               # what all of these are relative to
+    nofollow: bool          # whether a robots meta asks not to follow the links
+
+
+def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
+    """Return what an HTML page refers to, read as a robot named *product*. Never fails."""
+    links: list[str] = []
+    assets: list[str] = []
+    base, refresh, nofollow = None, "", False
+    for tag in dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd"))):
+        if tag[:3] == 'f="':  # nearly always
+            links.append(_unescape(tag[3:]) if "&" in tag else tag[3:])
+        elif tag[:1] in ("f", "F") and tag[:5].lower() != "frame":
+            links.append(_unescape(tag[cast("re.Match[str]", _OPENING.match(tag)).end():]))
+        elif tag:  # "" is what was stepped over; a long one is a script, and no other page's
+            element, attributes = _parse_tag(tag) if len(tag) < 500 else _parse_tag.__wrapped__(tag)
+            if element == "base":
+                base = attributes.get("href") if base is None else base
+            elif element == "meta":
+                content = attributes.get("content", "")
+                match = _REFRESH.match(content)
+                if match and attributes.get("http-equiv", "").lower() == "refresh":
+                    refresh = match[1] or match[2] or match[3] or ""
+                elif attributes.get("name", "").lower() in ("robots", product.lower()):
+                    nofollow = nofollow or _says_nofollow(content, product)
+            elif element in ("frame", "iframe"):
+                links += [attributes["src"]] if "src" in attributes else []
+            else:
+                assets += _assets_of(element, attributes)
+    with contextlib.suppress(ValueError):
+        if base is not None:
+            page = parse_url(base, page)
+    return Markup(links, assets, refresh, page, nofollow)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
@@ -2204,46 +2261,16 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:MAX_PRESCAN]))
+                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
         charset = match[1].decode() if match else charset
         if match and match.re is _META_CHARSET and re.match("utf[^a-z0-9]*16", charset, re.I):
             charset = "utf-8"  # the bytes that said it were not UTF-16
-    if not _WEB_CHARSET.match(charset): charset = "utf-8"
+    if not _WEB_CHARSET.match(charset):
+        charset = "utf-8"
     try:
         return body.decode(charset, "replace"), charset.lower()
     except (LookupError, UnicodeError):  # no codec has that name, or it failed
         return body.decode("utf-8", "replace"), "utf-8"
-
-
-class Markup(NamedTuple):
-    """What a page says about where to go next."""
-
-    links: list[str]        # and frames: as captured, each once; see spelled()
-    base: URL               # what they are relative to
-    refresh: str            # where a meta refresh leads, decoded
-    nofollow: bool          # whether a robots meta asks not to follow the links
-
-
-def read_markup(text: str, page: URL) -> Markup:
-    """Return the links of an HTML page and what else it says about them. Never fails."""
-    tags = dict.fromkeys(_TAGS.findall(text))
-    tags.pop("", None)  # what was stepped over
-    base, refresh, nofollow = None, "", False
-    for tag in [tag for tag in tags if tag[0] in "aAeE"]:  # of (b)ase and (m)eta
-        del tags[tag]
-        if tag[0] in "aA":  # of base: the first href counts
-            if base is None: base = _attribute(tag, "href")
-            continue
-        if not _OF_USE.search(tag): continue  # saves 5 % of the time
-        content = _attribute(tag, "content") or ""  # of meta
-        refreshes = (_attribute(tag, "http-equiv") or "").lower() == "refresh"
-        match = _REFRESH.match(content) if refreshes else None
-        if match: refresh = match[1] or match[2] or match[3] or ""
-        if (_attribute(tag, "name") or "").lower() in ("robots", PRODUCT):
-            nofollow = nofollow or bool(_NOFOLLOW.search(content))
-    with contextlib.suppress(ValueError):
-        if base is not None: page = parse_url(base, page)
-    return Markup(list(tags), page, refresh, nofollow)
 
 
 # 12  Robots
@@ -2257,22 +2284,19 @@ def read_markup(text: str, page: URL) -> Markup:
 # one with the longest pattern wins, of two as long the one that allows. "*" stands for
 # any characters, a final "$" for the end.
 #
-# The invariants. Every file can be read: a line that says nothing known says nothing.
-# Where two spellings of an address are one page (%7E is ~), a rule against either
-# forbids both. The cost: a pass over the rules for each URL, 0.3 microseconds for a
-# rule.
+# The invariant: every file can be read; a line that says nothing known says nothing.
+# The cost: a pass over the rules for each URL, 0.3 microseconds for a rule.
 
+MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
-
-
-def _upper_escapes(text: str) -> str:
-    return _ESCAPED.sub(lambda match: match[0].upper(), text)
+_DISALLOW = {"disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"}  # as Google
 
 
 def _comparable(path: str) -> str:
-    """Return *path* with everything escaped that parse_url() escapes, in one spelling."""
-    path, mark, query = _SURROGATES.sub("\ufffd", path).partition("?")
-    return _upper_escapes(_NO_PATH.sub(_percent, path) + mark + _NO_QUERY.sub(_percent, query))
+    """Return *path* with everything escaped that parse_url() escapes, and escapes in capitals."""
+    path, mark, query = path.partition("?")
+    escaped = _NO_PATH.sub(_percent, path) + mark + _NO_QUERY.sub(_percent, query)
+    return _ESCAPED.sub(lambda match: match[0].upper(), escaped)
 
 
 def _matches(pattern: str, path: str) -> bool:
@@ -2280,20 +2304,29 @@ def _matches(pattern: str, path: str) -> bool:
     anchored = pattern.endswith("$")
     # A "$" elsewhere than at the end is a plain one, and rule() writes those as %24.
     first, *others = pattern.removesuffix("$").replace("$", "%24").split("*")
-    if not path.startswith(first): return False
+    if not path.startswith(first):
+        return False
     at = len(first)
     for part in others:
         found = path.find(part, at)
-        if found < 0: return False
+        if found < 0:
+            return False
         at = found + len(part)
     return not anchored or at == len(path) or bool(others) and path.endswith(others[-1])
 
 
-class Robots:
-    """The rules of one robots.txt for one *product* name."""
+def product_of(user_agent: str) -> str:
+    """Return the name that robots.txt must use for who calls himself *user_agent*.
 
-    def __init__(self, text: str, product: str = PRODUCT, failure: str = "") -> None:
-        self.failure = failure  # why there are no rules, and nothing is allowed
+    "MyBot" for "MyBot/2.0 (+http://me)": its first letters, RFC 9309 section 2.2.1.
+    """
+    return cast("re.Match[str]", re.match("[a-zA-Z_-]*", user_agent))[0]
+
+
+class Robots:
+    """The rules of one robots.txt for the robot named *product*."""
+
+    def __init__(self, text: str, product: str = PRODUCT) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}  # by name; "" stands for "*"
         names: set[str] = set()
         rules_began = True
@@ -2302,113 +2335,63 @@ class Robots:
             key, _, value = line.partition(":") if ":" in line else line.partition(" ")
             key, value = key.strip().lower(), value.strip()
             if key == "user-agent":
-                if rules_began: names = set()
+                if rules_began:
+                    names = set()
                 rules_began = False
-                token = cast("re.Match[str]", re.match("[a-zA-Z_-]*", value))[0].lower()
-                if value == "*" or token == product.lower(): names.add(token)
-                for name in names: groups.setdefault(name, [])
-            elif key in ("allow", "disallow", "crawl-delay"):
-                rules_began = rules_began or key != "crawl-delay"  # for that ends no list of names
-                for name in names: groups[name].append((key, value))
-        # Longest first, and of equals "allow" first: the first match decides. RFC
-        # 9309 section 2.2.2 compares without needless escapes, Google's parser with
-        # them. The stricter is taken: they are undone in what forbids, kept in what
-        # allows.
+                token = product_of(value).lower()
+                if value == "*" or token == product.lower():
+                    names.add(token)
+                for name in names:
+                    groups.setdefault(name, [])
+            elif key == "allow" or key in _DISALLOW or key == "crawl-delay":
+                rules_began = rules_began or key != "crawl-delay"  # which may stand among the names
+                for name in names:
+                    groups[name].append(("disallow" if key in _DISALLOW else key, value))
         mine = groups.get(product.lower(), groups.get("", []))
-        self.rules = sorted(((key, _comparable(value if key == "allow" else _identity(value)))
-                             for key, value in mine if value and key != "crawl-delay"),
-                            key=lambda rule: (-len(_identity(rule[1])), rule[0]))
+        # Longest first, and of equals "allow" first: the first match decides.
+        self.rules = sorted(((key, _comparable(value)) for key, value in mine
+                             if value and key != "crawl-delay"),
+                            key=lambda rule: (-len(rule[1]), rule[0]))
         delays = [float(value) for key, value in mine
                   if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)]
         self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
-        if self.failure: return self.failure
-        if not self.rules or target == "/robots.txt": return None
-        target = target.replace("*", "%2A").replace("$", "%24")  # RFC 9309 section 2.2.3
-        path = _upper_escapes(target)  # the rest of it parse_url() has escaped
-        plain = _identity(_comparable(target))
+        if not self.rules or target == "/robots.txt":
+            return None
+        # RFC 9309 section 2.2.3. The rest of it parse_url() has escaped.
+        target = target.replace("*", "%2A").replace("$", "%24")
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
         for key, pattern in self.rules:
-            if _matches(pattern, path if key == "allow" else plain):
+            if _matches(pattern, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
 
-# 13  Crawler
+# 13  Records
 # ===========
 #
-# The problem: fetch every page of a site once, many at a time, and stop when there
-# are no more, without asking one host for more than it likes to give.
+# The problem: a crawl learns much and slowly. A crash should lose none of it, another
+# run should not ask again for what is known, and everything that wants to know what
+# came of a URL should be told in the same words.
 #
-# The idea: a queue, the frontier, between the pages and the workers. A worker takes a
-# URL from it, fetches it, puts every URL on the page that nobody has seen into the
-# frontier, and only then says that its URL is done:
+# The idea: how a URL ended is one value, a Record. The report, the hooks of a program
+# and the journal all live on records. The journal keeps them in a file, one line of
+# JSON each, handed to the kernel as the URL ends; and it answers in the server's place:
+# before a URL is asked for the journal is looked at, and a definite answer there is
+# taken as if it had just come. Every crawl begins at its roots, so one that goes on
+# after a crash, with another depth or with one more root needs no code of its own.
 #
-#        roots --> frontier --> worker: fetch --> page --> links --+
-#                     ^                            |               |
-#                     |                          record       seen? in scope?
-#                     +----------- new URLs ------------------------+
-#
-# The roots are the URLs that a crawl begins with. One without a scheme is guessed to be
-# https, and tried as http if that cannot be reached. At most `max_redirect` redirects
-# in a row are followed; `Node.hops` counts them from the last link on.
-#
-# The frontier's `join` returns when every URL put in is done, and since only a URL in
-# hand can add others, that is the end of the crawl. It comes: a try ends, for fetches
-# have a deadline (and if `on_page` returns); each URL is tried finitely often, and is
-# new once (twice, if at first it was a root whose https was guessed); and `max_pages`
-# at most are fetched: what is taken from the frontier after that is skipped, and adds
-# nothing.
-#
-# A redirect is not followed on the spot: its target goes into the frontier like a
-# link, through the same checks of scope, robots.txt and delay. So two paths to one page
-# join there, and the page is fetched once:
-#
-#        /old -> 301 --+
-#                      +--> /new, fetched once
-#        <a href=/new>-+
-#
-# A redirect that ends its chain, being one too many or closing a circle, is recorded at
-# once if a link or a root led to it, and else set aside (`_exhausted`): a link to it
-# would begin a new chain, and may yet be found. (A circle stays one; the rule is kept
-# simple.) It comes back into the frontier when a link to it, or to one before it, makes
-# the chain shorter: `hops` only ever falls, so at most `max_redirect` times. What is
-# still set aside at the end of the crawl is recorded then.
-#
-# `seen_urls` needs no lock: control passes to another task only at a `yield from`, and
-# between looking a URL up and entering it `Crawler.add` has none.
-#
-# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a
-# page. A request sets that to the delay from now, a Retry-After to as far ahead as it
-# says, if that is later. Who comes too early stands in the site's line, and one Timeout
-# lets the first of it go when the time has come. That promises nothing: if somebody
-# else was faster, or a pause came, the same comparison sends the node back into the
-# line. So where there is a delay, no stall and no pause ends in a burst.
-#
-# The invariants:
-# - Each URL that is asked for ends as one record, an answer or an error. (A guess that
-#   is given up ends as one with the reason; if others led to it, too, it goes on as
-#   their URL and gets a second.) One that is not to be fetched gets a record with the
-#   reason, and another if a later link lets it in. What nobody had asked for when the
-#   crawl was told to end gets none, and is found again by the next.
-# - What waits for another try goes back into the frontier by a Timeout: no worker and
-#   no connection sleeps (but where robots.txt is tried again: those that need it wait).
-# - An error in this code, or in a callback, ends the crawl with its traceback instead
-#   of leaving `join` waiting.
-# - A page is recorded after its links were added: if its record is there, so are those
-#   of its links that are not fetched. So the records of a crawl that was killed, added
-#   again in their order, restore its frontier.
-#
-# The cost: a Node for each URL to be fetched, a string for every other one.
+# The invariants. A journal holds whole lines, but for a last one that a crash cut off.
+# An answer is definite if asking again at once would most likely give the same: not if
+# there was none, and not 408, 429 or 5xx. Of two the last counts. The cost: 9
+# microseconds to write the line of a page with 60 links, 20 to take it in again; in
+# memory stands where each URL's last answer begins.
 
-# References that mean something else on each page (empty, ?query, #fragment), or might
-# (with a tab or newline inside).
-_OF_ITS_PAGE = re.compile(r"[\0- ]*(?:https?:)?(?:[?#]|\Z)|[^\t\n\r]*+[\t\n\r]", re.IGNORECASE)
-_REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_RETRIED = frozenset([408, 429, 500, 502, 503, 504])
+PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
+            "too many redirects", "blocked", "not finished")
 _UNPRINTABLE = re.compile("[^ -~]")
-_NO_RULES = Robots("")
 
 
 def _printable(text: str) -> str:
@@ -2419,23 +2402,28 @@ def _printable(text: str) -> str:
 
 def _explain(error: BaseException) -> str:
     """Return an error in words that fit on a line."""
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    words = str(error)
+    if isinstance(error, ConnectionResetError):
+        words = "the connection was reset"
+    elif getattr(error, "verify_message", ""):  # of ssl.SSLCertVerificationError
+        words = f"its certificate cannot be trusted: {getattr(error, 'verify_message')}"
+    elif getattr(error, "library", ""):  # of ssl.SSLError, which names a line of C, too
+        words = f"TLS: {str(getattr(error, 'reason')).lower().replace('_', ' ')}"
+    elif isinstance(error, OSError) and error.strerror:
+        words = error.strerror
     return _printable(words or type(error).__name__)
-
-
-PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
-            "too many redirects", "blocked", "not finished")
 
 
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
     error is in words, and kind says which of PROBLEMS it is; skipped is the reason why
-    the URL was not fetched; seconds is the time from the request to the end of the
-    answer, size the bytes of the decoded body; parent is the page, or the redirect,
-    that led here first; links is what this page links to and the crawl may fetch,
-    num_urls of them, of which num_new_urls came into the frontier by it; encoding is
-    the charset; insecure marks a redirect from https down to http.
+    the URL was not fetched; method is HEAD or GET if it was only asked for and not
+    read; at is the Unix time of the request, seconds the time from there to the end of
+    the answer; size is in bytes, decoded; encoding is the charset, of pages only;
+    parent is the page, or the redirect, that led here first; links and assets are what
+    a page refers to: http and https URLs in their normal form, anything else as
+    written; nofollow says that the links are not to be followed.
     """
 
     url: str
@@ -2443,18 +2431,23 @@ class Record(NamedTuple):
     error: str = ""
     kind: str = ""
     skipped: str = ""
-    next_url: str = ""  # where it redirects to
+    method: str = ""
+    next_url: str = ""  # where it redirects to; as written if that is no URL
     content_type: str = ""
     encoding: str = ""
     size: int = 0
+    at: float = 0.0
     seconds: float = 0.0
     tries: int = 0
     depth: int = 0  # links from a root
     parent: str = ""
-    num_urls: int = 0
-    num_new_urls: int = 0
+    nofollow: bool = False
     links: tuple[str, ...] = ()
-    insecure: bool = False
+    assets: tuple[str, ...] = ()
+
+    def is_definite(self) -> bool:
+        """Return whether this is an answer that stands, and nothing that may pass."""
+        return 0 < self.status < 500 and self.status not in (408, 429)
 
 
 class Page(NamedTuple):
@@ -2465,198 +2458,544 @@ class Page(NamedTuple):
     body: bytes              # Content-Encoding undone; record.encoding names the charset
 
 
+_BEGINNING = b'{"url": "'  # of each line
+_TYPES = list(map(type, Record("")))
+
+
+def _parse_record(line: bytes) -> Record:
+    fields = json.loads(line)
+    for name in {"links", "assets"} & fields.keys():
+        fields[name] = tuple(fields[name])
+    for name in {"at", "seconds"} & fields.keys():
+        fields[name] += 0.0  # jq writes 2.0 as 2
+    record = Record(**fields)
+    if list(map(type, record)) != _TYPES or set(map(type, record.links + record.assets)) - {str}:
+        raise ValueError("a field of another type was expected")
+    return record
+
+
+class Journal:
+    """A file with one JSON object a line, one line for each Record; "-" is stdout.
+
+    What the file holds already is taken in at once, and answers for the server when a
+    Crawler has the journal; *progress* is called with the share that has been read. A
+    last line that a crash cut off is dropped. One crawl at a time may use the file.
+    Raises CrawlError for what cannot be opened, read or written, is in use, or is no
+    journal.
+    """
+
+    def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
+        import fcntl  # Windows has none, and can import the rest
+        self.path = path
+        # Where the last definite answer begins, by URL: of what was fetched as a page,
+        # and of what was only asked for.
+        self._answers: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._told: set[tuple[str, str]] = set()  # URLs that were not asked for, and why
+        self._file = -1
+        try:
+            self._file = os.dup(1) if path == "-" else os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._regular = path != "-" and os.path.isfile(path)
+            if self._regular:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._read(progress)
+        except (OSError, ValueError) as error:
+            if self._file >= 0:
+                self.close()
+            busy = isinstance(error, BlockingIOError)
+            reason = "another crawl writes there" if busy else _explain(error)
+            raise CrawlError(f"{path}: {reason}") from None
+
+    def _read(self, progress: Callable[[float], object]) -> None:
+        """Note where each line begins; ValueError for one that is no record."""
+        start, end, torn = 0, os.fstat(self._file).st_size, False
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                torn = not line.endswith(b"\n")
+                try:
+                    record = _parse_record(line)
+                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                    # A crash cuts a line off, and may leave zeros at the end.
+                    if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
+                        os.ftruncate(self._file, start)
+                        return
+                    raise ValueError(
+                        f"no journal of a crawl: line {number}: {_explain(error)}") from None
+                if record.is_definite():
+                    self._answers[bool(record.method)][record.url] = start
+                elif not record.tries:
+                    self._told.add((record.url, record.skipped or record.error))
+                start += len(line)
+                if number % 1000 == 0:
+                    progress(start / end)
+        if torn:  # whole but for its end: cut off there, or left so by an editor
+            os.write(self._file, b"\n")
+
+    def find(self, url: str, read: bool = True) -> Record | None:
+        """Return the last definite answer for *url*, None if there is none.
+
+        For what is to be *read* only that to a page's GET will do.
+        """
+        pages, others = self._answers
+        start = pages.get(url, None if read else others.get(url))
+        if start is None:
+            return None
+        with open(self.path, "rb") as file:
+            file.seek(start)
+            return _parse_record(file.readline())
+
+    def write(self, record: Record) -> None:
+        """Append one record; a line that does not fit on the disk is taken back whole.
+
+        What says why a URL was not asked for is not written again. Raises
+        CrawlError, or BrokenPipeError when the reader of stdout has left.
+        """
+        if not (record.status or record.tries) and (
+                record.url, record.skipped or record.error) in self._told:
+            return
+        fields = {name: value for name, value in zip(Record._fields, record) if value}
+        line = json.dumps(fields).encode() + b"\n"
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self._regular:
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from None
+
+    def close(self) -> None:
+        """Close the file; another crawl may use it."""
+        os.close(self._file)
+
+
+# 14  Scope
+# =========
+#
+# The problem: pages refer to the whole web. Which of it belongs to the crawl?
+#
+# The idea: three things decide, and each is known when a URL is met, so that it is
+# decided there, once and for good: its host and its spelling (`Scope`), and the way to
+# it (`Node`: how deep it is, what led there). The hosts are fixed before the first page
+# is fetched: those of the roots, and those that the roots redirect to.
+
+
+class Scope:
+    """Which URLs are crawled: those on certain hosts that two patterns let pass."""
+
+    def __init__(self, include: str, exclude: str, subdomains: bool) -> None:
+        try:
+            self.include = re.compile(include)              # what a page's URL must hold
+            self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
+        except (re.error, OverflowError, RecursionError) as error:
+            raise CrawlError(
+                f"include or exclude is no regular expression: {_explain(error)}") from None
+        self.subdomains = subdomains        # whether hosts below a host count as it
+        self.hosts: set[tuple[str, int]] = set()          # with ports, as _host() returns them
+        self._trusted: set[tuple[str, str, int]] = set()  # schemes and hosts for secrets
+
+    def _host(self, url: URL) -> tuple[str, int]:
+        """Return the host without "www.", and the port, 0 if it is the scheme's own."""
+        host = url.host
+        if host.count(".") > 1:  # www.com is not the host com
+            host = host.removeprefix("www.")
+        return host, 0 if url.port == _PORTS[url.scheme] else url.port
+
+    def add(self, url: URL) -> None:
+        """Take in the host of a root, or of what a root redirects to."""
+        self.hosts.add(self._host(url))
+
+    def trust(self, url: URL) -> None:
+        """Let secrets go to the host of *url*: over https, over http only if it says http."""
+        self._trusted |= {("https", *self._host(url)), (url.scheme, *self._host(url))}
+
+    def trusts(self, url: URL) -> bool:
+        """Return whether secrets may go to *url*."""
+        return (url.scheme, *self._host(url)) in self._trusted
+
+    def covers(self, url: URL) -> bool:
+        """Return whether *url* is on one of the hosts."""
+        host, port = self._host(url)
+        return (host, port) in self.hosts or self.subdomains and any(
+            host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
+
+    def objection(self, url: URL) -> str:
+        """Return why *url* is no page of this crawl, "" if it is one."""
+        text = str(url)
+        if not self.covers(url):
+            return "other host"
+        if not self.include.search(text) or self.exclude.search(text):
+            return "excluded"
+        # A path that holds one segment five times is a trap: /a/b/a/b/a/b/...
+        segments = [part for part in url.target.partition("?")[0].split("/") if part]
+        if len(segments) > 4 and max(collections.Counter(segments).values()) > 4:
+            return "a path that repeats itself"
+        return ""
+
+
 class Site:
-    """What is known of one origin: when it may be asked, and who waits for that."""
+    """What is known of one origin: its rules, and when it may be asked."""
 
     def __init__(self, url: URL) -> None:
-        self.url = url              # one of its URLs
-        self.delay = 0.0            # seconds between two requests
-        self.next_turn = 0.0        # loop time before which it is not to be asked
-        self.line: collections.deque[Node] = collections.deque()  # who waits for that
+        self.url = url                      # one of its URLs
+        self.robots: Robots | None = None   # its rules, once they are known
+        self.delay = 0.0                    # seconds between two requests
+        self.next_turn = 0.0                # loop time before which it is not to be asked
+        self.next_slot = 0.0                # loop time that nobody who waits has been given yet
 
 
 class Node:
-    """One URL that links point to; the way back to a root leads through the parents.
+    """One URL that pages refer to; the way back to a root leads through the parents.
 
     text            the URL
     site            its origin
     parent          the Node that led here first
     depth           links from a root
     hops            redirects in a row that led here
+    method          "" for a page; HEAD or GET for what is only asked for, and not read
     next_node       the Node that it redirects to
-    referrers       how many pages link here
-    second, third   two of those pages, beside the parent
-    tries           fetches so far
-    counted         whether Crawler.num_fetched counts it
-    done            whether it has ended: recorded, skipped or given up
-    role            "root" (and what roots redirect to), "guessed" (a root whose https is a
-                    guess), "external" (asked for, not read) or ""
+    referrers       how many pages refer to it
+    linked_from     the first three of them
+    tries           requests so far
+    done            whether it has ended
     """
 
-    __slots__ = ("text", "site", "parent", "depth", "hops", "next_node", "referrers", "second",
-                 "third", "tries", "counted", "done", "role")
+    __slots__ = ("text", "site", "parent", "depth", "hops", "method", "next_node", "referrers",
+                 "linked_from", "tries", "done")
 
-    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0,
-                 hops: int = 0) -> None:
+    def __init__(self, text: str, site: Site, parent: Node | None, depth: int, hops: int = 0,
+                 method: str = "") -> None:
         self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.hops, self.role = hops, ""
+        self.hops, self.method = hops, method
         self.next_node: Node | None = None
-        self.second: Node | None = None  # two names take a third of the memory of a tuple
-        self.third: Node | None = None
+        self.linked_from: tuple[Node, ...] = ()
         self.referrers = self.tries = 0
-        self.counted = self.done = False
+        self.done = False
 
     @property
     def url(self) -> URL:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
-        return self.site.url._replace(target=self.text[len(self.site.url.origin):])
+        origin, scheme, host, port, _ = self.site.url
+        return URL(origin, scheme, host, port, self.text[len(origin):])
 
     def path(self, length: int | None = None) -> list[Node]:
         """Return the nodes that led here, from a root or *length* steps ago, and this one."""
         nodes = [self]
-        while nodes[-1].parent and len(nodes) - 1 != length: nodes.append(nodes[-1].parent)
+        while nodes[-1].parent and len(nodes) - 1 != length:
+            nodes.append(nodes[-1].parent)
         return nodes[::-1]
 
 
-_NOWHERE = cast(Node, object())  # what a reference means that will not be fetched
+# 15  Frontier
+# ============
+#
+# The problem: of all that pages refer to let in what belongs to the crawl, each URL
+# once; and ask no site more often than it likes.
+#
+# The idea: every URL that is met is entered in `seen_urls`, with its Node or with the
+# reason why it is refused. What is let in stands in a queue, the frontier:
+#
+#        roots --> frontier --> worker: fetch --> page --> links --+
+#                     ^                            |               |
+#                     |                          record      new? in scope?
+#                     +----------- new URLs ------------------------+
+#
+# There are two stages. In the first pages are fetched, and the URLs of what they show
+# (and, with *external*, of other hosts) are only collected. When no page is left, those
+# of them that were no page are asked for by HEAD. So it does not matter whether a URL
+# is first met as an image or as a link.
+#
+# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a
+# page. A request sets that to the site's delay from now, and a 429 with a Retry-After
+# to as far ahead as it says. Who comes too early is given a slot, one delay after the
+# last that was given, and comes back to the frontier then. That promises nothing:
+# whoever finds that the turn has been taken is given another slot. So however busy the
+# workers are, no burst follows a pause.
+#
+# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a
+# `yield`, and between looking a URL up and entering it there is none.
+#
+# The invariant: what was taken from the frontier, and has not ended, is with a worker
+# or in `waiting`; all the while it counts as unfinished, so the frontier's `join`
+# returns when every URL has ended, and not before. The cost: some 150 bytes and its
+# spelling for a URL that is asked for, the spelling for another.
+
+MAX_PAUSE = 300.0  # seconds that a Retry-After or a Crawl-delay may ask for
+SLICE = 1000       # references that are seen to between two ticks: a few milliseconds
+# URLs that simple joining can give and mean: no query, no empty segment, no colon, ...
+_PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$'()*+,;=@%-]+)*/?", re.ASCII)
 
 
-def _retry_after(headers: dict[str, str]) -> float:
-    """Return for how many seconds a server wants to be left alone, RFC 9110 section 10.2.3.
+def _key(text: str) -> str:
+    """Return what a URL is called in `seen_urls`.
 
-    A date counts from the server's own Date: no other clock is read here.
+    A reference is looked up there as soon as it has been joined to its folder. That no
+    query, say, is taken for a file of the folder, all URLs but plain ones stand behind
+    a space, where only who has parsed a reference finds them.
     """
-    value = headers.get("retry-after", "")
-    if _DIGITS.fullmatch(value): return min(float(value), MAX_PAUSE)
-    with contextlib.suppress(ValueError):
-        from calendar import timegm  # 2 ms that most runs save
-        until, now = (timegm(time.strptime(text, "%a, %d %b %Y %H:%M:%S GMT"))
-                      for text in (value, headers.get("date", "")))
-        return max(0.0, min(until - now, MAX_PAUSE))
-    return 0.0
+    return text if _PLAIN.fullmatch(text) else f" {text}"
 
 
-def _scope_key(url: URL) -> tuple[str, int]:
-    """Return the host without "www.", and the port, 0 if it is the scheme's own."""
-    host = url.host
-    if host.count(".") > 1: host = host.removeprefix("www.")  # www.com is not the host com
-    return host, 0 if url.port == _PORTS[url.scheme] else url.port
-
-
-class Scope:
-    """What is crawled: which hosts and, of their URLs, which.
-
-    A host stands here with its port, as `_scope_key` returns them.
-    """
-
-    def __init__(self, include: str, exclude: str, subdomains: bool, external: bool) -> None:
-        try:
-            self.include = re.compile(include)              # what a URL must hold
-            self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
-        except (re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(
-                f"include or exclude is no regular expression: {_explain(error)}") from None
-        self.subdomains = subdomains                        # whether hosts below a host count as it
-        self.external = external                            # whether other hosts' URLs are checked
-        self.hosts: set[tuple[str, int]] = set()
-        self.named: set[tuple[str, int]] = set()            # those of them that the roots name
-
-    def add(self, url: URL, named: bool = False) -> None:
-        """Take in the host of a root (*named*), or of what a root redirects to."""
-        self.hosts.add(_scope_key(url))
-        if named: self.named.add(_scope_key(url))
-
-    def covers(self, url: URL, named: bool = False) -> bool:
-        """Return whether *url* is on one of the hosts, or of those *named*."""
-        host, port = _scope_key(url)
-        hosts = self.named if named else self.hosts
-        return (host, port) in hosts or self.subdomains and any(
-            host.endswith(f".{upper}") and port == its_port for upper, its_port in hosts)
-
-    def objection(self, url: URL) -> str:
-        """Return why *url* is out of scope, "" if it is in it."""
-        text = str(url)
-        if not self.covers(url):
-            return "excluded" if self.external and self.exclude.search(text) else "other host"
-        if not self.include.search(text) or self.exclude.search(text): return "excluded"
-        if url.target.count("/") <= MAX_REPEATS: return ""
-        segments = filter(None, url.target.partition("?")[0].split("/"))
-        repeats = max(collections.Counter(segments).values(), default=0)
-        return "a path that repeats itself" if repeats > MAX_REPEATS else ""
+_Known = dict[str, Any]  # of Node, or str: why a URL is refused
 
 
 class Frontier(Queue[Node]):
-    """The URLs to be fetched: those in the queue, and those that will come back to it.
+    """The URLs to be asked for: those in the queue, and those that will come back to it.
 
-    What will come back counts as unfinished all the while, so that join() waits for it.
+    *tell* is called with a Record for each URL that is not to be asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope, depth: int, max_pages: int, external: bool,
+                 tell: Callable[[Record], object]) -> None:
         super().__init__()
+        self.scope, self.depth, self.max_pages = scope, depth, max_pages
+        self.external, self.tell = external, tell
+        self.seen_urls: _Known = {}             # what links lead to, by _key()
+        self.assets: _Known = {}                # what is only to be asked for, by _key()
+        self.sites: dict[str, Site] = {}        # by origin
+        self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
+        self.waiting: dict[Node, Timeout] = {}  # what will come back, and when
+        self._num_pages = 0
+        self._second_stage = False
         self._loop = get_running_loop()
-        # What will bring back one node, or the first in the line of a site.
-        self._timeouts: dict[Node | Site, Timeout] = {}
+
+    # Letting URLs in
+
+    def admit(self, url: URL, parent: Node | None = None, hops: int = 0) -> Node | str | None:
+        """Return the Node of a page's *url*, let in if it is new, or why it is refused.
+
+        *parent* led to it, by a link or by the last of *hops* redirects. None means that
+        only this way to it does not count, being too deep or one page too many.
+        """
+        key = _key(str(url))
+        known = self.seen_urls.get(key)
+        if known is not None:
+            return cast("Node | str", known)
+        reason = self.scope.objection(url) if parent else ""
+        if reason:
+            outside = reason == "other host" and self.external
+            self.seen_urls[key] = self.collect(url, parent, hops) if outside else self.refuse(
+                str(url), reason, parent)
+            return cast("Node | str", self.seen_urls[key])
+        too_many = hops == 0 and self._num_pages >= self.max_pages
+        node = self._node(url, parent, hops)
+        if too_many or node.depth > self.depth:
+            self.skipped["page limit" if too_many else "depth"] += 1
+            return None
+        self._num_pages += hops == 0
+        self.seen_urls[key] = node
+        self.put_nowait(node)
+        return node
+
+    def collect(self, url: URL, parent: Node | None, hops: int = 0) -> Node | str:
+        """Return the Node of a *url* that is only to be asked for, or why it is not."""
+        key = _key(str(url))
+        known = self.node(str(url)) or self.assets.get(key)
+        if known is None and self.scope.exclude.search(str(url)):
+            known = self.assets[key] = self.refuse(str(url), "excluded", parent)
+        elif known is None:
+            known = self.assets[key] = self._node(url, parent, hops, "HEAD")
+            if self._second_stage:
+                self.put_nowait(known)
+        return cast("Node | str", known)
+
+    def _node(self, url: URL, parent: Node | None, hops: int, method: str = "") -> Node:
+        depth = parent.depth + (hops == 0) if parent else 0
+        site = self.sites.setdefault(url.origin, Site(url))
+        return Node(str(url), site, parent, depth, hops, method)
+
+    def refuse(self, text: str, reason: str, parent: Node | None) -> str:
+        """Say that a URL is not asked for, and return why."""
+        self.skipped[reason] += 1
+        depth, led_here = (parent.depth + 1, parent.text) if parent else (0, "")
+        self.tell(Record(text, skipped=reason, depth=depth, parent=led_here))
+        return reason
+
+    def node(self, text: str) -> Node | None:
+        """Return the Node of a URL, or of what is none, that was met; None if there is none."""
+        key = _key(text)
+        known = (self.seen_urls.get(key), self.assets.get(key), self.seen_urls.get(f"\n{text}"))
+        return next((node for node in known if isinstance(node, Node)), None)
+
+    def refer(self, page: Node, links: Sequence[str], assets: Sequence[str], base: URL,
+              nofollow: bool) -> Waits[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Let in what a page refers to; return the URLs, or what was written instead of one."""
+        follow = self._pass_by if nofollow else self.admit
+        linked = yield from self._resolve(page, links, base, self.seen_urls, follow)
+        shown = yield from self._resolve(page, assets, base, self.assets, self.collect)
+        for node in {*linked.values(), *shown.values()}:
+            if node.__class__ is Node:
+                if node.referrers < 3:
+                    node.linked_from += (page,)
+                node.referrers += 1
+        return tuple(linked), tuple(shown)
+
+    def _pass_by(self, url: URL, _: Node) -> None:
+        """Count a link that is not to be followed, on a page that says so."""
+        self.skipped["nofollow"] += 1
+
+    def _resolve(self, page: Node, references: Sequence[str], base: URL, known: _Known,
+                 admit: Callable[[URL, Node], Any]) -> Waits[_Known]:
+        """Return what references mean, by URL, or by what was written instead of one.
+
+        Most of them are *known* already, and simply joined to the folder of *base* are
+        spelled as they are there. To deal with the usual dots and look again takes a
+        fifth of the time of parsing. What is not known is handed to *admit*.
+        """
+        found: _Known = {}
+        origin, path = base.origin, base.target.partition("?")[0].rpartition("/")[0]
+        folder = f"{origin}{path}/"
+        for number, reference in enumerate(references, 1):
+            if reference[:1] == "/":
+                text = origin + reference
+            elif reference[:1] == ".":
+                rest, above = reference.removeprefix("./"), path
+                while rest[:3] == "../":
+                    rest, above = rest[3:], above.rpartition("/")[0]
+                text = f"{origin}{above}/{rest}"
+            elif reference and ":" not in reference:
+                text = folder + reference
+            else:
+                text = reference
+            node = known.get(text)
+            if node is None:
+                text, node = self._meet(page, reference, base, known, admit)
+            found[text] = node
+            if number % SLICE == 0:
+                yield
+        return found
+
+    def _meet(self, page: Node, reference: str, base: URL, known: _Known,
+              admit: Callable[[URL, Node], Any]) -> tuple[str, Any]:
+        """Return the URL that a reference means, and its Node, or why it is refused."""
+        try:
+            url = parse_url(reference, base)
+        except ValueError as error:
+            text = _printable(reference.partition("#")[0])
+            node = self.seen_urls.get(f"\n{text}")
+            if node is None and isinstance(error, UnfetchableError):
+                node = self.refuse(text, str(error), page)
+            elif node is None:
+                node = Node(text, page.site, page, page.depth + 1)
+                node.done = True
+                self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
+                                 depth=node.depth, parent=page.text))
+            self.seen_urls[f"\n{text}"] = node
+            return reference[:MAX_URL], node
+        text = str(url)
+        return text, known.get(_key(text)) or admit(url, page)
+
+    @coroutine
+    def begin_second_stage(self, pages_only: bool) -> Waits[None]:
+        """Let in what was collected and is no page, up to the page limit.
+
+        With *pages_only* only what links lead to.
+        """
+        self._second_stage, num_asked = True, 0
+        for number, (key, node) in enumerate(list(self.assets.items()), 1):
+            linked = self.seen_urls.get(key)
+            wanted = linked is node or not pages_only and not isinstance(linked, Node)
+            if isinstance(node, Node):
+                node.done = not wanted or num_asked >= self.max_pages
+                self.skipped["page limit"] += wanted and node.done
+                if not node.done:
+                    self.put_nowait(node)
+                    num_asked += 1
+            if number % SLICE == 0:
+                yield
+
+    # Letting them wait
+
+    def take_turn(self, node: Node) -> bool:
+        """Return whether *node*, which was got, may be asked for now; else it will come back."""
+        site, now = node.site, self._loop.time()
+        if now + CLOCK_RESOLUTION >= site.next_turn:
+            site.next_turn = now + site.delay
+            return True
+        slot = max(site.next_slot, site.next_turn)
+        site.next_slot = slot + site.delay
+        self.postpone(node, slot)
+        return False
 
     def postpone(self, node: Node, until: float) -> None:
-        """Have a node that was got come back at *until*, or in its turn if that comes later."""
-        if until > node.site.next_turn:
-            self._timeouts[node] = self._loop.call_at(until, self._come_back, node)
-        else:
-            node.site.line.append(node)
-            if node.site not in self._timeouts: self._admit_at(node.site, node.site.next_turn)
-
-    def postponed(self) -> list[Node]:
-        """Return the nodes that will come back."""
-        return [node for entry in self._timeouts
-                for node in (entry.line if isinstance(entry, Site) else [entry])]
-
-    def next_deadline(self) -> float:
-        """Return when the next will come back, in the loop's time; ValueError if none will."""
-        return min(timeout.deadline for timeout in self._timeouts.values())
-
-    def hurry(self) -> None:
-        """Let all in lines come back; who must wait all the same is postponed again."""
-        for site in [entry for entry in self._timeouts if isinstance(entry, Site)]:
-            while site.line: self._come_back(site.line.popleft())
-
-    def clear(self) -> None:
-        """Take all out, also those that would have come back."""
-        for _ in [*self._items, *self.postponed()]: self.task_done()
-        self._items.clear()
-        for entry, timeout in self._timeouts.items():
-            timeout.cancel()
-            if isinstance(entry, Site): entry.line.clear()
-        self._timeouts.clear()
+        """Have *node*, which was got, come back at *until*, in the loop's time."""
+        self.waiting[node] = self._loop.call_at(until, self._come_back, node)
 
     def _come_back(self, node: Node) -> None:
-        self._timeouts.pop(node, None)
+        del self.waiting[node]
         self.put_nowait(node)
-        self.task_done()
+        self.task_done()  # it was got before, and put again
 
-    def _admit_at(self, site: Site, when: float) -> None:
-        self._timeouts[site] = self._loop.call_at(when, self._admit, site)
-
-    def _admit(self, site: Site) -> None:
-        """Let the first in a site's line come back, if the site may be asked by now."""
-        del self._timeouts[site]
-        if not site.line: return  # hurry() has emptied it
-        now = self._loop.time()
-        if now + CLOCK_RESOLUTION < site.next_turn: return self._admit_at(site, site.next_turn)
-        self._come_back(site.line.popleft())
-        if site.line: self._admit_at(site, now + site.delay)
+    def close(self) -> None:
+        """Forget what would come back."""
+        for timeout in self.waiting.values():
+            timeout.cancel()
+        self.waiting.clear()
 
 
-def _phrase(status: int) -> str:
-    """Return the usual words for a status, for servers that send none."""
-    from http import HTTPStatus  # 2 ms that most runs save
-    return HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+# 16  Crawler
+# ===========
+#
+# The problem: fetch many pages at once, get over what fails, and stop when there are
+# no more.
+#
+# The idea: workers, all alike. Each takes a URL from the frontier, gets its answer,
+# lets in what the page refers to, and only then says that its URL is done. How one URL
+# lives:
+#
+#     a reference is joined, found among `seen_urls` or let in     Frontier.refer
+#     a worker takes it and looks into the journal                 _see_to
+#     or waits for its turn and asks; some failures come back      _ask, _failed
+#     the answer is applied, wherever it came from                 _apply
+#     and becomes a record, which is written and told              _tell
+#
+# A redirect is not followed on the spot: its target is let in like a link, through the
+# same checks of scope, robots.txt and delay, and takes over the place of what led to
+# it. So two ways to one page join there, and the page is fetched once:
+#
+#        /old -> 301 --+
+#                      +--> /new, fetched once
+#        <a href=/new>-+
+#
+# The invariants. Each URL that is asked for ends as one record. The crawl ends: each
+# URL is let in once, *max_pages* of them are pages, a try ends, for fetches have a
+# deadline (and if *on_page* returns), and each URL is tried finitely often. An error in
+# this code, or in a callback, ends the crawl with its traceback: only calls that use
+# the network stand in the `try` that makes records. The cost: most of a page's time
+# goes into finding its links and what they mean.
+
+BACKOFF = 1.0  # seconds before the second try, doubled for each further one
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_RETRIED = frozenset([408, 429, 500, 502, 503, 504])
+_NO_RULES = Robots("")
+_HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-def _location(response: Response) -> str | None:
+def _back_off(tries: int) -> float:
+    """Return the seconds before the next try: 1, 2, 4, ..., give or take 50 %."""
+    import random  # most crawls do without
+    return BACKOFF * (1 << tries - 1) * random.uniform(0.5, 1.5)
+
+
+def _retry_after(response: Response) -> float:
+    """Return for how many seconds a server wants to be left alone, if it says so in seconds."""
+    value = response.headers.get("retry-after", "")
+    return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a fetch that failed with *error* is worth another try."""
+    lasting = getattr(error, "errno", 0) == socket.EAI_NONAME or hasattr(error, "verify_code")
+    return isinstance(error, (OSError, TruncatedError)) and not lasting
+
+
+def _location(response: Response) -> str:
     """Return where a redirect says that it leads, taken as UTF-8, as browsers do."""
-    location = response.headers.get("location")
+    location = response.headers.get("location", "")
     try:
-        return location and location.encode("latin-1").decode()
+        return location.encode("latin-1").decode()
     except UnicodeError:
         return location
 
@@ -2666,383 +3005,295 @@ def _is_page(response: Response) -> bool:
     return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
 
 
-_NO_URL = "no http or https URL"
-_NO_HTTPS = "https cannot be reached"  # of a guess
-_HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
+def _never(_: object) -> bool:
+    return False
 
 
 class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
     To be made and used inside a running loop:
-    `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is tried with
-    https first. Raises CrawlError for a root that is no URL, a header that is no header
-    field, and an *include* or *exclude* that is no regular expression.
+    `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is https.
+    Raises CrawlError for a root that is no URL, a header that is no header field, and
+    an *include* or *exclude* that is no regular expression.
 
-    Scope: the roots' hosts, those that the roots redirect to, with *subdomains* those
-    below them; URLs in which the regular expression *include* is found and *exclude* is
-    not; *depth* links from a root; *max_pages* URLs fetched. With *external*, links
-    that leave the hosts are asked for, too; their answers are not read, their redirects
-    not followed, their robots.txt not asked for. A URL asked for in this way stays
-    unread, even if a root redirects to its host later.
-    *headers* are sent to the hosts named in *roots* and, with *subdomains*, those below
-    them, but not to hosts that these lead to. *robots* says whether robots.txt is
-    obeyed.
+    Scope: the roots' hosts and those that the roots redirect to, with or without www,
+    with *subdomains* those below them; URLs in which the regular expression *include*
+    is found and *exclude* is not; *depth* links from a root; *max_pages* URLs (a
+    redirect and its target count as one). What pages show is asked for, too, unless
+    *pages_only*; with *external* also where links to other hosts lead; at most
+    *max_pages* of both, and *exclude* holds for them.
+
+    *headers* are sent over https to the hosts named in *roots*, with or without www,
+    and over http where a root says http://; the User-Agent is sent to all, and its
+    first word is the name that robots.txt must use. *robots* says whether robots.txt is
+    obeyed. What *journal* knows is not asked for again.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
-    between two fetches from one origin (its Crawl-delay may be longer; robots.txt is
-    not counted). A URL that fails with an error that may pass is tried *max_tries*
-    times; *max_redirect* redirects in a row are followed.
+    between two requests to one origin (its Crawl-delay may be longer; robots.txt is not
+    counted). A URL that fails with an error that may pass is tried *max_tries* times;
+    *max_redirect* redirects in a row are followed.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before
-    that with the Page of each page in scope; if it returns an awaitable, that is
-    awaited.
+    that with the Page of each page that was fetched; if it returns an awaitable, that
+    is awaited.
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
                  max_tries: int = 3, timeout: float = FETCH_TIMEOUT, delay: float = 0.0,
-                 depth: int = MAX_DEPTH, max_pages: int = MAX_PAGES, max_body: int = MAX_BODY,
+                 depth: int = 100, max_pages: int = 1_000_000, max_body: int = MAX_BODY,
                  include: str = "", exclude: str = "", subdomains: bool = False,
-                 external: bool = False, robots: bool = True, headers: dict[str, str] | None = None,
+                 external: bool = False, pages_only: bool = False, robots: bool = True,
+                 headers: dict[str, str] | None = None, journal: Journal | None = None,
                  on_record: Callable[[Record], object] = _always,
                  on_page: Callable[[Page], object] = _always) -> None:
         self.roots = [roots] if isinstance(roots, str) else list(roots)
-        self.max_tasks, self.max_tries = max(1, max_tasks), max(1, max_tries)
-        self.max_redirect, self.max_pages, self.depth = max_redirect, max_pages, depth
+        scope = Scope(include, exclude, subdomains)
         try:
             self.client = Client(headers, timeout, max_body)
-            urls = [self._parse_root(text) for text in self.roots]
+            self._urls = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
+                          for text in self.roots]
         except ValueError as error:
             raise CrawlError(_explain(error)) from None
-        self.scope = Scope(include, exclude, subdomains, external)
-        self.delay, self.robots, self.on_record, self.on_page = delay, robots, on_record, on_page
-        self.loop, self.frontier = get_running_loop(), Frontier()
-        self.seen_urls: dict[str, Node] = {}         # every URL that is, or was, to be fetched
-        self.rejected: dict[str, str] = {}           # why others that were met are not
-        self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
-        self.sites: dict[str, Site] = {}             # by origin
-        self._rules: dict[Any, Task[Robots]] = {}    # the fetches of robots.txt, by site
+        for url in self._urls:
+            scope.add(url)
+            scope.trust(url)
+        self.max_tasks, self.max_tries = max(1, max_tasks), max(1, max_tries)
+        self.max_redirect, self.delay, self.robots = max_redirect, delay, robots
+        self.pages_only = pages_only
+        self.journal, self.on_record, self.on_page = journal, on_record, on_page
+        self.loop, self.scope = get_running_loop(), scope
+        self.frontier = Frontier(scope, depth, max_pages, external, self._tell)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
-        self.num_fetched = 0                         # URLs asked for, or given up unasked
-        self.stopping = False
-        self.notes: list[str] = []                   # what the user should know about the roots
-        self._told: set[tuple[str, str]] = set()     # (URL, reason) of skips of an earlier crawl
-        self._exhausted: dict[Node, Record] = {}     # redirects that ended their chains
-        # What links mean, by directory; under an origin, those that mean the same in
-        # all its directories. It saves a third of the time where links are relative.
-        self._meanings: dict[str, dict[str, Node]] = {}
-        self._num_meanings = 0
-        for text, url in zip(self.roots, urls):
-            self._add_root(url, "root" if _HAS_SCHEME.match(text) else "guessed")
+        self.num_taken = 0                          # URLs whose answer the journal gave
+        self.notes: list[str] = []                  # what the user should know of the sites
+        self._product = product_of(self.client.user_agent)  # whom robots.txt is asked about
+        self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
 
-    # The roots and the frontier
-
-    def _parse_root(self, text: str) -> URL:
-        return parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
-
-    def _add_root(self, url: URL, role: str) -> None:
-        self.scope.add(url, named=True)
-        root = cast(Node, self.add(url, None))  # to what has no parent there is no objection
-        if root.role != "root": root.role = role
-
-    def add(self, url: URL, parent: Node | None, *, depth: int = 0, hops: int = 0,
-            nofollow: bool = False) -> Node | None:
-        """Return the Node of *url*, put into the frontier if new; None if it is not to be fetched.
-
-        *parent* led to it, by a link or by the last of *hops* redirects; *depth* counts
-        only where there is no parent.
-        """
-        text = str(url)
-        key = _identity(text)
-        node = self.seen_urls.get(key)
-        if node: return node
-        reason = "nofollow" if nofollow else self.scope.objection(url) if parent else ""
-        outside = self.scope.external and reason == "other host"
-        if outside: reason = ""
-        if parent: depth = parent.depth + (hops == 0)
-        if not reason and depth > self.depth and not outside: reason = "depth"
-        known = self.rejected.get(key)
-        # The first reason stays, but "nofollow" gives way to "other host": _widen() may
-        # yet let in what was refused as that.
-        if reason and known and (known, reason) != ("nofollow", "other host"): return None
-        if known: self._take_back(key)
-        if reason:
-            self.rejected[key] = reason
-            self._skip(text, parent, reason, depth)
-            return None
-        if url.origin not in self.sites: self.sites[url.origin] = Site(url)
-        node = self.seen_urls[key] = Node(text, self.sites[url.origin], parent, depth, hops)
-        if outside: node.role = "external"
-        if not self.stopping: self.frontier.put_nowait(node)
-        return node
-
-    def _skip(self, text: str, parent: Node | None, reason: str, depth: int) -> None:
-        """Say that a URL is not fetched, and why."""
-        self.skipped[reason] += 1
-        if (text, reason) not in self._told:
-            led_here = parent.text if parent else ""
-            self.on_record(Record(text, skipped=reason, depth=depth, parent=led_here))
-
-    def _take_back(self, key: str) -> None:
-        """Forget that a URL was rejected, if it was."""
-        if key in self.rejected: self.skipped[self.rejected.pop(key)] -= 1
-
-    def _skip_no_url(self, text: str, page: Node) -> None:
-        """Say, once, that what a page refers to is no URL that could be fetched."""
-        key = f"\0{text}"  # which is no URL, either
-        if key not in self.rejected:
-            self.rejected[key] = _NO_URL
-            self._skip(text, page, _NO_URL, page.depth + 1)
-
-    # The workers
+    # The crawl, and its stages
 
     @coroutine
     def crawl(self) -> Waits[None]:
-        """Fetch until nothing is left, or until stop() and the end of what is in flight.
+        """Fetch until nothing is left. To be called once.
 
-        To be called once; replay() comes before it.
         Cancelled, it cuts off what is in flight; each such URL gets a record that says
         so. An error in a callback, or in this code, ends the crawl and comes out here.
         """
+        stages = create_task(self._stages())
         workers = [create_task(self._work()) for _ in range(self.max_tasks)]
         everyone = gather(*workers)
-        joined = create_task(self.frontier.join())
-        everyone.add_done_callback(lambda _: joined.cancel())  # a worker ends only by an error
+        everyone.add_done_callback(lambda _: stages.cancel())  # a worker ends only by an error
         try:
-            yield from finished(joined)
-            if everyone.done(): everyone.result()  # raises it
+            yield from _finished(stages)
+            (everyone if everyone.done() else stages).result()  # raises what went wrong
         finally:
-            complete = joined.done() and not joined.cancelled() and not self.stopping
-            self.stop()
-            rest: list[Future[Any]] = [joined, *workers, *self._rules.values()]
-            for waited in rest: waited.cancel()
+            rest: list[Task[Any]] = [stages, *workers, *self._rules.values()]
+            for task in rest:
+                task.cancel()
             try:
                 yield from gather(*rest, return_exceptions=True)
             finally:  # also when it is cancelled here
+                self.frontier.close()
                 self.client.close()
-                self._record_rest(complete)
+                self._tell_of_the_rest()
 
-    def stop(self) -> None:
-        """Take no more URLs: crawl() returns when those in flight have ended."""
-        self.stopping = True
-        self.frontier.clear()
+    @coroutine
+    def _stages(self) -> Waits[None]:
+        """Fix the scope, have the pages fetched, then have the rest asked for."""
+        roots = iter(self._urls)
+        yield from gather(*[self._look_at(roots) for _ in range(self.max_tasks)])
+        for url in self._urls:
+            self.frontier.admit(url)
+        yield from self.frontier.join()
+        yield from self.frontier.begin_second_stage(self.pages_only)
+        yield from self.frontier.join()
+
+    @coroutine
+    def _look_at(self, roots: Iterator[URL]) -> Waits[None]:
+        """Ask *roots* by HEAD where they redirect to, and take the hosts met there into the scope.
+
+        No record comes of it; what fails here is left for the crawl to meet.
+        """
+        def take_in(url: URL) -> bool:
+            if not self.scope.covers(url):
+                self.notes.append(f"{root} redirects to {url}, which is crawled, too")
+                self.scope.add(url)
+            return True
+
+        for root in roots:
+            with contextlib.suppress(OSError, ProtocolError):
+                yield from self._follow(root, "HEAD", self.max_redirect, take_in)
+
+    def _follow(self, url: URL, method: str, limit: int, may: Callable[[URL], bool]
+                ) -> Waits[Response]:
+        """Return the answer at the end of at most *limit* redirects to URLs that *may* be asked."""
+        for _ in range(limit + 1):
+            response = yield from self.client.fetch(
+                url, method, max_body=MAX_BODY,  # the user's limit is for pages
+                own_headers=self.scope.trusts(url))
+            if response.status not in _REDIRECTS:
+                break
+            try:
+                url = parse_url(_location(response), url)
+            except ValueError:
+                break
+            if not may(url):
+                break
+        return response
 
     @coroutine
     def _work(self) -> Waits[None]:
         """Take URLs from the frontier and see to them, one after the other, for ever."""
         while True:
             node = yield from self.frontier.get()
-            # What replay() put there may have been fetched by an earlier crawl.
-            again = None if node.done else (yield from self._fetch(node))
-            self.in_flight.pop(node, None)
-            node.done = again is None and node not in self._exhausted
-            if again is None or self.stopping: self.frontier.task_done()
-            else: self.frontier.postpone(node, again)
+            self.in_flight[node] = self.loop.time(), self.loop.current_task
+            node.done = yield from self._see_to(node)
+            del self.in_flight[node]
+            if node.done:
+                self.frontier.task_done()
 
-    def _fetch(self, node: Node) -> Waits[float | None]:
-        """See to one URL and make its record; return when to try again, None if that was all."""
-        self.in_flight[node] = self.loop.time(), self.loop.current_task
-        node.tries += 1
-        try:
-            if not (yield from self._is_allowed(node)): return None
-            if self.loop.time() + CLOCK_RESOLUTION < node.site.next_turn:
-                node.tries -= 1  # it comes back; this was no try
-                return node.site.next_turn
-            response = yield from self._ask(node)
-        except (OSError, ProtocolError) as error:
-            return self._failed(node, error)
-        if response.status in _RETRIED and node.tries < self.max_tries: return self._back_off(node)
-        record = self._answered(node, response)
-        if record is None: return None
-        if record.encoding:  # only a page in scope has one
-            work = self.on_page(Page(record, response.headers, response.body))
+    # One URL
+
+    def _see_to(self, node: Node) -> Waits[bool]:
+        """See to one URL; return whether it has ended. If not, it will come back."""
+        url, outcome = node.url, cast("Response | Exception | None", None)
+        # Roots, and what they redirect to, are asked for in every crawl.
+        known = self.journal and node.depth and self.journal.find(node.text, not node.method)
+        if known:
+            fields, base = known._asdict() | self._way(node), url
+        else:
+            node.tries += 1
+            try:
+                rule = yield from self._rule(node.site, url)
+                if rule:
+                    self.frontier.refuse(node.text, f"robots.txt: {rule}", node.parent)
+                    return True
+                if not self.frontier.take_turn(node):
+                    node.tries -= 1
+                    return False
+                self.in_flight[node] = self.loop.time(), self.loop.current_task
+                outcome = yield from self.client.fetch(
+                    url, node.method or "GET", _never if node.method else _is_page,
+                    own_headers=self.scope.trusts(url))
+            except (OSError, ProtocolError) as error:
+                outcome = error
+            if self._comes_back(node, outcome):
+                return False
+            fields, base = self._outcome(node, outcome, url)
+        record = yield from self._apply(node, fields, base)
+        if isinstance(outcome, Response) and record.encoding:  # only a page has one
+            work = self.on_page(Page(record, outcome.headers, outcome.body))
             if isinstance(work, (Awaitable, Generator)):
                 # As a Task: a bare generator cannot wait for an `async def`.
                 yield from _ensure_future(cast("Awaitable[Any]", work))
-        self.on_record(record)
-        return None
+        self._tell(record, fresh=not known)
+        return True
 
-    def _is_allowed(self, node: Node) -> Waits[bool]:
-        """Return whether robots.txt and the page limit let a URL be fetched; say so if not.
-
-        Asks for robots.txt if nobody has, and learns the site's delay from it.
-        """
-        site, robots = node.site, _NO_RULES
-        if self.robots and node.role != "external" and not self._comes_too_late(node):
-            robots = yield from _once(self._rules, self._load_robots, site)
-            if node.role == "guessed": node.role = "root"  # https it is
-        site.delay = max(site.delay, self.delay, min(robots.delay, MAX_PAUSE))
-        rule = robots.rule(node.url.target)
-        if not rule and not self._comes_too_late(node): return True
-        reason = f"robots.txt: {rule}" if rule else "page limit"
-        self._skip(node.text, node.parent, reason, node.depth)
-        return False
-
-    def _comes_too_late(self, node: Node) -> bool:
-        """Return whether the page limit was reached before a URL was asked for."""
-        return not node.counted and self.num_fetched >= self.max_pages
-
-    def _ask(self, node: Node) -> Waits[Response]:
-        """Return the answer for a URL, and set when its site may be asked next."""
-        site, url, now = node.site, node.url, self.loop.time()
-        site.next_turn = now + site.delay
-        self._count(node)
-        # Its time begins here: that of robots.txt was not its own.
-        self.in_flight[node] = now, self.loop.current_task
-        response = yield from self.client.fetch(
-            url, wanted=_is_page if node.role != "external" else lambda _: False,
-            own_headers=self.scope.covers(url, named=True))
-        self._pause(site, response)
-        return response
-
-    def _count(self, node: Node) -> None:
-        """Count a URL, once, as fetched; at the page limit let all in lines come, to be skipped."""
-        if node.counted: return
-        node.counted = True
-        self.num_fetched += 1
-        if self.num_fetched == self.max_pages: self.frontier.hurry()
-
-    def _pause(self, site: Site, response: Response) -> None:
-        """Leave a site alone for as long as its answer asks for."""
-        if response.status in _RETRIED:
-            site.next_turn = max(site.next_turn, self.loop.time() + _retry_after(response.headers))
-
-    def _back_off(self, node: Node) -> float:
-        """Return the loop time of the next try: in 1, 2, 4, ... seconds, give or take 50 %."""
-        return self.loop.time() + BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
-
-    # The rules of a site
+    def _rule(self, site: Site, url: URL) -> Waits[str | None]:
+        """Return the rule of robots.txt that forbids a URL; asks for it if nobody has."""
+        if site.robots is None:
+            robots = _NO_RULES
+            if self.robots and self.scope.covers(url):
+                robots = yield from _once(self._rules, self._load_robots, site)
+            site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
+            site.robots = robots
+        return site.robots.rule(url.target)
 
     @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt, RFC 9309 section 2.3.1.
+        """Fetch robots.txt, RFC 9309 section 2.3.1; every status but 200 means no rules.
 
-        A status of 500 or more that persists forbids everything, any other but 200
-        nothing. Without an answer the URL fails that asked for it.
+        But a status of 500 or more is an error, as no answer is one: the URL fails that
+        asked for it, and tries it again.
         """
-        for tries in range(self.max_tries):
-            if tries:
-                pause = BACKOFF * (1 << tries - 1)
-                yield from sleep(max(pause, site.next_turn - self.loop.time()))
-            response = yield from self._fetch_robots(parse_url("/robots.txt", site.url))
-            self._pause(site, response)
-            if response.status < 500: break
-        else:
-            return Robots("", failure=f"{response.status} {_phrase(response.status)}")
-        return Robots(response.body.decode("utf-8", "replace") if response.status == 200 else "")
+        response = yield from self._follow(
+            parse_url("/robots.txt", site.url), "GET", 5, self.scope.covers)
+        if response.status >= 500:
+            raise OSError(f"robots.txt: {response.status} {_printable(response.reason)}")
+        text = response.body.decode("utf-8", "replace") if response.status == 200 else ""
+        robots = Robots(text, self._product)
+        if robots.delay:
+            self.notes.append(f"{site.url.origin} asks for {robots.delay:g} s between two requests "
+                              "(Crawl-delay)")
+        return robots
 
-    def _fetch_robots(self, url: URL) -> Waits[Response]:
-        """Return the answer, or a redirect out of scope, to nowhere, or one too many."""
-        for _ in range(MAX_ROBOTS_REDIRECTS + 1):
-            response = yield from self.client.fetch(
-                url, max_body=MAX_BODY,  # the user's limit is for pages, and may be small
-                own_headers=self.scope.covers(url, named=True))
-            if response.status not in _REDIRECTS: break
-            target = url
-            with contextlib.suppress(ValueError):
-                target = parse_url(_location(response) or "", url)
-            if target == url or not self.scope.covers(target): break
-            url = target
-        return response
+    def _comes_back(self, node: Node, outcome: Response | Exception) -> bool:
+        """Return whether an outcome does not stand; then the URL will come back."""
+        status, pause, now = 0, 0.0, self.loop.time()
+        if isinstance(outcome, Response):
+            status, pause = outcome.status, _retry_after(outcome)
+        if status == 429:
+            node.site.next_turn = max(node.site.next_turn, now + pause)
+        elif node.method == "HEAD" and not 0 < status < 400:  # some servers know GET only
+            node.method, node.tries = "GET", 0
+            self.frontier.postpone(node, now)
+            return True
+        passing = status in _RETRIED or isinstance(outcome, Exception) and _may_pass(outcome)
+        if passing and node.tries < self.max_tries:
+            self.frontier.postpone(node, now + max(_back_off(node.tries), pause))
+            return True
+        return False
 
     # What came of it
 
-    def _record(self, node: Node, **fields: Any) -> Record:
-        return Record(node.text, tries=node.tries, depth=node.depth,
-                      parent=node.parent.text if node.parent else "", **fields)
+    def _way(self, node: Node) -> dict[str, Any]:
+        """Return the fields of a Record that say how the crawl came to a URL."""
+        return {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
 
-    def _record_rest(self, complete: bool) -> None:
-        """Deal with what has not ended: of a crawl that is *complete*, redirects set aside."""
-        for node in [node for node in self.seen_urls.values() if not node.done]:
-            if complete:
-                self.on_record(self._exhausted[node])
-            elif node.counted:
-                words = "the crawl was interrupted"
-                self.on_record(self._record(node, error=words, kind="not finished"))
-            else:  # it is found again by whoever goes on
-                self.skipped["the crawl was ended"] += 1
-
-    def _seconds(self, node: Node) -> float:
-        """Return for how long a node has been in flight, in seconds, to the millisecond."""
-        return round(self.loop.time() - self.in_flight[node][0], 3)
-
-    def _failed(self, node: Node, error: Exception) -> float | None:
-        """Deal with a fetch that got no answer, or half of one; return when to try again."""
-        certificate = isinstance(error, ssl.SSLCertVerificationError)
-        if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and (
-                len(self.in_flight) > 1 or self.client.idle()):
-            self.client.close()  # no descriptor is left, which is not this URL's fault: wait
-            node.tries -= 1      # until others have ended, in effect with fewer workers
-            return self.loop.time() + BACKOFF
-        unreachable = isinstance(error, OSError) and not certificate
-        if node.role == "guessed" and node.tries == 1 and unreachable:
-            self.notes.append(
-                f"{node.site.url.origin} cannot be reached ({_explain(error)}); http is tried")
-            self._skip(node.text, None, _NO_HTTPS, 0)
-            if not self._fall_back(node):
-                self.num_fetched -= node.counted
-                return None
-        kind = ("timed out" if isinstance(error, TimeoutError) else
-                "bad certificate" if certificate else "refused" if unreachable else
-                "over a limit" if isinstance(error, LimitError) else "broken")
-        transient = (unreachable or isinstance(error, TruncatedError)) and \
-            getattr(error, "errno", 0) != socket.EAI_NONAME
-        if transient and node.tries < self.max_tries: return self._back_off(node)
-        if self._comes_too_late(node):  # it was robots.txt that failed, and others were faster
-            self._skip(node.text, node.parent, "page limit", node.depth)
-            return None
-        self._count(node)
-        words, seconds = _explain(error), self._seconds(node)
-        self.on_record(self._record(node, error=words, kind=kind, seconds=seconds))
-        return None
-
-    def _fall_back(self, guess: Node) -> bool:
-        """Crawl from http in place of a guess that failed; return whether others led to it, too."""
-        guess.role = ""
-        wanted = guess.referrers > 0 or any(
-            node.next_node is guess for node in self.seen_urls.values())
-        if not wanted: del self.seen_urls[_identity(guess.text)]
-        self._add_root(parse_url(f"http{guess.text[5:]}"), "root")
-        return wanted
-
-    def _answered(self, node: Node, response: Response) -> Record | None:
-        """Return the record of an answer: a page, a redirect, something else, or an error."""
-        status, headers = response.status, response.headers
-        fields: dict[str, Any] = {
-            "status": status, "content_type": _printable(headers.get("content-type", "")),
-            "size": len(response.body), "seconds": self._seconds(node)}
+    def _outcome(self, node: Node, outcome: Response | Exception, url: URL
+                 ) -> tuple[dict[str, Any], URL]:
+        """Return an outcome as fields of a Record, and what its links are relative to."""
+        seconds = self.loop.time() - self.in_flight[node][0]
+        fields = self._way(node) | {
+            "url": node.text, "method": node.method, "tries": node.tries,
+            "at": round(time.time() - seconds, 3), "seconds": round(seconds, 3)}
+        if isinstance(outcome, Exception):
+            fields["error"] = _explain(outcome)
+            fields["kind"] = ("timed out" if isinstance(outcome, TimeoutError) else
+                              "bad certificate" if hasattr(outcome, "verify_code") else
+                              "refused" if isinstance(outcome, OSError) else
+                              "over a limit" if isinstance(outcome, LimitError) else "broken")
+            return fields, url
+        status, content_type = outcome.status, outcome.headers.get("content-type", "")
+        fields |= {"status": status, "content_type": _printable(content_type),
+                   "size": len(outcome.body)}
         if status >= 400:
-            fields["error"] = f"{status} {_printable(response.reason or _phrase(status))}"
+            fields["error"] = f"{status} {_printable(outcome.reason)}".rstrip()
             fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
         elif status in _REDIRECTS:
-            self._redirected(node, _location(response), fields)
-            if fields.get("kind") == "too many redirects" and node.hops:
-                self._exhausted[node] = self._record(node, **fields)
-                return None
-        elif _is_page(response) and node.role != "external":
-            text, fields["encoding"] = decode_page(response.body, headers.get("content-type", ""))
-            known = len(self.seen_urls)
-            fields["links"] = self._follow(node, text, headers)
-            fields["num_urls"] = len(fields["links"])
-            fields["num_new_urls"] = len(self.seen_urls) - known
-        return self._record(node, **fields)
+            fields["next_url"] = _location(outcome)
+        elif not node.method and _is_page(outcome):
+            text, fields["encoding"] = decode_page(outcome.body, content_type)
+            links, fields["assets"], refresh, url, nofollow = read_markup(
+                text, url, self._product)
+            fields["links"] = [*links, refresh] if refresh else links
+            fields["nofollow"] = nofollow or _says_nofollow(
+                outcome.headers.get("x-robots-tag", ""), self._product)
+        return fields, url
 
-    def _redirected(self, node: Node, location: str | None, fields: dict[str, Any]) -> None:
-        """Put a redirect's target into the frontier; say in *fields* what is wrong with it."""
+    def _apply(self, node: Node, fields: dict[str, Any], base: URL) -> Waits[Record]:
+        """Do what an answer asks for, wherever it comes from; return its record."""
+        if fields.get("status") in _REDIRECTS:
+            self._redirected(node, fields)
+        elif fields.get("encoding"):
+            fields["links"], fields["assets"] = yield from self.frontier.refer(
+                node, fields["links"], fields["assets"], base, fields["nofollow"])
+        return Record(**fields)
+
+    def _redirected(self, node: Node, fields: dict[str, Any]) -> None:
+        """Let a redirect's target in; say in *fields* what is wrong with it."""
         try:
-            if location is None: raise ValueError("it has no Location")
-            url = node.url
-            target = parse_url(location, url)
+            if not fields["next_url"]:
+                raise ValueError("it has no Location")
+            target = parse_url(fields["next_url"], node.url)
         except ValueError as error:
             fields.update(error=f"a redirect that leads nowhere: {_explain(error)}", kind="broken")
             return
-        insecure = (url.scheme, target.scheme) == ("https", "http")
-        fields.update(next_url=str(target), insecure=insecure)
-        if node.role == "external": return
-        if node.role: self._widen(node, target)
-        step = self.seen_urls.get(_identity(str(target)))
-        for _ in range(MAX_CIRCLE):  # does the target lead back here?
-            if step is None or step is node: break
+        fields.update(next_url=str(target), error="", kind="")
+        step = self.frontier.node(str(target))
+        for _ in range(100):  # does the target lead back here? A longer circle is not found
+            if step is None or step is node:
+                break
             step = step.next_node
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
@@ -3050,289 +3301,81 @@ class Crawler:
             circle = ", in a circle" if step is node else ""
             fields.update(error=f"{kind}{circle}: {path}", kind=kind)
         else:
-            node.next_node = self.add(target, node, hops=node.hops + 1)
-            if node.role and node.next_node: node.next_node.role = "root"
+            let_in = self.frontier.collect if node.method else self.frontier.admit
+            known = let_in(target, node, node.hops + 1)
+            node.next_node = known if isinstance(known, Node) else None
 
-    def _widen(self, node: Node, target: URL) -> None:
-        """Take the host that a root redirects to into the scope."""
-        if self.scope.covers(target): return
-        self.scope.add(target)
-        admitted = [key for key, reason in self.rejected.items()
-                    if reason == "other host" and not self.scope.objection(parse_url(key))]
-        for key in admitted:  # met before this root's answer
-            self._take_back(key)
-            self.add(parse_url(key), None, depth=node.depth + 1)  # who linked there was not kept
-        self._meanings, self._num_meanings = {}, 0
-        self.notes.append(f"{node.text} redirects to {target}, which is crawled, too")
+    def _tell(self, record: Record, fresh: bool = True) -> None:
+        """Write a record, unless it stands in the journal, and tell of it."""
+        if fresh and self.journal:
+            self.journal.write(record)
+        self.num_taken += not fresh
+        self.on_record(record)
 
-    def _follow(self, page: Node, text: str, headers: dict[str, str]) -> tuple[str, ...]:
-        """Put what a page links to into the frontier; return those links that may be fetched."""
-        links, base, refresh, nofollow = read_markup(text, page.url)
-        nofollow = nofollow or bool(_NOFOLLOW.search(headers.get("x-robots-tag", "")))
-        folder = base.target.partition("?")[0].rpartition("/")[0]
-        if self._num_meanings > MAX_SPELLINGS: self._meanings, self._num_meanings = {}, 0
-        everywhere = self._meanings.setdefault(base.origin, {})
-        here = self._meanings.setdefault(f"{base.origin}{folder}/", {})
-        # At the last depth, and under nofollow, a link may be _NOWHERE that on another
-        # page becomes a Node: that is not kept.
-        keeping = page.depth < self.depth and not nofollow
-        nodes: dict[Node, None] = {}
-        for link in links:
-            node = everywhere.get(link) or here.get(link)
-            if node is None:
-                reference, node = spelled(link), _NOWHERE
-                if reference is not None:
-                    node = self._find(reference, base, folder, page, nofollow)
-                if keeping and len(link) < MAX_SPELLING:
-                    self._num_meanings += 1
-                    if reference is None or reference.startswith(("/", "http://", "https://")):
-                        everywhere[link] = node
-                    elif reference[:1] == "." or not _OF_ITS_PAGE.match(reference):
-                        here[link] = node
-            nodes[node] = None
-        if refresh: nodes[self._find(refresh, base, folder, page, nofollow)] = None
-        nodes.pop(_NOWHERE, None)
-        if nofollow: return ()
-        self._refer(page, nodes)
-        return tuple([node.text for node in nodes])
+    def _tell_of_the_rest(self) -> None:
+        """Deal with what has not ended, if the crawl was ended before its end."""
+        met = [*self.frontier.seen_urls.values(), *self.frontier.assets.values()]
+        for node in {node for node in met if isinstance(node, Node) and not node.done}:
+            if node.tries:
+                self._tell(Record(node.text, error="the crawl was interrupted", method=node.method,
+                                  kind="not finished", tries=node.tries, **self._way(node)))
+            else:  # it is found again by whoever goes on
+                self.frontier.skipped["the crawl was ended"] += 1
 
-    def _find(self, reference: str, base: URL, folder: str, page: Node, nofollow: bool) -> Node:
-        """Return the Node that a reference means; _NOWHERE if it will not be fetched.
+    # Explaining
 
-        Parsing one takes 4 microseconds. Most mean a URL that is known already, and,
-        simply joined to the *folder* of *base*, are spelled as it is in `seen_urls`; to
-        find that takes 1 microsecond. What needs more (dots inside, escapes, capitals
-        in the host) is spelled as no Node is, and parsed.
-        """
-        path = reference.partition("#")[0]
-        if path[:1] == "/":
-            text = f"{base.scheme}:{path}" if path[1:2] == "/" else base.origin + path
-        elif ":" in path or path[:1] == "?" or len(path) > MAX_SPELLING:
-            text = path
-        elif path:
-            while path[:3] == "../": path, folder = path[3:], folder.rpartition("/")[0]
-            text = f"{base.origin}{folder}/{path}"
-        else:
-            text = str(base)
-        known = self.seen_urls.get(text)
-        if known: return known
-        try:
-            url = parse_url(reference, base)
-        except ValueError:
-            self._skip_no_url(_printable(reference.partition("#")[0]), page)
-            return _NOWHERE
-        return self.add(url, page, nofollow=nofollow) or _NOWHERE
-
-    def _refer(self, page: Node, nodes: Iterable[Node]) -> None:
-        """Note that *page* links to *nodes*, which begins a new chain where they are redirects."""
-        for node in nodes:
-            node.referrers += 1
-            if node.third is None and page is not node.parent:
-                if node.second is None: node.second = page
-                else: node.third = page
-            hops, step = 0, cast("Node | None", node)
-            while step and step.hops > hops and not self.stopping:
-                step.hops = hops
-                if self._exhausted.pop(step, None) is not None:
-                    step.tries = 0
-                    self.frontier.put_nowait(step)
-                hops, step = hops + 1, step.next_node
-
-    # Going on where another crawl ended, and explaining
-
-    def replay(self, record: Record) -> bool:
-        """Do what was done when *record* was made; return whether its URL is thereby done.
-
-        With the records of an earlier crawl, in their order, crawl() then goes on where
-        that one ended. Raises ValueError where one holds what is no URL.
-        """
-        if record.skipped:
-            key = (f"\0{record.url}" if record.skipped == _NO_URL else
-                   _identity(str(parse_url(record.url))))
-            known = self.seen_urls.get(key)
-            self._told.add((record.url, record.skipped))
-            if record.skipped == _NO_HTTPS and known and known.role == "guessed":
-                self.skipped[_NO_HTTPS] += 1
-                if not self._fall_back(known): known.done = True
-            elif known is None:
-                self._take_back(key)
-                self.skipped[record.skipped] += 1
-                self.rejected[key] = record.skipped
-            return False
-        parent = self.seen_urls.get(_identity(record.parent))
-        node = self.add(parse_url(record.url), parent, depth=record.depth)
-        if node is None or node.done or record.kind == "not finished": return False
-        node.done = True
-        self._count(node)
-        if record.next_url: self._redirected(node, record.next_url, {})
-        for text in record.links:
-            child = self.seen_urls.get(text) or self.add(parse_url(text), node)
-            if child: self._refer(node, [child])
-        return True
-
-    @coroutine
-    def why(self, text: str) -> Waits[str]:
-        """Return why crawl() does not fetch the URL *text* where it finds it; "" if it does.
-
-        *text* without a scheme is taken as a root is. Asks for robots.txt where that
-        decides; raises OSError or ProtocolError if it fails.
-        """
-        try:
-            url = self._parse_root(text)
-        except ValueError as error:
-            return str(error)
-        root = _identity(str(url)) in self.seen_urls
-        reason = "" if root else self.scope.objection(url)
-        if reason == "other host" and self.scope.external: return ""
-        if reason or not self.robots: return reason
-        with contextlib.closing(self.client):
-            try:
-                robots = yield from self._load_robots(Site(url))
-            except OSError as error:
-                if _HAS_SCHEME.match(text) or isinstance(error, ssl.SSLCertVerificationError):
-                    raise
-                robots = yield from self._load_robots(Site(parse_url(f"http://{text}")))
-        rule = robots.rule(url.target)
-        return f"robots.txt: {rule}" if rule else ""
+    def waits_for(self) -> str:
+        """Return what is waited for where nothing can be done, "" if nothing is."""
+        for node, timeout in self.frontier.waiting.items():
+            return (f"{len(self.frontier.waiting)} wait, {node.text} for "
+                    f"{max(0.0, timeout.deadline - self.loop.time()):.0f} s")
+        return ""
 
     def describe(self) -> str:
-        """Return what the crawl is doing: each fetch in flight, where it waits, what comes next."""
-        now = self.loop.time()
-        timeouts = [entry for entry in self.loop._timeouts if not entry[2].obsolete()]
-        lines = [f"{self.num_fetched} URLs asked for, {self.frontier.qsize()} queued, "
-                 f"{len(self.frontier.postponed())} to be asked for later, "
+        """Return what the crawl is doing: each fetch in flight, and where in this file it waits."""
+        lines = [f"{len(self.in_flight)} in flight, {self.frontier.qsize()} queued, "
                  f"{self.client.idle()} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
-            left = max(0.0, self.client.timeout + began - now)
-            state = f"{left:.1f} s left" if node.counted else "first robots.txt"
-            lines.append(f"{node.text}: for {now - began:.1f} s, {state}")
-            lines.append(task.where())
-        for deadline, _, entry in heapq.nsmallest(3, timeouts):
-            lines.append(f"in {deadline - now:.1f} s: {entry!r}")
-        return "\n".join(lines)
+            lines += [f"{node.text}: for {self.loop.time() - began:.1f} s", task.where()]
+        return "\n".join([*lines, self.waits_for()])
 
 
-# 14  Report
+# 17  Report
 # ==========
 #
 # The problem: a crawl learns what it learns in the order of the answers. Whoever has to
-# act on it wants the worst first, and where it stands; and a crash should lose none of
-# it.
+# act on it wants the worst first, and where it stands.
 #
-# The idea: two things are made of the records. The journal keeps them, one line of JSON
-# each, handed to the kernel as the URL ends; nothing else is needed to go on after a
-# crash. The report puts what was found into the order in which one acts on it: what is
-# broken and where the links to it stand, redirects that links should be made to skip,
-# and the numbers.
-#
-# The invariants. A journal holds whole lines, but for a last one that a crash cut off.
-# The report keeps only those records that it may have to print. The cost: 9
-# microseconds for the line of a page with 60 links.
-
-
-_BEGINNING = b'{"url": "'  # of each line
-_TYPES = list(map(type, Record("")))
-
-
-def _parse_record(line: bytes) -> Record:
-    fields = json.loads(line)
-    if type(fields.get("seconds")) is int: fields["seconds"] += 0.0  # jq writes 2.0 as 2
-    record = Record(**fields | {"links": tuple(fields.get("links", ()))})
-    if list(map(type, record)) != _TYPES or set(map(type, record.links)) - {str}:
-        raise ValueError("a field of another type was expected")
-    return record
-
-
-class Journal:
-    """A file with one JSON object a line, one line for each Record; "-" is stdout.
-
-    read() drops a last line that a crash cut off, so it comes before write(). One crawl
-    at a time may use the file. Raises CrawlError for what cannot be opened or written,
-    or is in use.
-    """
-
-    def __init__(self, path: str) -> None:
-        import fcntl  # Windows has none, and can import the rest
-        self.path = path
-        try:
-            self._file = os.dup(1) if path == "-" else os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            self._regular = path != "-" and os.path.isfile(path)
-            if self._regular: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            busy = isinstance(error, BlockingIOError)
-            reason = "another crawl writes there" if busy else _explain(error)
-            raise CrawlError(f"{path}: {reason}") from None
-
-    def read(self) -> Iterator[Record]:
-        """Yield the records that it holds; ValueError for a line that is none."""
-        if not self._regular: return
-        with open(self.path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                torn = not line.endswith(b"\n")
-                try:
-                    record = _parse_record(line)
-                except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                    # A crash cuts a line off, and may leave zeros at the end.
-                    if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
-                        os.ftruncate(self._file, file.tell() - len(line))
-                        return
-                    raise ValueError(f"line {number}: {_explain(error)}") from None
-                yield record
-                if torn:  # whole but for its end: cut off there, or left so by an editor
-                    os.write(self._file, b"\n")
-                    return
-
-    def write(self, record: Record) -> None:
-        """Append one record; a line that does not fit on the disk is taken back whole.
-
-        Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
-        """
-        fields = {name: value for name, value in zip(Record._fields, record) if value}
-        line = json.dumps(fields).encode() + b"\n"
-        written = 0
-        try:
-            while written < len(line): written += os.write(self._file, line[written:])
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            if self._regular: os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from None
-
-    def close(self) -> None:
-        """Close the file; another crawl may use it."""
-        os.close(self._file)
+# The idea: keep the records that have to be acted on, count the others, and print them
+# in the order in which one acts: what is broken, and where the references to it stand;
+# redirects that links should be made to skip; the numbers.
 
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _listing(label: str, items: list[str], columns: int, rest: str = "",
-             comma: str = ", ") -> Iterator[str]:
-    """Yield a list on one line or, where *columns* (0: any number) are too few, on one each."""
-    line = f"    {label} {comma.join(items)}{rest}"
-    if not columns or len(line) <= columns or len(items) == 1:
-        yield line
-    else:
-        yield f"    {label}"
-        for item in [*items[:-1], items[-1] + rest]: yield f"      {item}"
+def _story(node: Node, record: Record) -> Iterator[str]:
+    """Yield the lines about one problem: what it is, what refers to it, a way that leads there.
 
-
-def _story(node: Node, record: Record, columns: int) -> Iterator[str]:
-    """Yield the lines about one problem: what it is, who links there, a way that leads there."""
-    yield f"  {record.url}"
+    What redirects have led to is mended in the pages that refer to their beginning.
+    """
+    beginning = node.path(node.hops)[0]
+    at_end = record.kind != "too many redirects"
+    yield f"  {node.text if at_end else beginning.text}"
     yield f"    {record.error or f'{record.status} to {record.next_url}'}"
-    if node.parent and node.parent.next_node is node:
-        yield from _listing("redirected from", [node.parent.text], columns)
-    pages = [page.text for page in (node.parent, node.second, node.third)
-             if page and page.next_node is not node]
-    more = node.referrers - len(pages)
-    rest = f" and {more} more" if more > 0 else ""
-    if pages: yield from _listing("linked from", pages, columns, rest)
+    if node is not beginning and node.parent and at_end:
+        yield f"    redirected from {node.parent.text}"
+    referred = node if node.referrers and at_end else beginning
+    more = referred.referrers - len(referred.linked_from)
+    if referred.referrers:
+        pages = ", ".join(page.text for page in referred.linked_from)
+        yield f"    linked from {pages}" + f" and {more} more" * (more > 0)
     path = [step.text for step in node.path()]
-    if len(path) > MAX_PATH: path[4:-4] = ["..."]
-    if len(path) > 2: yield from _listing("path", path, columns, comma=" > ")
+    if len(path) > 12:
+        path[4:-4] = ["..."]
+    if len(path) > 2 and at_end:
+        yield f"    path {' > '.join(path)}"
 
 
 class Report:
@@ -3342,108 +3385,106 @@ class Report:
         self.problems: list[Record] = []
         self.outdated: list[Record] = []    # permanent redirects
         self.statuses: collections.Counter[int] = collections.Counter()
-        self.size = self.old = 0            # bytes; records of an earlier crawl
+        self.pages = self.files = self.checked = 0  # read; not read; only asked for
+        self.size = 0                       # bytes
 
-    def add(self, record: Record, old: bool = False) -> None:
-        """Take in one record, which may be of an earlier crawl."""
-        if record.skipped: return  # the crawler counts these
-        self.old += old
+    def add(self, record: Record) -> None:
+        """Take in one record."""
+        if record.kind:
+            self.problems.append(record)
+        elif record.status in (301, 308) and not record.method:
+            self.outdated.append(record)
+        if record.status or record.tries:
+            self.statuses[record.status] += 1
         self.size += record.size
-        self.statuses[record.status] += 1
-        if record.kind: self.problems.append(record)
-        elif record.status in (301, 308): self.outdated.append(record)
+        self.pages += bool(record.encoding)
+        self.checked += bool(record.method)
+        self.files += not record.encoding and not record.method and 200 <= record.status < 300
 
     def progress(self, crawler: Crawler, seconds: float, columns: int) -> str:
         """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
-        done, now, state = self.statuses.total(), crawler.loop.time(), ""
+        done, state = self.statuses.total(), crawler.waits_for()
         if crawler.in_flight:
             began, oldest = min((began, node.text)
                                 for node, (began, _) in crawler.in_flight.items())
-            state = f", {now - began:.1f} s {oldest}"
-        elif waiting := len(crawler.frontier.postponed()):
-            state = f", {waiting} wait, the next for {crawler.frontier.next_deadline() - now:.0f} s"
-        return (f"{done} done, {crawler.frontier.qsize()} queued, "
-                f"{len(crawler.in_flight)} in flight, {_count_of(len(self.problems), 'problem')}, "
-                f"{(done - self.old) / max(seconds, 0.001):.0f}/s{state}")[:columns - 1]
+            state = f"{crawler.loop.time() - began:.1f} s {oldest}"
+        taken = f" ({crawler.num_taken} from the journal)" if crawler.num_taken else ""
+        return (f"{done} done{taken}, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
+                f"{_count_of(len(self.problems), 'problem')}, "
+                f"{(done - crawler.num_taken) / max(seconds, 0.001):.0f}/s"
+                + f", {state}" * bool(state))[:columns - 1]
 
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
         """Print the problems and, unless *brief*, outdated links and numbers."""
-        terminal = file.isatty()
-        columns = os.get_terminal_size(file.fileno()).columns if terminal else 0
-        colours = terminal and not os.environ.get("NO_COLOR")
-
-        def section(title: str, colour: int, nodes: list[tuple[Node, Record]]) -> None:
-            if not nodes: return
-            title = f"{title} ({len(nodes)})"
-            print(f"\x1b[1;{colour}m{title}\x1b[0m" if colours else title, file=file)
+        def section(title: str, records: list[Record]) -> None:
+            nodes = [(node, record) for record in records
+                     if (node := crawler.frontier.node(record.url)) and (record.kind or node.referrers)]
+            if nodes:
+                print(f"{title} ({len(nodes)})", file=file)
             for node, record in sorted(nodes, key=lambda pair: -pair[0].referrers):
-                for line in _story(node, record, columns): print(line, file=file)
-
-        def found(records: list[Record]) -> list[tuple[Node, Record]]:
-            return [(crawler.seen_urls[_identity(str(parse_url(record.url)))], record)
-                    for record in records]  # parsed, for somebody may have edited the journal
+                print(*_story(node, record), sep="\n", file=file)
 
         for kind in PROBLEMS:
-            section(kind, 31, found([record for record in self.problems if record.kind == kind]))
+            section(kind, [record for record in self.problems if record.kind == kind])
         if not brief:
-            section("redirects worth updating", 33,
-                    [pair for pair in found(self.outdated) if pair[0].referrers])
-            for line in self._numbers(crawler, seconds): print(line, file=file)
+            section("redirects worth updating", self.outdated)
+            print(*self._numbers(crawler, seconds), sep="\n", file=file)
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
         yield from crawler.notes
-        new = self.statuses.total() - self.old
-        pages = sum(self.statuses[status] for status in range(200, 300))
-        yield (f"{_count_of(pages, 'page')}, {self.size / 1e6:.1f} MB in {seconds:.1f} s, "
-               f"{new / max(seconds, 0.001):.0f} URLs/s, "
+        done, taken = self.statuses.total(), crawler.num_taken
+        yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
+               + f", {_count_of(self.files, 'other file')}" * bool(self.files)
+               + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
+               + f" in {seconds:.1f} s, {(done - taken) / max(seconds, 0.001):.0f} URLs/s, "
                f"{_count_of(len(self.problems), 'problem')}, "
                f"{_count_of(crawler.client.opened, 'connection')}"
-               + (f", {_count_of(self.old, 'URL')} done before" if self.old else ""))
+               + f", {_count_of(taken, 'URL')} from the journal" * bool(taken))
         yield "statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
                                        for status, count in sorted(self.statuses.items()))
-        reasons = (+crawler.skipped).most_common()
-        for reason, count in reasons[:MAX_REASONS]: yield f"not fetched: {count} ({reason})"
-        others = sum(count for _, count in reasons[MAX_REASONS:])
-        if others: yield f"not fetched: {others} (other reasons)"
+        reasons = (+crawler.frontier.skipped).most_common()
+        for reason, count in reasons[:20]:
+            yield f"not fetched: {count} ({reason})"
+        others = sum(count for _, count in reasons[20:])
+        if others:
+            yield f"not fetched: {others} (other reasons)"
 
 
-# 15  Command line
+# 18  Command line
 # ================
 #
 # The problem: people call this, and read; programs call it, and look at one number.
 #
 # The idea: the report goes to stdout (unless the journal does), what is said on the way
-# to stderr, and the exit status says how it went: 0 all is well, 1 something is broken,
-# 2 it could not crawl (wrong use, no root that answers, or none that may be fetched, a
-# journal that cannot be written), 130 interrupted by Ctrl-C, 143 by SIGTERM. For --why,
-# 1 is "not fetched"; 1 also says that whoever read the output left before its end.
+# to stderr, and the exit status says how it went: 0 all is well, 1 something is broken
+# (or whoever read the output left before its end), 2 it could not crawl, 130 ended by
+# Ctrl-C, 143 by SIGTERM.
 #
-# The invariant: what cannot be crawled is said in one line, and never as a traceback.
+# The invariants. What cannot be crawled is said in one line, and never as a traceback.
+# Either signal ends the program within two seconds, also while nobody reads what it
+# writes; one that the caller ignores stays ignored.
 
-
+PROGRESS = 0.25  # seconds between two states of the progress line
 _DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # of the options of Crawler
 
 
-def _number(kind: Callable[[str], T], expected: str, pattern: str) -> Callable[[str], T]:
-    """Return what reads the number of an option, or says what was expected."""
-    def read(text: str) -> T:
-        if not re.fullmatch(pattern, text):
-            raise argparse.ArgumentTypeError(f"{expected} was expected, not {text!r}")
-        return kind(text)
-    return read
+def _whole(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"a whole number was expected, not {text!r}")
+    return int(text)
 
 
-_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"
-_whole = _number(int, "a whole number", "[0-9]{1,9}")
-_positive = _number(int, "a whole number above 0", "(?!0+$)[0-9]{1,9}")
-_seconds = _number(float, "a number of seconds", _SECONDS)
-_limit = _number(float, "a number of seconds above 0", rf"(?![0.]+$){_SECONDS}")
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise argparse.ArgumentTypeError(f"a number of seconds was expected, not {text!r}")
+    return float(text)
 
 
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
-    if not colon: raise argparse.ArgumentTypeError(f"'Name: value' was expected, not {text!r}")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"'Name: value' was expected, not {text!r}")
     return name, value.strip()
 
 
@@ -3453,77 +3494,45 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    """Return the options; underscores do for dashes. Exits with 2, and one line, for wrong use."""
+    """Return the options. Exits with 2, and one line, for wrong use."""
     parser = _Parser(
         prog="crawl.py", allow_abbrev=False,
         description="Crawl web sites and report what is broken.",
         epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl, "
                "130 ended by Ctrl-C, 143 by SIGTERM.")
     parser.set_defaults(**_DEFAULTS)
-    parser.add_argument("roots", nargs="+", metavar="URL",
-                        help="where to start; without http:// or https://, https is tried first")
     add = parser.add_argument_group("what to fetch").add_argument
+    add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     add("--depth", type=_whole, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=_whole, metavar="N", help="URLs fetched (%(default)s)")
-    add("--include", metavar="RE", help="only URLs in which this regular expression is found (all)")
-    add("--exclude", metavar="RE", help="no URLs in which this regular expression is found (none)")
-    add("--subdomains", action="store_true", help="hosts below the roots' hosts, too (no)")
-    add("--external", action="store_true",
-        help="check links that leave the site, too; their pages are not read (no)")
-    add("--no-robots", dest="robots", action="store_false",
-        help="do not ask for robots.txt (it is obeyed)")
-    add("--why", metavar="URL",
-        help="crawl nothing; say whether this URL would be fetched, and why not")
+    add("--max-pages", type=_whole, metavar="N", help="pages fetched (%(default)s)")
+    add("--include", metavar="RE", help="only pages in whose URL this is found (all)")
+    add("--exclude", metavar="RE", help="no URLs in which this is found (none)")
+    add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")
+    add("--external", action="store_true", help="ask also for what links to other hosts lead to")
+    add("--pages-only", action="store_true", help="do not ask for images, scripts and the like")
+    add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt")
     add = parser.add_argument_group("how to fetch").add_argument
-    add("--max-tasks", type=_positive, metavar="N", help="URLs fetched at a time (%(default)s)")
+    add("--max-tasks", type=_whole, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=_whole, metavar="N", help="redirects in a row (%(default)s)")
-    add("--max-tries", type=_positive, metavar="N",
-        help="tries for a URL that fails with an error that may pass (%(default)s)")
-    add("--max-body", type=_positive, metavar="BYTES",
-        help="size of a page, on the wire and unpacked (%(default)s)")
-    add("--timeout", type=_limit, metavar="S", help="seconds for a whole fetch (%(default)g)")
-    add("--delay", type=_seconds, metavar="S",
-        help="seconds between two requests to a site (0; its Crawl-delay if that is longer)")
+    add("--max-tries", type=_whole, metavar="N", help="tries where an error may pass (%(default)s)")
+    add("--max-body", type=_whole, metavar="BYTES", help="size of a page, unpacked (%(default)s)")
+    add("--timeout", type=_seconds, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--delay", type=_seconds, metavar="S", help="seconds between two requests to a site (0)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
-        help="send this field to the hosts named here, not to those they redirect to (none)")
-    add("--user-agent", default=USER_AGENT, metavar="TEXT",
-        help="what to call itself (%(default)s)")
+        help="send this field to the hosts named here, not to those they redirect to")
     add = parser.add_argument_group("what to say").add_argument
     add("-o", dest="journal", metavar="FILE.jsonl",
-        help="append a JSON object for each URL as it ends, and go on where FILE ends; "
-             "- is stdout (none)")
-    add("-v", dest="verbose", action="store_true",
-        help="a line on stderr for each URL as it ends (no)")
-    add("-q", dest="quiet", action="store_true", help="print nothing but problems (no)")
+        help="append a line for each URL, and do not ask for what FILE knows; - is stdout")
+    add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL")
+    add("-q", dest="quiet", action="store_true", help="print nothing but problems")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
-    return parser.parse_intermixed_args([
-        re.sub("^--[a-z_]+", lambda match: match[0].replace("_", "-"), argument)
-        for argument in arguments])
+    return parser.parse_intermixed_args(arguments)
 
 
 def _say(*words: object, end: str = "\n") -> None:
     """Print on stderr, if that can be written."""
-    with contextlib.suppress(OSError): print(*words, end=end, file=sys.stderr, flush=True)
-
-
-def _why(crawler: Crawler, url: str) -> Waits[int]:
-    """Say why a URL is not fetched; return the exit status."""
-    try:
-        reason = yield from crawler.why(url)
-    except (OSError, ProtocolError) as error:
-        raise CrawlError(f"robots.txt cannot be had: {_explain(error)}") from None
-    verdict = f"not fetched: {reason}" if reason else "fetched, where a link leads to it"
-    print(f"{_printable(url)}: {verdict}")
-    return 1 if reason else 0
-
-
-def _resume(crawler: Crawler, report: Report, journal: Journal) -> None:
-    """Go on where the crawl that wrote *journal* ended."""
-    try:
-        for record in journal.read():
-            if crawler.replay(record): report.add(record, old=True)
-    except (OSError, ValueError) as error:
-        raise CrawlError(f"{journal.path} is no journal of a crawl: {error}") from None
+    with contextlib.suppress(OSError):
+        print(*words, end=end, file=sys.stderr, flush=True)
 
 
 _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
@@ -3542,65 +3551,83 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
         _say(_CLEAR, end="")
 
 
-def _obey_signals(crawler: Crawler, live: bool) -> list[int]:
-    """Let SIGINT and SIGTERM end the crawl, and SIGQUIT describe it.
+def _end_at_once(number: int, _: object) -> None:
+    """End the program where it is: what a signal does while there is no crawl to be ended."""
+    os._exit(128 + number)
 
-    Returns the list to which the first two are appended as they come.
-    """
-    loop, task, clear = crawler.loop, cast("Task[Any]", current_task()), _CLEAR if live else ""
-    signals: list[int] = []
 
-    def end(number: int) -> None:
-        """Let what is in flight end; the second time, or after GRACE seconds, cut it off."""
-        if signals: task.cancel()
-        elif live: _say(f"{clear}ending, in {GRACE:g} s at most; once more: at once")
-        signals.append(number)
-        crawler.stop()
-        loop.call_later(GRACE, task.cancel)
-
-    for number in (signal.SIGINT, signal.SIGTERM): loop.add_signal_handler(number, end, number)
-    loop.add_signal_handler(signal.SIGQUIT, lambda: _say(clear + crawler.describe()))
-    return signals
+def _handle_ending(handler: Callable[[int, Any], None]) -> None:
+    """Have *handler* called for the signals that end a program; what is ignored stays ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @coroutine
-def _crawl(options: argparse.Namespace, journal: Journal | None) -> Waits[int]:
-    """Crawl (or, for --why, do not), say what came of it, and return the exit status."""
-    report = Report()
-    headers = {"User-Agent": options.user_agent, **dict(options.headers)}
-    given = {**vars(options), "headers": headers}
-    crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
-    if options.why is not None: return (yield from _why(crawler, options.why))
-    live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
-        options.journal == "-" and sys.stdout.isatty())
+def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
+           ) -> Waits[tuple[Crawler, float, int]]:
+    """Crawl until the end, or until a signal; return the crawler, the seconds and the signal."""
+    loop, task, ended_by = get_running_loop(), cast("Task[Any]", current_task()), [0]
 
     def on_record(record: Record) -> None:
-        if journal: journal.write(record)
         report.add(record)
         if options.verbose:
             _say(record.url, record.skipped and f"not fetched: {record.skipped}"
                  or record.error or record.next_url or record.status)
 
-    if journal: _resume(crawler, report, journal)
-    signals = _obey_signals(crawler, live)  # only now: before this the loop does not tick
-    crawler.on_record = on_record  # only now: what was replayed is in the journal
-    began = crawler.loop.time()
+    def end(number: int) -> None:
+        ended_by[0] = number
+        task.cancel()
+
+    def interrupt(number: int, _: object) -> None:
+        """Have the loop end the crawl. If it does not come to that, end the program."""
+        signal.signal(signal.SIGALRM, lambda *_: _end_at_once(number, None))
+        signal.alarm(1)
+        loop.call_soon_threadsafe(end, number)
+
+    given = {**vars(options), "headers": dict(options.headers), "journal": journal,
+             "on_record": on_record}
+    crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
+    live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
+        options.journal == "-" and sys.stdout.isatty())
+    loop.add_signal_handler(signal.SIGQUIT, lambda: _say(_CLEAR * live + crawler.describe()))
+    _handle_ending(interrupt)
+    began = loop.time()
     progress = create_task(_show_progress(crawler, report, began)) if live else None
     try:
         yield from crawler.crawl()
     except CancelledError:
-        if not signals: raise
+        if not ended_by[0]:
+            raise
     finally:
         if progress:
             progress.cancel()
-            yield from finished(progress)
-    if set(report.statuses) <= {0} and not signals:  # no answer at all
-        reasons = [record.error for record in report.problems] or list(+crawler.skipped) or [
-            "the journal has no answer for it, and counts it as done"]
-        raise CrawlError(f"nothing could be crawled: {reasons[0]} ({' '.join(options.roots)})")
+            yield from _finished(progress)
+    return crawler, loop.time() - began, ended_by[0]
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Crawl, say what came of it, and return the exit status."""
+    def show_share(share: float) -> None:
+        if sys.stderr.isatty() and not options.quiet:
+            _say(f"{_CLEAR}{share:.0%} of the journal", end="")
+
+    report = Report()
+    journal = Journal(options.journal, show_share) if options.journal is not None else None
+    with contextlib.closing(journal) if journal else contextlib.nullcontext():
+        crawler, seconds, ended_by = run(_crawl(options, journal, report))
+    signal.alarm(0)
+    _handle_ending(_end_at_once)
+    if set(report.statuses) <= {0} and not ended_by:  # no answer at all
+        reasons = [record.error for record in report.problems] or list(+crawler.frontier.skipped)
+        hint = "" if all(map(_HAS_SCHEME.match, options.roots)) else (
+            "; write http://... if that is meant")
+        raise CrawlError(
+            f"nothing could be crawled: {reasons[0]} ({' '.join(options.roots)}{hint})")
     out = sys.stderr if options.journal == "-" else sys.stdout
-    report.print(crawler, crawler.loop.time() - began, out, options.quiet)
-    return 128 + signals[0] if signals else 1 if report.problems else 0
+    report.print(crawler, seconds, out, options.quiet)
+    sys.stdout.flush()
+    return 128 + ended_by if ended_by else 1 if report.problems else 0
 
 
 def _drop_unwritten() -> None:
@@ -3620,28 +3647,28 @@ def _drop_unwritten() -> None:
 def main(arguments: list[str]) -> int:
     """Do what *arguments*, without the program's name, ask for; return the exit status.
 
-    Raises SystemExit for wrong use, --help and --version.
+    Raises SystemExit for wrong use, --help and --version. To be called in the main
+    thread; until it returns, SIGINT and SIGTERM are handled.
     """
     # They are None where the descriptors are closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    _handle_ending(_end_at_once)
     try:
-        options = _options(arguments)
-        wanted = options.journal is not None and options.why is None
-        journal = Journal(options.journal) if wanted else None
-        with contextlib.closing(journal) if journal else contextlib.nullcontext():
-            status = run(_crawl(options, journal))
-        sys.stdout.flush()
-        return status
+        return _run(_options(arguments))
     except (OSError, CrawlError) as error:
         if isinstance(error, BrokenPipeError):
             return 1  # whoever read it has seen enough
         _say(f"crawl.py: {_explain(error)}")
         return 2
-    except (KeyboardInterrupt, CancelledError):
+    except CancelledError:
         return 130
     finally:
         _drop_unwritten()
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
-if __name__ == "__main__": sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))  # pragma: no cover (the tests see it in children)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import collections
 import concurrent.futures
 import contextlib
 import contextvars
 import errno
+import fcntl
 import gc
 import gzip
 import io
@@ -37,7 +39,6 @@ import threading
 import time
 import types
 import weakref
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -481,8 +482,8 @@ def test_a_future_resumed_too_early_says_so(loop: JumpingLoop) -> None:
 
 def test_resolve_leaves_a_finished_future_alone(loop: JumpingLoop) -> None:
     future = loop.create_future()
-    crawl.resolve(future, 1)
-    crawl.resolve(future, 2)
+    crawl._resolve(future, 1)
+    crawl._resolve(future, 2)
     assert future.result() == 1
 
 
@@ -843,33 +844,6 @@ def test_what_fails_while_run_ends_it_is_reported() -> None:
     assert [str(context["exception"]) for context in loop.reported] == ["not cleaned up"]
 
 
-@pytest.mark.parametrize("moment", ["before its step", "after its step"])
-def test_a_task_that_ctrl_c_took_out_of_the_queue_is_ended_all_the_same(moment: str) -> None:
-    ended: list[str] = []
-
-    class Interrupted(JumpingLoop):
-        def _run(self, entry: Any) -> None:
-            if self.time() == 1 and isinstance(entry, crawl.Task) and entry.cancelling() == 0:
-                if moment == "after its step":
-                    entry._coro.send(None)  # and nobody learns what it waits for
-                raise KeyboardInterrupt
-            super()._run(entry)
-
-    async def victim() -> None:
-        try:
-            while True:
-                await sleep(1)
-        finally:
-            ended.append("victim")
-
-    async def main() -> None:
-        create_task(victim())
-        await sleep(3600)
-    with pytest.raises(KeyboardInterrupt):
-        crawl.run(main(), loop_factory=Interrupted)
-    assert ended == ["victim"]
-
-
 def test_run_until_complete_says_when_it_was_stopped_first(loop: JumpingLoop) -> None:
     loop.call_soon(loop.stop)
     with pytest.raises(RuntimeError, match="stopped before"):
@@ -944,7 +918,6 @@ def test_a_timeout_that_is_up_when_its_block_has_been_left_does_nothing() -> Non
 def test_a_timeout_can_be_entered_once() -> None:
     async def main() -> None:
         limit = crawl.timeout(1)
-        assert repr(limit) == "<TimeLimit of 1 s>"
         with limit:
             await sleep(0)
         with pytest.raises(RuntimeError, match="once"):
@@ -1106,20 +1079,10 @@ def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: Jumpin
         gathered = crawl.gather(task)
         await sleep(0)
         task.cancel()
-        await crawl.finished(gathered)
+        await crawl._finished(gathered)
     loop.run_until_complete(main())
     gc.collect()
     assert loop.reported == []
-
-
-def test_calls_in_threads_share_one_pool() -> None:
-    async def main() -> None:
-        pools = []
-        for _ in range(2):
-            await crawl.to_thread(int)
-            pools.append(get_running_loop()._executor)
-        assert pools[0] is pools[1]
-    crawl.run(main())
 
 
 def test_a_result_that_nobody_wants_any_more_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -1133,21 +1096,21 @@ def test_a_result_that_nobody_wants_any_more_is_dropped(capsys: pytest.CaptureFi
         await crawl.to_thread(begun.wait)
         future.cancel()
         go.set()
-        while get_running_loop()._jobs:
+        while threading.active_count() > 1:
             await sleep(0.001)
         assert future.cancelled()
     crawl.run(main())
     assert capsys.readouterr().err == ""
 
 
-def test_a_job_that_its_executor_cancels_is_a_cancelled_future() -> None:
+def test_a_job_that_its_executor_cancels_fails_with_its_error() -> None:
     async def main(executor: concurrent.futures.Executor) -> None:
         go = threading.Event()
         first, second = (get_running_loop().run_in_executor(executor, go.wait) for _ in range(2))
         executor.shutdown(wait=False, cancel_futures=True)
         go.set()
         await first
-        with pytest.raises(CancelledError):
+        with pytest.raises(concurrent.futures.CancelledError):
             await second
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         crawl.run(main(executor))
@@ -1166,14 +1129,6 @@ def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
         with pytest.raises(ZeroDivisionError):
             await crawl.to_thread(lambda: 1 / 0)
     crawl.run(main())
-
-
-def test_idle_threads_of_the_pool_do_not_hide_a_deadlock() -> None:
-    async def main() -> None:
-        await crawl.to_thread(int)
-        await get_running_loop().create_future()
-    with pytest.raises(crawl.DeadlockError):
-        crawl.run(main())
 
 
 def test_another_process_completes_a_future() -> None:
@@ -1203,23 +1158,6 @@ def test_cancelling_keeps_a_job_from_beginning() -> None:
         assert executor.jobs[0].cancelled()
         await sleep(0)
     play(main())
-
-
-def test_a_closed_loop_takes_no_jobs() -> None:
-    loop, executor = JumpingLoop(), HeldExecutor()
-    loop.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        loop.run_in_executor(executor, print)
-    assert executor.jobs == []
-
-
-def test_a_job_that_outlives_its_loop_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    executor = HeldExecutor()
-    loop = JumpingLoop()
-    loop.run_in_executor(executor, print)
-    loop.close()
-    executor.jobs[0].set_result(None)
-    assert caplog.records == []  # where concurrent.futures would put an error of ours
 
 
 def test_a_loop_that_nothing_could_wake_names_who_waits_where() -> None:
@@ -1260,11 +1198,11 @@ def test_a_thread_that_has_just_ended_may_have_woken_the_loop(monkeypatch: pytes
     async def main() -> int:
         loop, future = get_running_loop(), get_running_loop().create_future()
 
-        def threads() -> list[threading.Thread]:
+        def threads() -> int:
             monkeypatch.undo()
             loop.call_soon_threadsafe(future.set_result, 7)
-            return [threading.current_thread()]
-        monkeypatch.setattr(threading, "enumerate", threads)
+            return 1
+        monkeypatch.setattr(threading, "active_count", threads)
         return int(await future)
     assert crawl.run(main()) == 7
 
@@ -1703,12 +1641,14 @@ def test_every_address_of_a_name_is_tried() -> None:
         closed.close()
         here = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
         there = (*here[:4], ("127.0.0.1", port_of(server)))
-        stream, _ = await crawl.open_connection("name", 0, addresses=[here, there])
+        addresses = [here, there]
+        stream, _ = await crawl.open_connection("name", 0, addresses=addresses)
         stream.close()
+        assert addresses == [there, here], "the one that worked is the first to be tried again"
         with pytest.raises(ConnectionRefusedError):
             await crawl.open_connection("name", 0, addresses=[here, here])
         with pytest.raises(OSError, match="no address"):
-            await crawl.open_connection("name", 0, addresses=iter([]))
+            await crawl.open_connection("name", 0, addresses=[])
     crawl.run(main())
     server.close()
 
@@ -1741,25 +1681,57 @@ def test_connecting_can_be_cancelled() -> None:
     server.close()
 
 
-def test_a_silent_peer_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_a_silent_peer_says_how_long() -> None:
     server = listener()
-    monkeypatch.setattr(crawl, "IDLE_TIMEOUT", 0.001)
 
     async def main() -> None:
         stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        with pytest.raises(TimeoutError, match="no answer"):
-            await stream.read()
-        assert stream.timeout == crawl.IDLE_TIMEOUT
+        with pytest.raises(TimeoutError):
+            async with crawl.timeout(0.001):
+                await stream.read()
         stream.close()
     crawl.run(main())
     server.close()
+
+
+def test_closing_a_stream_wakes_whoever_waits_for_it() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        stream = crawl.Stream(ours)
+        stream.write(bytes(8_000_000))
+        reading, sending = create_task(stream.read()), create_task(stream.drain())
+        await sleep(0.001)
+        stream.close()
+        for task in (reading, sending):
+            with pytest.raises(ConnectionAbortedError, match="closed"):
+                await task
+        theirs.close()
+    crawl.run(main())
+
+
+def test_a_peer_that_is_faster_than_we_read_stops_no_clock() -> None:
+    async def main() -> int:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        stream, reads = crawl.Stream(ours), 0
+        get_running_loop().add_writer(theirs, lambda: theirs.send(bytes(100_000)))
+        with contextlib.suppress(TimeoutError):
+            async with crawl.timeout(0.05):
+                while True:
+                    await stream.read(1)
+                    reads += 1
+        get_running_loop().remove_writer(theirs)
+        stream.close()
+        theirs.close()
+        return reads
+    assert crawl.run(main()) > 10
 
 
 def test_an_address_that_swallows_packets_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "CONNECT_TIMEOUT", 0.01)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
         async def main() -> None:
-            with pytest.raises(TimeoutError, match="no answer"):
+            with pytest.raises(TimeoutError, match="timed out after 0.01 s"):
                 await crawl.open_connection("127.0.0.1", port_of(full))
         crawl.run(main())
 
@@ -1770,7 +1742,7 @@ def test_a_silent_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait())
 
     async def main() -> None:
-        with pytest.raises(TimeoutError, match="no answer"):
+        with pytest.raises(TimeoutError, match="timed out after 0.001 s"):
             await crawl.lookup("h", 80)
     crawl.run(main())
     go.set()
@@ -1872,14 +1844,6 @@ def test_closing_a_stream_again_spares_who_has_its_descriptor_by_then() -> None:
     crawl.run(main())
 
 
-def test_an_answer_beats_a_deadline_of_the_same_moment(loop: JumpingLoop) -> None:
-    loop.call_later(1, loop.stop)
-    wait = crawl._Wait(loop, 1)
-    wait.set_result("answer")
-    loop.run_forever()
-    assert wait.result() == "answer" and loop.reported == []
-
-
 def test_a_stream_that_speaks_unasked_is_not_watched_any_more() -> None:
     server = listener()
 
@@ -1895,7 +1859,6 @@ def test_a_stream_that_speaks_unasked_is_not_watched_any_more() -> None:
         assert stream._fd not in get_running_loop()._selector.get_map()  # else each tick would tell of it
         assert await stream.read() == b"unasked"
         get_running_loop().call_later(0.001, peer.send, b"more")
-        stream.timeout = 1
         assert await stream.read() == b"more"
         peer.close()
         stream.close()
@@ -2037,9 +2000,7 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
     "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/",
     "http://1.2.3.4.5.6/", "http://1.2.3.4.0/", "http://256.0.0.1/",
     "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
-    "http://fa\u00df.example/", "http://a\u200db/", "http://xn--a/", "http://xn--bcher-KVB.example/",
-    "http://www\u2025x/", "http://xn--xn--a-/", "http://" + "xn--" * 1300 + "a" + "-" * 1300 + "/",
-    "http://" + "\u6f22" * 64 + "/", "http://\U0001e900/", "/" + "x" * crawl.MAX_URL])
+    "http://fa\u00df.example/", "http://a\u200db/", "http://" + "\u6f22" * 64 + "/", "/" + "x" * crawl.MAX_URL])
 def test_what_is_no_certain_address_is_refused(reference: str) -> None:
     with pytest.raises(ValueError):
         print(crawl.parse_url(reference, BASE))
@@ -2047,22 +2008,35 @@ def test_what_is_no_certain_address_is_refused(reference: str) -> None:
 
 def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
     base = crawl.parse_url("/" + "\u00e9" * 1200 + "/", BASE)
-    with pytest.raises(ValueError, match="more than 8000"):
+    with pytest.raises(crawl.UnfetchableError, match="longer than 8000"):
         crawl.parse_url("\u00e9" * 200, base)
 
 
 def test_a_url_alone_needs_a_scheme() -> None:
-    with pytest.raises(ValueError, match="only http and https"):
+    with pytest.raises(crawl.UnfetchableError, match="neither http nor https"):
         crawl.parse_url("example.com")
 
 
-def test_a_mutated_url_is_printable_ascii_or_refused() -> None:
+@pytest.mark.parametrize("reference, reason", [
+    ("mailto:me@h", "mailto: neither"), ("data:" + "x" * 9000, "data: neither"), ("htp://h/", "htp: neither"),
+    ("/" + "x" * 9000, "longer than 8000"), ("http://fa\u00df.de/", "means another one"), ("http://exa mple.com/", ""),
+    ("http://h:99999/", ""), ("//[x", ""), ("http://", "")])
+def test_what_may_be_a_url_but_not_for_us_is_told_from_what_is_none(reference: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason or ".") as caught:
+        crawl.parse_url(reference, BASE)
+    assert isinstance(caught.value, crawl.UnfetchableError) == bool(reason)
+
+
+def test_what_is_parsed_is_printable_ascii_and_parses_to_itself() -> None:
     rng = random.Random(8)
+    pieces = ["xn--", "\uff41", "\uff0e", "\u3002", "\u00fc", "\u6f22", "\u00ad", "\u2024", "0x7f", "1", ".", "/", "..", "%2e", "%C3",
+              "@", ":", ":80", "[::1]", "?", "#", "\\", "\t", " ", "a" * 64, "\u00e9" * 50, "b/" * 3999, "&", ";", "=", "A", "'", "\ud800"]
     for _ in range(ROUNDS):
-        text = "".join(chr(rng.choice((rng.randrange(128), rng.randrange(0x3000), 0x2f, 0x2e, 0x25)))
+        text = "".join(rng.choice(pieces) if rng.random() < 0.7 else chr(rng.randrange(0x3000))
                        for _ in range(rng.randrange(12)))
         with contextlib.suppress(ValueError):
-            assert re.fullmatch("[!-~]+", str(crawl.parse_url(rng.choice(("", "//", "http://")) + text, BASE)))
+            url = crawl.parse_url(rng.choice(("", "//", "http://", "https://", "/")) + text, BASE)
+            assert re.fullmatch("[!-~]+", str(url)) and crawl.parse_url(str(url)) == url, text
 
 
 # 9  HTTP messages
@@ -2105,7 +2079,6 @@ def says(data: bytes, then: Callable[[socket.socket], None]) -> Callable[[socket
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 GZIPPED = gzip.compress(b"zipped")
-DEFLATED = zlib.compress(b"zipped")
 
 
 def with_body(body: bytes, *fields: bytes) -> bytes:
@@ -2129,9 +2102,7 @@ ANSWERS = [
     (CHUNKED + b"0\r\n\r\n", b"", True),
     (CHUNKED + b"0a\r\n0123456789\r\n0\r\nTrailer: x\n\n", b"0123456789", True),
     (with_body(GZIPPED, b"Content-Encoding: gzip"), b"zipped", True),
-    (with_body(GZIPPED + GZIPPED + b"\0", b"Content-Encoding: x-gzip"), b"zippedzipped", True),
-    (with_body(DEFLATED, b"Content-Encoding: deflate"), b"zipped", True),
-    (with_body(DEFLATED[2:-4], b"Content-Encoding: deflate"), b"zipped", True),
+    (with_body(GZIPPED + b"\0", b"Content-Encoding: x-gzip"), b"zipped", True),
     (with_body(b"plain", b"Content-Encoding: identity"), b"plain", True),
 ]
 
@@ -2195,6 +2166,7 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
     (with_body(b"x", b"Content-Encoding: br"), "not asked for"),
     (with_body(b"\x1f\x8bxxxx", b"Content-Encoding: gzip"), "corrupt"),
     (with_body(GZIPPED[:-1], b"Content-Encoding: gzip"), "ends too early"),
+    (with_body(GZIPPED + GZIPPED, b"Content-Encoding: gzip"), "something follows"),
 ])
 def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: str) -> None:
     for pieces in range(8):
@@ -2205,8 +2177,8 @@ def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: s
 @pytest.mark.parametrize("raw, complaint", [
     (OK + b"X: " + b"x" * crawl.MAX_HEAD + b"\r\n\r\n", "head of more than 65536 bytes"),
     (OK + b"x" * crawl.MAX_HEAD, "head of more than"),
-    (OK + b"X: y\r\n" * (crawl.MAX_FIELDS + 1) + b"\r\n", "more than 200 header fields"),
-    (b"HTTP/1.1 100 Continue\r\n\r\n" * 11, "more than 10 interim responses"),
+    (OK + b"X: y\r\n" * 20000 + b"\r\n", "head of more than"),
+    (b"HTTP/1.1 100 Continue\r\n\r\n" * 5000, "head of more than"),
     (CHUNKED + (b"1;" + b"x" * 9000 + b"\r\ny\r\n") * 9, "chunk's first line of more than"),
     (CHUNKED + b"0\r\n" + b"X: y\r\n" * 20000, "trailer section of more than"),
     (CHUNKED + (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 7000, "chunk's first line of more than"),
@@ -2241,12 +2213,6 @@ def test_a_hostile_head_takes_no_longer_than_its_size(line: bytes) -> None:
         parsed(OK + b"Content-Length: 0\r\n" + line + b"\r\n\r\n")
 
 
-@pytest.mark.parametrize("coding, body", [(b"deflate", b"\3\0" * 100_000), (b"gzip", gzip.compress(b"") * 20_000)])
-def test_a_body_of_endless_members_is_refused(coding: bytes, body: bytes) -> None:
-    with pytest.raises(crawl.LimitError, match="100 members"):
-        parsed(with_body(body, b"Content-Encoding: " + coding))
-
-
 def test_an_upgrade_that_nobody_asked_for_ends_the_connection() -> None:
     assert not parsed(b"HTTP/1.1 101 Switching\r\n\r\n").reusable
 
@@ -2267,10 +2233,14 @@ def test_the_answer_to_head_has_no_body() -> None:
     assert parsed(OK + b"Content-Length: 5\r\n\r\n", "HEAD").body == b""
 
 
-def test_a_body_that_is_not_wanted_is_not_waited_for() -> None:
+def test_a_body_that_is_not_wanted_is_dropped_if_it_is_small_and_else_not_waited_for() -> None:
     parser = crawl.ResponseParser(wanted=lambda response: response.status != 200)
-    assert parser.feed(OK + b"Content-Length: 9999\r\n\r\n") and parser.response
+    assert parser.feed(OK + b"Content-Length: %d\r\n\r\n" % (crawl.MAX_DROPPED + 1)) and parser.response
     assert parser.response.body == b"" and not parser.response.reusable
+    parser = crawl.ResponseParser(wanted=lambda response: False)
+    assert not parser.feed(OK + b"Content-Length: %d\r\n\r\n" % crawl.MAX_DROPPED)
+    assert parser.feed(bytes(crawl.MAX_DROPPED)) and parser.response
+    assert parser.response.body == b"" and parser.response.reusable
 
 
 def test_mutated_responses_give_a_response_or_a_documented_error() -> None:
@@ -2311,7 +2281,7 @@ def test_a_request_says_who_asks_for_what_from_whom(site: Server) -> None:
     lines = site.heads[0].split("\r\n")
     assert lines[0] == "GET /page?q=1 HTTP/1.1"
     assert {f"Host: localhost:{site.port}", f"User-Agent: crawl.py/{crawl.VERSION}",
-            "Accept-Encoding: gzip, deflate", "X-Mine: yes"} <= set(lines)
+            "Accept-Encoding: gzip", "X-Mine: yes"} <= set(lines)
 
 
 @pytest.mark.parametrize("name, value", [("Bad Name", "x"), ("X", "a\r\nInjected: yes"), ("X", "\x07")])
@@ -2349,23 +2319,31 @@ def test_idle_connections_of_a_dead_server_are_dropped_together(site: Server) ->
         site.answers["/page"] = lambda connection: connection.close()
         with pytest.raises(crawl.TruncatedError):
             await client.fetch(url)
-        assert client._pool[url.origin] == [] and client.opened == 4
+        assert client.idle() == 0 and client.opened == 4
         client.close()
     site.add("/page", "hello")
     crawl.run(main())
 
 
-def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Server) -> None:
+@pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
+def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, site: Server) -> None:
+    idle = threading.Event()
+
     def answer_and_close(connection: socket.socket) -> None:
         connection.sendall(with_body(b"bye"))
+        idle.wait()
+        connection.sendall(late)
         connection.shutdown(socket.SHUT_WR)  # it would still see another request
 
     async def main() -> None:
         client = crawl.Client()
         url = crawl.parse_url(site.url + "/page")
         await client.fetch(url)
-        while not client._pool[url.origin][0].spoken():
+        assert client.idle() == 1
+        idle.set()
+        while client.idle():
             await sleep(0.001)
+        assert get_running_loop()._watched == 0
         assert (await client.fetch(url)).body == b"bye"
         client.close()
     site.answers["/page"] = answer_and_close
@@ -2373,24 +2351,56 @@ def test_a_connection_that_the_server_closed_while_idle_is_not_used(site: Server
     assert site.requests == ["/page"] * 2 and site.connections == 2
 
 
-def test_an_answer_that_nobody_asked_for_is_nobodys_answer(site: Server) -> None:
-    idle = threading.Event()
+def test_idle_connections_have_a_bound_and_the_oldest_leave_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl, "MAX_IDLE", 3)
 
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(with_body(b"hello"))
-        idle.wait()
-        connection.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+    async def main() -> list[str]:
+        client = crawl.Client()
+        for server in servers:
+            await client.fetch(crawl.parse_url(server.url))
+        idle = list(client._pool.values())
+        client.close()
+        return idle
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(contextlib.closing(Server())) for _ in range(5)]
+        assert crawl.run(main()) == [server.url for server in servers[2:]]
+
+
+def test_addresses_are_looked_up_anew_when_none_of_them_answers(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "hello")
+    closed = listener()
+    lookups = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (port_of(closed), site.port)]
+    closed.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lookups.pop(0)])
+
+    async def main() -> bytes:
+        with contextlib.closing(crawl.Client()) as client:
+            url = crawl.parse_url("http://moved.test/")
+            with pytest.raises(ConnectionRefusedError):
+                await client.fetch(url)
+            return (await client.fetch(url)).body
+    assert crawl.run(main()) == b"hello"
+
+
+def test_where_no_descriptor_is_left_idle_connections_are_closed_for_it(
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "hello")
+    client: Any = None
+
+    def scarce(self: Any, family: int = -1, *arguments: Any, **options: Any) -> None:
+        if family == socket.AF_INET and client.idle() and threading.current_thread() is threading.main_thread():
+            raise OSError(errno.EMFILE, "Too many open files")
+        original(self, family, *arguments, **options)
+    original = socket.socket.__init__
+    monkeypatch.setattr(socket.socket, "__init__", scarce)
 
     async def main() -> None:
+        nonlocal client
         client = crawl.Client()
-        url = crawl.parse_url(site.url + "/page")
-        await client.fetch(url)
-        idle.set()
-        while not client._pool[url.origin][0].spoken():
-            await sleep(0.001)
-        assert (await client.fetch(url)).status == 200 and client.opened == 2
+        for host in ("127.0.0.1", "localhost"):
+            assert (await client.fetch(crawl.parse_url(f"http://{host}:{site.port}/"))).body == b"hello"
+        assert client.idle() == 1 and client.opened == 2
         client.close()
-    site.answers["/page"] = answer
     crawl.run(main())
 
 
@@ -2513,6 +2523,23 @@ def test_https_is_http_over_tls(tls_site: Server) -> None:
     assert [len(response.body) for response in responses] == [120_000] * 2 and opened == 1
 
 
+def test_what_tls_has_decrypted_is_read_without_another_poll(tls_site: Server) -> None:
+    tls_site.add("/", "hello")
+
+    async def main() -> bytes:
+        context = ssl.create_default_context()
+        stream, _ = await crawl.open_connection("localhost", tls_site.port, ssl=context)
+        stream.write(b"GET / HTTP/1.1\r\n\r\n")
+        await stream.drain()
+        data = b""
+        async with crawl.timeout(9):
+            while not data.endswith(b"hello"):
+                data += await stream.read(3)
+        stream.close()
+        return data
+    assert crawl.run(main()).startswith(b"HTTP/1.1 200")
+
+
 def test_tls_names_the_host_and_the_protocol(tls_site: Server) -> None:
     said: list[Any] = []
 
@@ -2592,10 +2619,10 @@ def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
 # =========
 
 def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
-    """Return the paths that a page's links lead to."""
-    links, base, refresh, nofollow = crawl.read_markup(markup, crawl.parse_url(page))
-    assert not refresh and not nofollow
-    return [str(crawl.parse_url(reference, base)) for reference in map(crawl.spelled, links) if reference is not None]
+    """Return the URLs that a page's links lead to."""
+    found = crawl.read_markup(markup, crawl.parse_url(page))
+    assert not found.refresh and not found.nofollow
+    return list(dict.fromkeys(str(crawl.parse_url(reference, found.base)) for reference in found.links))
 
 
 @pytest.mark.parametrize("markup", [
@@ -2634,6 +2661,23 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     assert links_of(f'<a href="{value}">') == ["http://t.test" + meaning]
 
 
+@pytest.mark.parametrize("markup, assets", [
+    ("<img src=/x>", ["/x"]), ("<IMG SRC='/x' alt=y srcset='a.png 1x, b.png 2x,c.png'>", ["/x", "a.png", "b.png", "c.png"]),
+    ("<img srcset='a,b 1x,c'>", ["a,b", "c"]), ("<img srcset=' , a 100w , b, c 2x'>", ["a", "b", "c"]),
+    ("<script src=/x>'<img src=/y>'</script>", ["/x"]), ("<script>'<img src=/y>'</script>", []),
+    ("<link rel=stylesheet href=/x>", ["/x"]), ("<link rel='icon' href=/x sizes=any>", ["/x"]),
+    ("<link rel=preload imagesrcset='a 1x' href=b>", ["b", "a"]), ("<link rel=next href=/x>", ["/x"]),
+    ("<link rel=preconnect href=//h>", []), ("<link rel='x DNS-Prefetch' href=//h>", []),
+    ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]), ("<audio src=a>", ["a"]),
+    ("<picture><source srcset='a 1x'><img src=b></picture>", ["a", "b"]), ("<object data=a>", ["a"]), ("<embed src=a>", ["a"]),
+    ("<input type=image src=a><input type=text src=b><input src=c>", ["a"]), ("<!-- <img src=a> --><p img src=b>", []),
+    ("<img src='a&amp;b'>", ["a&b"]), ("<img src=a src=b>", ["a"]), ("<img alt='>' src=a>", ["a"]), ("<imgs src=a>", []),
+    ("<template><img src=a></template>", []), ("<img>", []), ("<img src>", [""])])
+def test_a_page_shows_and_uses_what_its_elements_name(markup: str, assets: list[str]) -> None:
+    found = crawl.read_markup(markup, BASE)
+    assert found.assets == assets and found.links == []
+
+
 @pytest.mark.parametrize("markup, refresh, nofollow", [
     ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False),
     ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
@@ -2648,6 +2692,7 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<base name=robots content=nofollow>", "", False),
     ("<meta name=robots content='index, max-image-preview:none'>", "", False),
     ("<meta name=robots content='max-video-preview: none, nofollow'>", "", True),
+    ("<meta name=googlebot content=nofollow>", "", False),
     ("<meta name=robots content=noindex>", "", False), ("<meta name=keywords content='robots nofollow'>", "", False),
     ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "", True)])
 def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: str, nofollow: bool) -> None:
@@ -2661,8 +2706,8 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     (b"\xef\xbb\xbf\xc3\xa9", "text/html; charset=latin-1", "\ufeff\u00e9", "utf-8"),
     ("\u00e9".encode("utf-16"), "", "\u00e9", "utf-16"),
     (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">\u00e9', "latin-1"),
-    (b" " * crawl.MAX_PRESCAN + b'<meta charset="latin-1">', "",
-     " " * crawl.MAX_PRESCAN + '<meta charset="latin-1">', "utf-8"),
+    (b" " * 1024 + b'<meta charset="latin-1">', "",
+     " " * 1024 + '<meta charset="latin-1">', "utf-8"),
     (b"\xff", "", "\ufffd", "utf-8"),
     (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
     (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
@@ -2680,7 +2725,7 @@ def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str,
 @pytest.mark.parametrize("piece", [
     "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<a b=c ",
     "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="',
-    "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" ='])
+    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" ='])
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     with linear_time():
         hostile = "<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece))
@@ -2693,11 +2738,11 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
 def test_mutated_pages_never_fail() -> None:
     rng = random.Random(11)
     pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";",
-              "=", "<meta name=robots content=", "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;",
+              "=", "<meta name=robots content=", "<img src=", "srcset=", ", ", "<script src=", "<link rel=", "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;",
               "\0", "&amp"]
     for _ in range(ROUNDS):
-        markup = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))), BASE)
-        assert all(isinstance(crawl.spelled(link), str | None) for link in markup.links)
+        found = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))), BASE)
+        assert all(isinstance(reference, str) for reference in found.links + found.assets)
 
 
 # 12  Robots
@@ -2709,7 +2754,8 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: *\nDisallow:", "/x", None),
     ("User-agent: other\nDisallow: /", "/x", None),
     ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
-    ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7Eabc", "Disallow: /~ab"),
+    ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7eabc", "Disallow: /%7Eab"),
+    ("User-agent: *\nDissallow: /a\nDisalow: /b\ndiasllow: /c", "/b", "Disallow: /b"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
     ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
      "/3", "Disallow: /3"),
@@ -2725,10 +2771,9 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: *\nDisallow: /fish$", "/fish", "Disallow: /fish$"),
     ("User-agent: *\nDisallow: /fish$", "/fishes", None),
     ("User-agent: *\nDisallow: /\u00e9", "/%c3%a9", "Disallow: /%C3%A9"),
-    ("User-agent: *\nDisallow: /bar/%62%61%7A", "/bar/baz", "Disallow: /bar/baz"),
-    ("User-agent: *\nDisallow: /~joe", "/%7ejoe/x", "Disallow: /~joe"),
+    ("User-agent: *\nDisallow: /bar/%62%61%7A", "/bar/baz", None),
+    ("User-agent: *\nDisallow: /~joe", "/%7ejoe/x", None),
     ("User-agent: *\nDisallow: /a%2fb", "/a/b", None),
-    ("User-agent: *\nDisallow: /bar\nAllow: /bar/%62%61%7A", "/bar/baz", "Disallow: /bar"),
     ("User-agent: *\nDisallow: /bar\nAllow: /bar/%62%61%7a", "/bar/%62%61%7A", None),
     ("\ufeffUser-agent: *  # all\r\nDisallow: /x # this\r\nnonsense\r\n", "/x", "Disallow: /x"),
     ("user-agent *\ndisallow /x", "/x", "Disallow: /x"),
@@ -2768,7 +2813,7 @@ def test_of_a_robots_file_only_so_many_characters_count() -> None:
 
 @pytest.mark.parametrize("pattern, target", [
     ("/path/foo-%24", "/path/foo-$"), ("/a-%2A.html", "/a-*.html"), ("/a$b", "/a$b"), ("/<a>", "/%3Ca%3E"),
-    ("/{x}/", "/%7Bx%7D/1"), ('/*"', "/a%22b"), ("/s?q='", "/s?q=%27a"), ("/s?q=~", "/s?q=%7e")])
+    ("/{x}/", "/%7Bx%7D/1"), ('/*"', "/a%22b"), ("/s?q='", "/s?q=%27a")])
 def test_a_pattern_and_a_path_may_be_spelled_differently(pattern: str, target: str) -> None:
     assert crawl.Robots(f"User-agent: *\nDisallow: {pattern}").rule(target)
 
@@ -2779,11 +2824,489 @@ def test_a_crawl_delay_is_read_and_does_not_end_the_names_of_a_group() -> None:
     assert robots.rule("/x") and robots.delay == 5
 
 
-# 13  Crawler
+@pytest.mark.parametrize("agent, product", [
+    ("crawl.py/1.0", "crawl"), ("MyBot/2.0 (+http://me.test)", "MyBot"), ("my-bot_x 3", "my-bot_x"), ("7", "")])
+def test_the_first_letters_of_the_user_agent_are_the_name_that_robots_txt_must_use(agent: str, product: str) -> None:
+    assert crawl.product_of(agent) == product
+    assert crawl.Robots(f"User-agent: {product or '*'}\nDisallow: /", product).rule("/x") == "Disallow: /"
+
+
+# 13  Records
 # ===========
 
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run crawl.py as a user does."""
+    return subprocess.run([sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
+                          text=True, timeout=60, **options)
+
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Run main; return its status and what it wrote to stdout and stderr."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = crawl.main(list(arguments))
+    return status, out.getvalue(), err.getvalue()
+
+
+def lines_of(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return what stands in a journal."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("error, words", [
+    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "the connection was reset"),
+    (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"), (OSError("plain"), "plain"), (ValueError(), "ValueError"),
+    (crawl.TruncatedError("a\x1b[31m"), "a\\x1b[31m"), (ValueError("x" * 999), "x" * crawl.MAX_SHOWN)])
+def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, words: str) -> None:
+    assert crawl._explain(error) == words
+
+
+def test_what_tls_says_is_explained_without_lines_of_c(
+        site: Server, tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    words = []
+    for url in (tls_site.url, site.url.replace("http:", "https:")):
+        with pytest.raises(ssl.SSLError) as caught:
+            fetched(url)
+        words.append(crawl._explain(caught.value))
+    assert re.fullmatch("its certificate cannot be trusted: self[- ]signed certificate", words[0])
+    assert words[1].startswith("TLS: ") and "_ssl.c" not in words[1]
+
+
+def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/gone>")
+    journal = tmp_path / "site.jsonl"
+    began = time.time()
+    crawl.main(["-q", "-o", str(journal), site.url])
+    lines = lines_of(journal)
+    assert [line["url"] for line in lines] == [site.url + "/", site.url + "/gone"]
+    assert lines[0]["links"] == [site.url + "/gone"] and "error" not in lines[0]
+    assert (lines[1]["status"], lines[1]["parent"], lines[1]["depth"]) == (404, site.url + "/", 1)
+    assert began - 1 <= lines[0]["at"] <= lines[1]["at"] <= time.time() + 1
+
+
+def test_a_journal_gives_the_last_definite_answer(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "journal")
+    records = [crawl.Record("http://h/", 200, links=("http://h/\\x",), seconds=0.5), crawl.Record("http://h/", 503, kind="broken"),
+               crawl.Record("http://h/a", 404, at=7.0), crawl.Record("http://h/a", 200, nofollow=True),
+               crawl.Record("http://h/b", 0, kind="timed out"), crawl.Record("mailto:x", skipped="no"),
+               crawl.Record("http://h/i", 200, method="HEAD"), crawl.Record("http://h/", 301, method="HEAD")]
+    with contextlib.closing(crawl.Journal(path)) as journal:
+        for record in records:
+            journal.write(record)
+        assert journal.find("http://h/") is None, "it answers for what stood there before"
+    with contextlib.closing(crawl.Journal(path)) as journal:
+        assert [journal.find(f"http://h/{page}") for page in ("", "a", "b", "i", "x")] == [
+            records[0], records[3], None, None, None]
+        assert [journal.find(f"http://h/{page}", read=False) for page in ("", "i")] == [records[0], records[6]]
+    assert os.stat(path).st_mode & 0o111 == 0
+
+
+@pytest.mark.parametrize("status, definite", [
+    (0, False), (200, True), (301, True), (404, True), (403, True), (408, False), (429, False), (500, False), (503, False)])
+def test_what_may_pass_is_no_definite_answer(status: int, definite: bool) -> None:
+    assert crawl.Record("http://h/", status).is_definite() == definite
+
+
+def test_that_a_url_is_not_fetched_is_said_once(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    for reason in ("other host", "other host", "excluded"):
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            journal.write(crawl.Record("http://h/", skipped=reason))
+    assert [line["skipped"] for line in lines_of(path)] == ["other host", "excluded"]
+
+
+@pytest.mark.parametrize("line", ['{"status": 200, "url": "http://h/"}', '{"url": "http://h/", "status": 200}'])
+def test_a_last_line_that_lacks_nothing_but_its_end_gets_one(line: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text(line)
+    journal = crawl.Journal(str(path))
+    assert journal.find("http://h/") == crawl.Record("http://h/", 200)
+    journal.write(crawl.Record("http://h/x"))
+    journal.close()
+    assert [line["url"] for line in lines_of(path)] == ["http://h/", "http://h/x"]
+
+
+def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n' * 300_000)
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"], stderr=subprocess.PIPE)
+    while not path.stat().st_atime_ns or not locked(path):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=9)[1] == b"" and process.returncode == 130
+
+
+def locked(path: pathlib.Path) -> bool:
+    """Return whether a crawl has the file."""
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_how_far_a_journal_has_been_taken_in_is_told(tmp_path: pathlib.Path) -> None:
+    path, shares = tmp_path / "journal", list[float]()
+    path.write_text('{"url": "http://h/"}\n' * 4000)
+    crawl.Journal(str(path), shares.append).close()
+    assert shares == sorted(shares) and [round(share, 2) for share in shares] == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    whole = b'{"url": "http://h/", "status": 200}\n'
+    for torn in [whole[:size] for size in range(len(whole) - 1)] + [whole[:9] + b"\0" * 100, b"\0" * 100]:
+        path.write_bytes(whole + torn)
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            assert journal.find("http://h/") == crawl.Record("http://h/", 200)
+            journal.write(crawl.Record("http://h/2"))
+        assert path.read_bytes() == whole + b'{"url": "http://h/2"}\n'
+
+
+@pytest.mark.parametrize("text", [
+    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', '{"url": "http://h/", "links": [7]}\n',
+    "[" * 100_000 + "\n",
+    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
+    '{"url": "http://h/", "status": "200"}\n',
+    '{"url": "http://h/", "num_urls": 7}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n", '{"url"\n{"url": "http://h/"}\n',
+    "\x00\n"])
+def test_what_is_no_journal_is_refused_and_left_as_it_is(
+        text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    assert crawl.main(["-o", str(path), "http://h.invalid/"]) == 2
+    assert re.search(": no journal of a crawl: line 1: .", capsys.readouterr().err) and path.read_text() == text
+
+
+def test_the_line_that_is_no_record_is_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
+    assert "line 2: a field of another type was expected" in said("-o", str(path), "http://h/")[2]
+
+
+def test_zeros_that_a_power_cut_left_at_the_end_are_dropped(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/")
+    path = tmp_path / "journal"
+    path.write_bytes(b'{"url": "http://h/x", "skipped": "other host"}\n' + bytes(100))
+    assert said("-o", str(path), site.url)[0] == 0
+    assert [line["url"] for line in lines_of(path)] == ["http://h/x", site.url + "/"]
+
+
+def test_a_mutated_journal_is_taken_in_or_refused(tmp_path: pathlib.Path) -> None:
+    rng, path = random.Random(4), tmp_path / "journal"
+    line = b'{"url": "http://h/", "status": 301, "next_url": "http://h/b", "links": ["http://h/a"], "seconds": 0.1}\n'
+    for _ in range(ROUNDS // 10):  # each of which opens, locks and closes a file
+        text = bytearray(line * 2)
+        for _ in range(rng.randrange(1, 4)):
+            text[rng.randrange(len(text))] = rng.choice(b'{}[]",:0\\\n\xff tnull')
+        path.write_bytes(text)
+        with contextlib.suppress(crawl.CrawlError), contextlib.closing(crawl.Journal(str(path))) as journal:
+            journal.find("http://h/")
+
+
+def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url":"http://h/","status":200,"seconds":2}\n')
+    with contextlib.closing(crawl.Journal(str(path))) as journal:
+        assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
+
+
+def test_two_crawls_may_throw_their_journals_away_together() -> None:
+    with contextlib.closing(crawl.Journal("/dev/null")), contextlib.closing(crawl.Journal("/dev/null")) as journal:
+        journal.write(crawl.Record("http://h/"))
+        assert journal.find("http://h/") is None
+
+
+def test_of_a_line_that_the_disk_cannot_take_whole_nothing_is_left(
+        tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "journal", os.write
+    journal = crawl.Journal(str(path))
+    journal.write(crawl.Record("http://h/1"))
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:9])
+    monkeypatch.setattr(os, "write", half)
+    with contextlib.closing(journal), pytest.raises(crawl.CrawlError, match="cannot be written: No space"):
+        journal.write(crawl.Record("http://h/2"))
+    assert path.read_bytes() == b'{"url": "http://h/1"}\n'
+
+
+def test_two_crawls_cannot_use_one_journal(site: Server, tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "journal")
+    with contextlib.closing(crawl.Journal(path)):
+        done = command("-o", path, site.url)
+    assert (done.returncode, done.stdout) == (2, "") and "another crawl writes there" in done.stderr
+
+
+def test_a_full_disk_leaves_a_journal_that_resumes(site: Server, tmp_path: pathlib.Path) -> None:
+    def small() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
+    site.add("/", "<a href=/a><a href=/b><a href=/c>")
+    for name in "abc":
+        site.add(f"/{name}", "<a href=/>" + "".join(f"<a href=//other.test/{name}{number}>" for number in range(3)))
+    path = tmp_path / "journal"
+    done = command("-o", str(path), site.url, preexec_fn=small)
+    assert done.returncode == 2 and "cannot be written: File too large" in done.stderr and done.stderr.count("\n") == 1
+    lines = path.read_text().splitlines(keepends=True)
+    assert 0 < len(lines) < 13 and all(json.loads(line) for line in lines) and lines[-1].endswith("\n")
+    assert command("-o", str(path), site.url).returncode == 0
+    urls = [line["url"] for line in lines_of(path)]
+    assert len(set(urls)) == 13 and urls.count(site.url + "/a") == 1
+
+
+def test_a_pipe_takes_a_journal_too(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/")
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert crawl.main(["-q", "-o", str(path), site.url]) == 0
+    assert json.loads(os.read(reader, 65536))["url"] == site.url + "/"
+    os.close(reader)
+
+
+def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lines: list[str] = []
+
+    def read_one() -> None:
+        with open(path) as reader:
+            lines.append(reader.readline())
+    reader = threading.Thread(target=read_one)
+    reader.start()
+    done = command("-o", str(path), site.url)
+    reader.join()
+    assert len(lines) == 1 and (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Server) -> None:
+    site.add("/", "<a href=/gone>")
+    done = command("-o", "-", site.url)
+    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == [200, 404]
+    assert done.returncode == 1 and done.stderr.startswith("broken (1)\n")
+
+
+def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, str(HERE / "crawl.py"), "-o", "-", site.url],
+                          stdout=writer, stderr=subprocess.PIPE)
+    assert done.returncode == 1 and done.stderr == b"" and len(site.requests) < 20
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", lambda _: writer)
+        journal = crawl.Journal("-")
+    with contextlib.closing(journal), pytest.raises(BrokenPipeError):
+        journal.write(crawl.Record("http://h/"))
+
+
+# 14  Scope
+# =========
+
+
+@pytest.mark.parametrize("url, options, reason", [
+    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
+    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
+    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
+    ("http://notexample.com/x", {"subdomains": True}, "other host"),
+    ("http://sub.example.com:8080/x", {"subdomains": True}, "other host"),
+    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
+    ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
+    ("http://example.com" + "/a/b" * 4, {}, ""),
+    ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
+def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
+    scope = crawl.Scope(options.get("include", ""), options.get("exclude", ""), options.get("subdomains", False))
+    scope.add(crawl.parse_url("http://www.example.com/"))
+    assert scope.objection(crawl.parse_url(url)) == reason
+
+
+def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
+    scope = crawl.Scope("", "", True)
+    scope.add(crawl.parse_url("http://www.com/"))
+    assert not scope.covers(crawl.parse_url("http://other.com/"))
+
+
+@pytest.mark.parametrize("root, url, trusted", [
+    ("https://h", "https://h/x", True), ("https://h", "http://h/x", False), ("http://h", "http://h/", True),
+    ("http://h", "https://h/", True), ("https://h.de", "https://www.h.de/", True), ("https://www.h.de", "https://h.de/", True),
+    ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False), ("http://h:8080", "http://h:8080/", True),
+    ("https://h", "https://other/", False)])
+def test_secrets_go_to_the_hosts_that_were_named_and_over_http_where_that_was_written(root: str, url: str, trusted: bool) -> None:
+    scope = crawl.Scope("", "", True)
+    scope.trust(crawl.parse_url(root))
+    assert scope.trusts(crawl.parse_url(url)) == trusted
+
+
+# 15  Frontier
+# ============
+
+
+def frontier_of(root: str = "http://h/", **options: Any) -> tuple[crawl.Frontier, crawl.Node]:
+    """Return a frontier, to be made in a loop, and the Node of a root in it."""
+    scope, url = crawl.Scope(options.pop("include", ""), options.pop("exclude", ""), False), crawl.parse_url(root)
+    scope.add(url)
+    frontier = crawl.Frontier(scope, options.get("depth", 100), options.get("max_pages", 1000), False, options.get("tell", crawl._always))
+    node = frontier.admit(url)
+    assert isinstance(node, crawl.Node)
+    return frontier, node
+
+
+def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str], assets: Sequence[str] = (), base: str = "",
+             nofollow: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Let in what a page refers to."""
+    story = frontier.refer(page, links, assets, crawl.parse_url(base, page.url), nofollow)
+    while True:
+        try:
+            next(story)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+def test_mutated_references_mean_what_the_parser_says() -> None:
+    rng = random.Random(13)
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&",
+              ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
+
+    async def main() -> None:
+        frontier, page = frontier_of()
+        for _ in range(ROUNDS):
+            reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
+            base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
+            (found, *_), _ = referred(frontier, page, [reference], (), base)
+            with contextlib.suppress(ValueError):
+                assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (reference, base)
+                continue
+            assert found == reference
+    crawl.run(main())
+
+
+def test_what_is_no_url_is_said_once_and_what_is_none_for_us_with_its_reason() -> None:
+    told: list[crawl.Record] = []
+
+    async def main() -> crawl.Frontier:
+        frontier, page = frontier_of(tell=told.append)
+        for _ in range(2):
+            assert referred(frontier, page, ["http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 9000], ["http://h:99999/"]) == (
+                ("http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 7999), ("http://h:99999/",))
+        return frontier
+    frontier = crawl.run(main())
+    assert [(record.url[:20], record.kind, record.skipped) for record in told] == [
+        ("http://exa mple/", "broken", ""), ("mailto:x", "", "mailto: neither http nor https"),
+        ("htp://h", "", "htp: neither http nor https"), ("/" + "x" * 19, "", "longer than 8000 characters"),
+        ("http://h:99999/", "broken", "")]
+    assert told[0].error.startswith("no URL: ") and told[0].parent == "http://h/" and told[0].depth == 1
+    assert frontier.node("http://exa mple/").referrers == 2 and frontier.skipped.total() == 3  # type: ignore[union-attr]
+
+
+def test_a_host_or_a_pattern_refuses_a_url_for_good_depth_and_limit_only_this_way_to_it() -> None:
+    async def main() -> None:
+        frontier, page = frontier_of(depth=1, max_pages=3, exclude="pdf")
+        referred(frontier, page, ["//other/", "/x.pdf", "/1", "//other/", "/x.pdf"])
+        one = frontier.node("http://h/1")
+        assert one and frontier.skipped == {"other host": 1, "excluded": 1}
+        referred(frontier, one, ["/2"])
+        assert frontier.node("http://h/2") is None and frontier.skipped["depth"] == 1
+        referred(frontier, page, ["/2", "/3", "/4"])
+        assert frontier.node("http://h/2") and frontier.skipped["page limit"] == 2
+        assert frontier.qsize() == 3
+    crawl.run(main())
+
+
+def test_the_target_of_a_redirect_takes_over_its_place() -> None:
+    async def main() -> None:
+        frontier, page = frontier_of(max_pages=1)
+        target = frontier.admit(crawl.parse_url("http://h/target"), page, hops=1)
+        assert isinstance(target, crawl.Node) and (target.depth, target.hops) == (0, 1)
+        assert frontier.admit(crawl.parse_url("http://h/other"), page) is None
+    crawl.run(main())
+
+
+def test_a_page_is_one_whether_it_is_met_as_an_image_first_or_as_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        frontier, page = frontier_of()
+        referred(frontier, page, ["/a"], ["/a", "/b", "//cdn/c", "/d"])
+        referred(frontier, page, ["/b", "/%41", "?q", "//cdn/c"])
+        assert {node.text for node in frontier._items} == {f"http://h/{path}" for path in ("", "a", "b", "%41", "?q")}
+        before = frontier.qsize()
+        monkeypatch.setattr(crawl, "SLICE", 2)
+        assert len(list(frontier.begin_second_stage(False))) == 1, "it lets the others run now and then"
+        assert [node.text for node in list(frontier._items)[before:]] == ["http://cdn/c", "http://h/d"]
+        assert all(node.method == "HEAD" for node in list(frontier._items)[before:])
+    crawl.run(main())
+
+
+def test_pages_name_their_first_three_referrers_once_each() -> None:
+    async def main() -> None:
+        frontier, root = frontier_of()
+        referred(frontier, root, ["/1", "/2", "/3", "/4", "/gone"])
+        for number in range(1, 5):
+            node = frontier.node(f"http://h/{number}")
+            assert node
+            referred(frontier, node, ["/gone", "/gone#x", "gone"], ["/gone"])
+        gone = frontier.node("http://h/gone")
+        assert gone and gone.referrers == 5 and [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
+    crawl.run(main())
+
+
+def test_the_links_of_a_page_are_seen_to_in_slices() -> None:
+    async def main() -> int:
+        frontier, root = frontier_of()
+        story = frontier.refer(root, [f"/{number}" for number in range(5 * crawl.SLICE)], (), root.url, False)
+        return len(list(story))
+    assert crawl.run(main()) == 5
+
+
+def test_who_comes_too_early_comes_back_in_turn_and_a_pause_holds_for_all() -> None:
+    async def main() -> list[tuple[float, str]]:
+        loop, asked = get_running_loop(), list[tuple[float, str]]()
+        frontier, root = frontier_of()
+        root.site.delay = 2
+        referred(frontier, root, ["/1", "/2", "/3", "/4"])
+        while len(asked) < 5:
+            node = await frontier.get()
+            if frontier.take_turn(node):
+                asked.append((loop.time(), node.text[8:]))
+                if len(asked) == 2:
+                    node.site.next_turn = 50
+                frontier.task_done()
+        await frontier.join()
+        assert not frontier.waiting
+        return asked
+    assert play(main()) == [(0, "/"), (2, "/1"), (50, "/2"), (52, "/3"), (54, "/4")]
+
+
+def test_no_burst_follows_when_nobody_had_time_to_ask() -> None:
+    async def main() -> list[float]:
+        loop, asked = get_running_loop(), list[float]()
+        frontier, root = frontier_of()
+        root.site.delay = 2
+        referred(frontier, root, ["/1", "/2", "/3", "/4"])
+        while len(asked) < 5:
+            node = await frontier.get()
+            if frontier.take_turn(node):
+                asked.append(loop.time())
+                frontier.task_done()
+                if len(asked) == 1:
+                    await sleep(60)  # by now all others are back in the queue
+        return asked
+    asked = play(main())
+    assert min(after - before for before, after in zip(asked, asked[1:])) >= 2 and asked[-1] <= 70
+
+
+# 16  Crawler
+# ===========
+
+
 class RecordingCrawler(crawl.Crawler):
-    """A crawler that keeps the records of what was fetched, one by URL, and why the rest was not."""
+    """A crawler that keeps the records of what was asked for, one by URL, and why the rest was not."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.records: dict[str, crawl.Record] = {}
@@ -2791,9 +3314,8 @@ class RecordingCrawler(crawl.Crawler):
         super().__init__(*arguments, **{"on_record": self.keep} | options)
 
     def keep(self, record: crawl.Record) -> None:
-        assert record.url not in self.records
+        assert record.url not in self.records and record.url not in self.reasons
         if record.skipped:
-            assert self.reasons.get(record.url) != record.skipped
             self.reasons[record.url] = record.skipped
         else:
             self.records[record.url] = record
@@ -2805,8 +3327,7 @@ def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Rec
         crawler = RecordingCrawler([roots] if isinstance(roots, str) else roots, **options)
         await crawler.crawl()
         assert get_running_loop().tasks == {crawl.current_task()}
-        assert not crawler.in_flight and not crawler.frontier.postponed()
-        assert len(crawler.reasons) == crawler.skipped.total()
+        assert not crawler.in_flight and not crawler.frontier.waiting
         return crawler
     crawler = crawl.run(main())
     return crawler.records, crawler
@@ -2823,22 +3344,28 @@ class SimulatedClient:
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
-        self.asked: list[tuple[float, str]] = []
+        self.asked: list[tuple[float, str]] = []  # by GET
+        self.checked: list[str] = []              # by HEAD
         self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
     @crawl.coroutine
-    def fetch(self, url: crawl.URL, wanted: Any = None, max_body: int = 0, own_headers: bool = True) -> Any:
-        self.asked.append((get_running_loop().time(), str(url)))
+    def fetch(self, url: crawl.URL, method: str = "GET", wanted: Any = None, max_body: int = 0,
+              own_headers: bool = True) -> Any:
         self.own_headers[str(url)] = own_headers
         answers = self.answers.get(str(url), [(404, {}, "")])
         if isinstance(answers, str):
             answers = [(200, {}, answers)]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if method == "HEAD":  # takes no time, and changes nothing
+            self.checked.append(str(url))
+            answer = answers[0]
+            yield
+        else:
+            self.asked.append((get_running_loop().time(), str(url)))
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            yield from sleep(0.125 if isinstance(answer, Exception) else answer[1].get("seconds", 0.125))
         if isinstance(answer, Exception):
-            yield from sleep(0.125)
             raise answer
         status, headers, body = answer
-        yield from sleep(headers.get("seconds", 0.125))
         response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
         response.body = body.encode()
         return response
@@ -2883,23 +3410,18 @@ def pages(count: int) -> dict[str, Any]:
 
 # Once each
 
+
 def test_every_page_is_fetched_once(site: Server) -> None:
     site.add("/", "<a href=/a><a href=b/><a href=#top><a href=/a#x>")
     site.add("/a", "<a href=/><a href='b/'><a href=b/>")
     site.add("/b/", "<a href=../a><a href=c?q=1><a href=?p=2><a href=//localhost:%d/%%7Euser><a href=/~user>" % site.port)
-    for path in ("/b/c?q=1", "/b/?p=2", "/%7Euser"):
+    for path in ("/b/c?q=1", "/b/?p=2", "/%7Euser", "/~user"):
         site.add(path)
     records, crawler = crawled(site.url)
-    paths = ["/", "/a", "/b/", "/b/c?q=1", "/b/?p=2", "/%7Euser"]
+    paths = ["/", "/a", "/b/", "/b/c?q=1", "/b/?p=2", "/%7Euser", "/~user"]
     assert sorted(site.requests) == sorted(["/robots.txt", *paths])
     assert {url.removeprefix(site.url) for url in records} == set(paths)
     assert all(record.status == 200 and not record.kind for record in records.values())
-
-
-def test_only_urls_that_a_page_was_the_first_to_name_are_new() -> None:
-    records, _ = simulated("http://h/", pages(4) | {"http://h/1": "<a href=/2><a href=/5><a href=/6>"},
-                           robots=False, max_tasks=1)
-    assert [(record.num_urls, record.num_new_urls) for record in records.values()][:2] == [(3, 3), (3, 2)]
 
 
 def test_a_record_says_how_a_url_ended(site: Server) -> None:
@@ -2908,37 +3430,77 @@ def test_a_record_says_how_a_url_ended(site: Server) -> None:
     root, gone = records[site.url + "/"], records[site.url + "/gone"]
     assert root.links == (gone.url,) and root.size == 14 and root.content_type == "text/html"
     assert (root.depth, root.parent, root.tries) == (0, "", 1) and root.seconds >= 0
-    assert (root.num_urls, root.num_new_urls, root.encoding) == (1, 1, "utf-8")
+    assert (root.encoding, root.method) == ("utf-8", "") and abs(root.at - time.time()) < 60
     assert (gone.status, gone.error, gone.kind) == (404, "404 Not Found", "broken")
     assert (gone.depth, gone.parent) == (1, root.url)
 
 
 def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
-    tls_site.add("/", "".join(f"<a href=/{n}>" for n in range(20)))
+    tls_site.add("/", "<a href=/logo.png>" + "".join(f"<a href=/{n}>" for n in range(20)))
     for number in range(20):
         tls_site.add(f"/{number}")
+    tls_site.add("/logo.png", bytes(50_000), Content_Type="image/png")
     records, crawler = crawled(f"localhost:{tls_site.port}", max_tasks=3)
-    assert len(records) == 21 and crawler.client.opened <= 3 and crawler.notes == []
+    assert len(records) == 22 and crawler.client.opened <= 3 and crawler.notes == []
 
 
-# Scope
+# Scope and roots
 
-@pytest.mark.parametrize("url, options, reason", [
-    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
-    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
-    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
-    ("http://notexample.com/x", {"subdomains": True}, "other host"),
-    ("http://sub.example.com:8080/x", {"subdomains": True}, "other host"),
-    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
-    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
-    ("http://example.com/x", {"include": "/blog/"}, "excluded"),
-    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
-    ("http://example.com" + "/a/b" * 4, {}, ""),
-    ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
-def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
-    async def main() -> str:
-        return crawl.Crawler(["http://example.com/"], **options).scope.objection(crawl.parse_url(url))
-    assert crawl.run(main()) == reason
+def test_a_root_without_a_scheme_is_https_and_nothing_else_is_tried(site: Server, tls_site: Server) -> None:
+    site.add("/")
+    tls_site.add("/")
+    records, _ = crawled(f"localhost:{site.port}", max_tries=1)
+    assert [record.kind for record in records.values()] == ["refused"] and site.requests == []
+    assert list(crawled(f"localhost:{tls_site.port}")[0]) == [tls_site.url + "/"]
+
+
+def test_a_root_that_is_no_url_is_refused() -> None:
+    async def main() -> None:
+        crawl.Crawler(["http://[x"])
+    with pytest.raises(crawl.CrawlError):
+        crawl.run(main())
+
+
+def test_one_root_may_be_given_as_a_string_and_there_is_always_one_task_and_one_try(site: Server) -> None:
+    async def main() -> None:
+        await crawl.Crawler(site.url, max_tasks=0, max_tries=0).crawl()
+    crawl.run(main())
+    assert site.requests == ["/robots.txt", "/"]
+
+
+@pytest.mark.parametrize("path", ["http://h/", "http://h/start"])
+def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
+    answers: dict[str, Any] = {
+        path: to("https://h/"), "https://h/": to("https://www.other.test/home"),
+        "https://www.other.test/home": "<a href=http://other.test/x><a href=http://h/y><a href=http://third/>",
+        "http://other.test/x": to("https://third/"), "http://h/y": ""}
+    crawler, client = simulated_crawl([path], answers)
+    assert {url: record.status for url, record in crawler.records.items()} == {
+        path: 302, "https://h/": 302, "https://www.other.test/home": 200, "http://other.test/x": 302, "http://h/y": 200}
+    assert client.checked[:3] == [path, "https://h/", "https://www.other.test/home"]
+    assert crawler.reasons == {"http://third/": "other host", "https://third/": "other host"}
+    assert crawler.notes == [f"{path} redirects to https://www.other.test/home, which is crawled, too"]
+
+
+def test_a_root_that_fails_when_the_scope_is_fixed_is_met_by_the_crawl() -> None:
+    answers: dict[str, Any] = {"http://h.de/": [(503, {}, ""), (503, {}, ""), (302, {"location": "http://www.h.de/x"}, "")],
+                               "http://www.h.de/x": "<a href=/y>", "http://www.h.de/y": "", "http://dead/": [OSError("no")]}
+    crawler, _ = simulated_crawl(["http://h.de/", "http://dead/"], answers, robots=False, max_tries=3)
+    assert {url: (record.status, record.tries) for url, record in crawler.records.items()} == {
+        "http://h.de/": (302, 3), "http://www.h.de/x": (200, 1), "http://www.h.de/y": (200, 1), "http://dead/": (0, 3)}
+
+
+def test_two_roots_that_redirect_to_one_another_are_a_problem_at_once() -> None:
+    crawler, _ = simulated_crawl(["http://a/", "http://b/"], {"http://a/": to("http://b/"), "http://b/": to("http://a/")})
+    assert sorted(record.kind for record in crawler.records.values()) == ["", "too many redirects"]
+    assert any("in a circle" in record.error for record in crawler.records.values())
+
+
+def test_of_a_thousand_roots_one_may_be_dead() -> None:
+    answers: dict[str, Any] = {f"http://h{number}/": "" for number in range(999)}
+    crawler, client = simulated_crawl([*answers, "http://dead/"], answers | {"http://dead/": [OSError("no")]}, robots=False)
+    assert sum(record.status == 200 for record in crawler.records.values()) == 999 and len(crawler.records) == 1000
+    assert client.asked[-1][0] < 60
 
 
 def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
@@ -2948,34 +3510,21 @@ def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
     site.add_redirect("/leave2", "http://127.0.0.1:%d/elsewhere" % site.port)
     records, crawler = crawled(site.url, exclude=r"\.pdf$")
     assert site.requests == ["/robots.txt", "/", "/leave", "/leave2"]
-    assert +crawler.skipped == {"other host": 2, "no http or https URL": 1, "excluded": 1}
+    assert +crawler.frontier.skipped == {"other host": 2, "mailto: neither http nor https": 1, "excluded": 1}
     assert records[site.url + "/leave2"].next_url == f"http://127.0.0.1:{site.port}/elsewhere"
-    assert crawler.notes == []
-
-
-def test_a_root_that_is_not_fetched_is_at_no_depth_and_has_no_parent(site: Server) -> None:
-    records: list[crawl.Record] = []
-
-    async def main() -> None:
-        await crawl.Crawler([site.url], max_pages=0, on_record=records.append).crawl()
-    crawl.run(main())
-    assert records == [crawl.Record(site.url + "/", skipped="page limit")]
+    assert crawler.notes == [] and site.checked == ["/"]
 
 
 def test_every_url_that_is_not_fetched_has_a_reason(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
-    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href='//[x/'>"
-                  "<a href=/1><a href=/meta><a href=/r/r/r/r/r>")
+    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href=/1><a href=/r/r/r/r/r>")
     site.add("/1", "<a href=/2>")
     site.add("/2", "<a href=/3>")
-    site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=//other.test/y>")
     _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
     assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
-        "http://other.test/": "other host", "http://other.test/y": "nofollow", "mailto:x": "no http or https URL",
-        "//[x/": "no http or https URL", "/a.pdf": "excluded", "/private/x": "robots.txt: Disallow: /private/",
-        "/3": "depth", "/x": "nofollow", "/r/r/r/r/r": "a path that repeats itself"}
-    _, crawler = crawled(site.url, max_pages=2, max_tasks=1, robots=False)
-    assert crawler.reasons[site.url + "/meta"] == "page limit"
+        "http://other.test/": "other host", "mailto:x": "mailto: neither http nor https", "/a.pdf": "excluded",
+        "/private/x": "robots.txt: Disallow: /private/", "/r/r/r/r/r": "a path that repeats itself"}
+    assert crawler.frontier.skipped["depth"] == 1
 
 
 def test_depth_and_number_of_pages_have_limits(site: Server) -> None:
@@ -2983,9 +3532,10 @@ def test_depth_and_number_of_pages_have_limits(site: Server) -> None:
     for number in range(1, 6):
         site.add(f"/{number}", f"<a href=/{number + 1}>")
     records, crawler = crawled(site.url, depth=2)
-    assert len(records) == 3 and crawler.skipped["depth"] == 1
+    assert len(records) == 3 and crawler.frontier.skipped["depth"] == 1
     records, crawler = crawled(site.url, max_pages=2)
-    assert len(records) == 2 and crawler.skipped["page limit"] == 1
+    assert len(records) == 2 and crawler.frontier.skipped["page limit"] == 1
+    assert crawled(site.url, max_pages=0)[0] == {}
 
 
 def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
@@ -2995,81 +3545,116 @@ def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
     assert records["http://h/x"].parent == "http://h/slow" and records["http://h/x"].depth == 2
 
 
-def test_what_is_not_fetched_says_how_deep_it_would_have_been_and_where_it_was_met() -> None:
-    skips: list[crawl.Record] = []
-    answers: dict[str, Any] = {"http://h/": "<a href=/go><a href=//b/><a href=mailto:x>",
-                               "http://h/go": to("http://o/")}
-    simulated_crawl(["http://h/"], answers, on_record=skips.append)
-    assert {record.url: (record.depth, record.parent) for record in skips if record.skipped} == {
-        "http://o/": (1, "http://h/go"), "http://b/": (1, "http://h/"), "mailto:x": (1, "http://h/")}
+def test_redirects_do_not_use_up_the_page_limit() -> None:
+    answers: dict[str, Any] = {"http://h/": to("/a"), "http://h/a": to("/b"), "http://h/b": "<a href=/c><a href=/d>", "http://h/c": to("/e"),
+                               "http://h/e": ""}
+    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, max_pages=2, max_tasks=1)
+    assert list(crawler.records) == [f"http://h/{page}" for page in ("", "a", "b", "c", "e")]
+    assert crawler.frontier.skipped == {"page limit": 1}
 
 
-def test_links_of_a_nofollow_page_are_not_followed(site: Server) -> None:
+def test_links_of_a_page_that_says_nofollow_are_recorded_and_not_followed(site: Server) -> None:
     site.add("/", "<a href=/meta><a href=/header>")
-    site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=/>")
-    site.add("/header", "<a href=/x><a href=/y><a href=/>", X_Robots_Tag="noindex, nofollow")
+    site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=/><img src=/logo>")
+    site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
     records, crawler = crawled(site.url)
-    assert len(records) == 3 and records[site.url + "/meta"].links == records[site.url + "/header"].links == ()
-    assert crawler.reasons == {site.url + "/x": "nofollow", site.url + "/y": "nofollow"}
+    assert set(records) == {site.url + path for path in ("/", "/meta", "/header", "/logo")}
+    assert records[site.url + "/meta"].links == (site.url + "/x", site.url + "/")
+    assert records[site.url + "/meta"].nofollow and records[site.url + "/meta"].assets == (site.url + "/logo",)
+    assert +crawler.frontier.skipped == {"nofollow": 3}
 
 
-def test_what_another_way_leads_to_is_no_longer_counted_as_skipped(site: Server) -> None:
-    site.add("/", "<a href=/meta><a href=/open>")
-    site.add("/meta", "<meta name=robots content=nofollow><a href=/x>")
-    site.add("/open", "<a href=/x>")
-    records: list[crawl.Record] = []
-
-    async def main() -> crawl.Crawler:
-        crawler = crawl.Crawler([site.url], max_tasks=1, on_record=records.append)
-        await crawler.crawl()
-        return crawler
-    crawler = crawl.run(main())
-    assert [record.skipped or record.status for record in records if record.url == site.url + "/x"] == ["nofollow", 404]
-    assert crawler.skipped == {"nofollow": 0}
+@pytest.mark.parametrize("value, obeyed", [
+    ("nofollow", True), ("none", True), ("otherbot: nofollow", False), ("otherbot: noindex, nofollow", False), ("crawl: nofollow", True),
+    ("otherbot: noindex, crawl: nofollow", True), ("max-image-preview: none", False), ("noindex", False), ("", False),
+    ("max-snippet: 3, nofollow", True), ("CRAWL: NoFollow", True)])
+def test_what_a_header_says_to_another_bot_is_not_ours(value: str, obeyed: bool) -> None:
+    assert crawl._says_nofollow(value, "crawl") == obeyed
 
 
-def test_external_links_are_asked_for_once_and_not_read(site: Server, tls_site: Server) -> None:
-    site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved>")
-    tls_site.add("/", "<a href=/inside><a href=/inside2>")
+def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
+    with contextlib.closing(Server()) as other:
+        site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
+        other.add("/", f"<a href=/a><a href={site.url}/b><img src={other.url.replace('localhost', '127.0.0.1')}/c>")
+        records, crawler = crawled(site.url, headers={"Cookie": "secret"}, max_body=200)
+        assert crawler.client.opened == site.connections + other.connections
+        assert len(records) == 5 and not any("secret" in head for head in other.heads)
+        assert all("secret" in head for head in site.heads)
+
+
+def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(site: Server, tls_site: Server) -> None:
+    site.add("/", f"<img src={tls_site.url}/x>")
+    site.add("/robots.txt", "User-agent: MyBot\nDisallow: /\n\nUser-agent: *\nAllow: /", 200)
+    assert crawled(site.url, headers={"user-agent": "MyBot/2.0"})[1].reasons == {site.url + "/": "robots.txt: Disallow: /"}
+    crawled(site.url, headers={"User-Agent": "Other/1"})
+    assert "User-Agent: Other/1\r\n" in tls_site.heads[-1] and "User-Agent: MyBot/2.0\r\n" in site.heads[0]
+
+
+# Assets, and links to other hosts
+
+def test_what_pages_show_is_asked_for_by_head_when_no_page_is_left(site: Server) -> None:
+    with contextlib.closing(Server()) as cdn:
+        site.add("/", f"<img src=/logo.png><script src={cdn.url}/x.js></script><a href=/2><link rel=stylesheet href=/gone.css>")
+        site.add("/2", "<img src=/logo.png><img src=/2><a href=/linked.png>")
+        site.add("/logo.png", bytes(99_999), Content_Type="image/png")
+        site.add("/linked.png", bytes(99_999), Content_Type="image/png")
+        cdn.add("/x.js", "", 500)
+        records, crawler = crawled(site.url)
+        assert site.requests == ["/robots.txt", "/", "/2", "/linked.png", "/gone.css"]
+        assert site.checked[0] == "/" and sorted(site.checked[1:]) == ["/gone.css", "/logo.png"]
+        assert cdn.checked == ["/x.js"] and cdn.requests == ["/x.js"] * 3
+        logo, gone, script = records[site.url + "/logo.png"], records[site.url + "/gone.css"], records[cdn.url + "/x.js"]
+        assert (logo.method, logo.status, logo.size, logo.kind) == ("HEAD", 200, 0, "")
+        assert (gone.method, gone.status, gone.kind, gone.parent) == ("GET", 404, "broken", site.url + "/")
+        assert (script.method, script.status, script.tries) == ("GET", 500, 3)
+        assert records[site.url + "/"].assets == (site.url + "/logo.png", cdn.url + "/x.js", site.url + "/gone.css")
+        assert crawled(site.url, pages_only=True)[0].keys() == {site.url + path for path in ("/", "/2", "/linked.png")}
+
+
+def test_assets_obey_robots_and_exclude_and_have_a_limit() -> None:
+    answers: dict[str, Any] = {"http://h/robots.txt": "User-agent: *\nDisallow: /private",
+                               "http://h/": "<img src=/private.png><img src=/a.pdf><img src=//o/b.pdf><img src=/1><img src=/2><img src=//o/3>"}
+    crawler, client = simulated_crawl(["http://h/"], answers, exclude="pdf$")
+    assert crawler.reasons == {"http://h/private.png": "robots.txt: Disallow: /private", "http://h/a.pdf": "excluded",
+                               "http://o/b.pdf": "excluded"}
+    assert set(client.checked) == {"http://h/", "http://h/1", "http://h/2", "http://o/3"}
+    assert "http://o/robots.txt" not in [url for _, url in client.asked]
+    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_pages=2)
+    assert len(client.checked) == 3 and crawler.frontier.skipped == {"page limit": 4}
+
+
+def test_the_redirects_of_assets_are_followed_and_join_pages() -> None:
+    answers: dict[str, Any] = {
+        "http://h/": "<img src=/moved><img src=/page.png><img src=/loop><a href=/page>", "http://h/moved": to("//cdn/new"),
+        "http://cdn/new": to("/newer"), "http://cdn/newer": [(404, {}, "")], "http://h/page.png": to("/page"), "http://h/page": "",
+        "http://h/loop": to("/loop")}
+    crawler, client = simulated_crawl(["http://h/"], answers, robots=False)
+    kinds = {url: (record.kind, record.method) for url, record in crawler.records.items()}
+    assert kinds == {"http://h/": ("", ""), "http://h/page": ("", ""), "http://h/moved": ("", "HEAD"), "http://cdn/new": ("", "HEAD"),
+                     "http://cdn/newer": ("broken", "GET"), "http://h/page.png": ("", "HEAD"), "http://h/loop": ("too many redirects", "HEAD")}
+
+
+def test_links_to_other_hosts_are_asked_for_through_their_redirects(site: Server, tls_site: Server) -> None:
+    site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved><a href={tls_site.url}/x.pdf>")
+    tls_site.add("/", "<a href=/inside>")
     tls_site.add_redirect("/moved", "/elsewhere", 301)
-    records, _ = crawled(site.url, external=True, headers={"Authorization": "secret", "user-agent": "me"})
-    assert sorted(tls_site.requests) == ["/", "/gone", "/moved"]
+    records, crawler = crawled(site.url, external=True, pages_only=True, exclude="pdf$", headers={"Authorization": "secret"})
+    assert sorted(tls_site.checked) == ["/", "/elsewhere", "/gone", "/moved"] and sorted(tls_site.requests) == ["/elsewhere", "/gone"]
     assert not any("secret" in head for head in tls_site.heads) and "secret" in site.heads[-1]
-    assert all("User-Agent: me\r\n" in head for head in tls_site.heads + site.heads)
-    assert [records[tls_site.url + path].kind for path in ("/", "/gone", "/moved")] == ["", "broken", ""]
-    assert records[tls_site.url + "/moved"].next_url == tls_site.url + "/elsewhere"
-    assert records[tls_site.url + "/"].encoding == "" and records[tls_site.url + "/"].size == 0
+    assert {path: records[tls_site.url + path].kind for path in ("/", "/gone", "/moved", "/elsewhere")} == {
+        "/": "", "/gone": "broken", "/moved": "", "/elsewhere": "broken"}
+    assert records[tls_site.url + "/"].encoding == "" and crawler.reasons == {tls_site.url + "/x.pdf": "excluded"}
 
 
-def test_an_external_link_can_be_excluded() -> None:
-    answers: dict[str, Any] = {"http://h/": "<a href=http://x/a.pdf><a href=http://x/b>"}
-    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, external=True, exclude="pdf$")
-    assert crawler.reasons == {"http://x/a.pdf": "excluded"} and "http://x/b" in crawler.records
-
-
-def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
-    answers: dict[str, Any] = {"http://www.com/": "<a href=http://other.com/>"}
-    crawler, _ = simulated_crawl(["http://www.com/"], answers, robots=False, subdomains=True)
-    assert crawler.reasons == {"http://other.com/": "other host"}
-
-
-def test_an_external_link_met_behind_nofollow_is_checked_where_another_page_has_it(site: Server, tls_site: Server) -> None:
-    site.add("/", "<a href=/meta><a href=/open>")
-    site.add("/meta", f"<meta name=robots content=nofollow><a href={tls_site.url}/gone>")
-    site.add("/open", f"<a href={tls_site.url}/gone>")
-
-    async def main() -> tuple[list[crawl.Record], int]:
-        records: list[crawl.Record] = []
-        crawler = crawl.Crawler([site.url], external=True, max_tasks=1, on_record=records.append)
-        await crawler.crawl()
-        return records, (+crawler.skipped).total()
-    records, skipped = crawl.run(main())
-    ends = [record.skipped or record.kind for record in records if record.url == tls_site.url + "/gone"]
-    assert ends == ["nofollow", "broken"]
-    assert skipped == 0
+def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
+    answers: dict[str, Any] = {"http://h/": "<img src=/x>", "http://h/x": [(429, {"retry-after": "60"}, "")]}
+    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_tries=2)
+    assert client.checked == ["http://h/", "http://h/x", "http://h/x"] and crawler.records["http://h/x"].kind == "blocked"
+    assert crawler.loop.time() >= 60
 
 
 # Robots
+
 
 def test_a_robots_file_is_obeyed_and_asked_for_once(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private", 200)
@@ -3077,26 +3662,21 @@ def test_a_robots_file_is_obeyed_and_asked_for_once(site: Server) -> None:
     site.add("/public")
     records, crawler = crawled(site.url)
     assert site.requests == ["/robots.txt", "/", "/public"]
-    assert crawler.skipped["robots.txt: Disallow: /private"] == 1
+    assert crawler.frontier.skipped["robots.txt: Disallow: /private"] == 1
     assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, robots=False)[0]]
 
 
-def test_a_site_whose_robots_file_fails_is_left_alone_after_as_many_tries_as_a_page(site: Server, impatient: None) -> None:
-    site.add("/robots.txt", "", 500)
-    records, crawler = crawled(site.url, max_tries=2)
-    assert records == {} and crawler.reasons == {site.url + "/": "robots.txt: 500 Internal Server Error"}
+def test_a_robots_file_that_fails_fails_the_url_that_needs_it_after_as_many_tries(site: Server, impatient: None) -> None:
+    site.add("/robots.txt", "", 503)
+    site.add("/")
+    record = crawled(site.url, max_tries=2)[0][site.url + "/"]
+    assert (record.kind, record.error, record.tries) == ("refused", "robots.txt: 503 Words", 2)
     assert site.requests == ["/robots.txt"] * 2
 
 
-def test_a_robots_file_that_fails_once_is_asked_for_again() -> None:
-    site: dict[str, Any] = {"http://h/": "", "http://h/robots.txt": [
-        (503, {}, ""), (503, {}, ""), (301, {"location": "/r"}, "")], "http://h/r": ""}
-    records, asked = simulated("http://h/", site)
-    assert records["http://h/"].status == 200 and [moment for moment, _ in asked] == [0, 1.125, 3.25, 3.375, 3.5]
-
-
-def test_what_comes_with_a_404_is_no_robots_file(site: Server) -> None:
-    site.add("/robots.txt", "User-agent: *\nDisallow: /", 404)
+@pytest.mark.parametrize("status", [401, 404, 429])
+def test_without_a_robots_file_everything_is_allowed(status: int, site: Server) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /", status)
     site.add("/")
     assert len(crawled(site.url)[0]) == 1
 
@@ -3138,167 +3718,8 @@ def test_a_robots_file_that_cannot_be_had_is_tried_for_again() -> None:
     assert len(records) == 3 and all(record.status == 200 for record in records.values())
 
 
-# Roots
-
-def test_a_root_that_is_no_url_is_refused() -> None:
-    async def main() -> None:
-        crawl.Crawler(["http://[x"])
-    with pytest.raises(crawl.CrawlError):
-        crawl.run(main())
-
-
-def test_a_root_is_tried_with_https_and_then_with_http(site: Server) -> None:
-    site.add("/")
-    records, crawler = crawled(f"localhost:{site.port}")
-    assert list(records) == [site.url + "/"]
-    assert "cannot be reached" in crawler.notes[0]
-
-
-def test_a_guess_that_failed_leaves_no_trace(site: Server) -> None:
-    site.add("/", f"<a href=https://localhost:{site.port}/>")
-    records, crawler = crawled(f"localhost:{site.port}", max_tries=1, robots=False)
-    assert [record.kind for record in records.values()] == ["", "refused"] and crawler.num_fetched == 2
-    site.add("/?u=http://x/")
-    assert len(crawled(f"localhost:{site.port}/?u=http://x/", robots=False, max_pages=1)[0]) == 1
-
-
-def test_a_guess_of_port_80_keeps_its_host_in_scope() -> None:
-    answers: dict[str, Any] = {"https://h:80/": [OSError("refused")], "http://h/": "<a href=/x>"}
-    crawler, _ = simulated_crawl(["h:80"], answers, robots=False)
-    assert list(crawler.records) == ["http://h/", "http://h/x"]
-
-
-def test_a_guess_is_given_up_only_where_nothing_answered() -> None:
-    answers: dict[str, Any] = {"https://h/": [ConnectionResetError(errno.ECONNRESET, "reset"), (200, {}, "")]}
-    crawler, _ = simulated_crawl(["h"], answers)  # robots.txt was answered
-    assert [(url, record.tries) for url, record in crawler.records.items()] == [("https://h/", 2)] and not crawler.notes
-
-
-@pytest.mark.parametrize("roots", [["https://h", "h"], ["h", "https://h"]])
-def test_what_is_also_named_with_its_scheme_is_no_guess(roots: list[str]) -> None:
-    crawler, _ = simulated_crawl(roots, {"https://h/": [OSError("refused")]}, robots=False, max_tries=1)
-    assert [record.error for record in crawler.records.values()] == ["refused"] and not crawler.notes
-
-
-@pytest.mark.parametrize("answers", [
-    [(503, {}, ""), OSError("refused"), (200, {}, "")],
-    [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]])
-def test_a_guess_that_answered_or_lacked_a_descriptor_is_tried_again(answers: list[Any]) -> None:
-    site = {"https://h/": answers, "http://s/": [(200, {"seconds": 9}, "")]}
-    crawler, _ = simulated_crawl(["h", "http://s/"], site, robots=False)
-    assert not crawler.notes and {url: record.status for url, record in crawler.records.items()} == {
-        "https://h/": 200, "http://s/": 200}
-
-
-@pytest.mark.parametrize("site", [
-    {"http://s/": [(200, {"seconds": 0.1}, "<a href=https://h/>")]},
-    {"http://s/": [(200, {"seconds": 0.05}, "<a href=/x>")],
-     "http://s/x": [(302, {"seconds": 0.05, "location": "https://h/"}, "")]}])
-def test_what_leads_to_a_guess_that_fails_leads_to_an_error_of_its_own(site: dict[str, Any]) -> None:
-    answers = site | {"https://h/": [OSError("refused")], "http://h/": ""}
-    crawler, _ = simulated_crawl(["h", "http://s/"], answers, robots=False, max_tries=2)
-    kinds = {url: record.kind for url, record in crawler.records.items()}
-    assert kinds == dict.fromkeys(answers, "") | {"https://h/": "refused"}
-    assert crawler.num_fetched == len(answers) and len(crawler.notes) == 1 and "https://h/" in crawler.seen_urls
-
-
-ADOPTED: dict[str, Any] = {"http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")],
-                           "http://b/": "", "http://b/x": "<a href=/y>",
-                           "http://b/y": ""}
-REFUSED: dict[str, Any] = {f"https://{host}/{path}": [OSError("refused")]
-                           for host in ("h", "h:80", "r", "s") for path in ("", "robots.txt")}
-
-
-@pytest.mark.parametrize("seconds", [0.1, 0.2, 0.5])
-def test_a_root_is_one_also_if_a_link_to_it_is_met_before_its_guess_failed(seconds: float) -> None:
-    site = ADOPTED | REFUSED | {"http://b/": "<a href=/y>",
-                                "http://s/": [(200, {"seconds": seconds}, "<a href=http://r/>")]}
-    crawler, _ = simulated_crawl(["r", "http://s/"], site, robots=False)
-    assert {"http://r/", "http://b/", "http://b/y"} <= crawler.records.keys()
-
-
-def test_one_root_may_be_given_as_a_string_and_there_is_always_one_task_and_one_try(site: Server) -> None:
-    async def main() -> None:
-        await crawl.Crawler(site.url, max_tasks=0, max_tries=0).crawl()
-    crawl.run(main())
-    assert site.requests == ["/robots.txt", "/"]
-
-
-def test_the_host_that_a_root_redirects_to_is_adopted(site: Server) -> None:
-    with contextlib.closing(Server()) as other:
-        site.add_redirect("/", other.url + "/start")
-        other.add_redirect("/start", "/home")
-        other.add("/home", "<a href=/more>")
-        other.add("/more")
-        records, crawler = crawled(site.url)
-        assert list(records)[-1] == other.url + "/more"
-        assert "which is crawled, too" in crawler.notes[0]
-
-
-def test_a_root_that_redirects_to_where_the_crawl_goes_anyway_is_worth_no_note() -> None:
-    for host in ("www.h", "a.h"):
-        crawler, _ = simulated_crawl(["http://h/"], {
-            "http://h/": to(f"http://{host}/"), f"http://{host}/": ""},
-            subdomains=True)
-        assert crawler.records[f"http://{host}/"].status == 200 and crawler.notes == []
-
-
-def test_what_was_out_of_scope_is_fetched_after_its_host_is_adopted() -> None:
-    crawler, _ = simulated_crawl(["http://s/", "http://r/"], {
-        "http://s/": "<a href=//b/><a href=//b/x><a href=//c/>", "http://b/x": "",
-        "http://r/": [(302, {"location": "http://b/", "seconds": 9}, "")], "http://b/": ""},
-        robots=False)
-    assert crawler.records["http://b/"].status == crawler.records["http://b/x"].status == 200
-    assert +crawler.skipped == {"other host": 1}
-
-
-def test_what_a_root_redirects_to_is_adopted_also_if_pages_link_into_the_chain() -> None:
-    site: dict[str, Any] = {
-        "http://a/": to("/home"), "http://a/2": [(200, {"seconds": 0.25}, "<a href=/home>")],
-        "http://a/home": [(302, {"location": "http://b/", "seconds": 0.5}, "")], "http://b/": ""}
-    crawler, _ = simulated_crawl(["http://a/", "http://a/2"], site, robots=False)
-    assert crawler.records["http://b/"].status == 200 and not crawler.reasons
-
-
-def test_a_url_of_an_adopted_host_does_not_take_the_root_for_the_page_with_the_link() -> None:
-    site = ADOPTED | {"http://s/": "<a href=http://b/x>"}
-    crawler, _ = simulated_crawl(["http://s/", "http://r/"], site, robots=False)
-    assert crawler.records["http://b/x"].parent == "" and crawler.records["http://b/x"].depth == 1
-
-
-@pytest.mark.parametrize("seconds", [0, 9])
-@pytest.mark.parametrize("link, fetched", [("", False), ("<a href=//b/x>", True)])
-def test_an_adopted_host_does_not_make_links_followed_that_are_not_to_be(seconds: int, link: str, fetched: bool) -> None:
-    meta = "<meta name=robots content=nofollow><a href=//b/x>"
-    answers: dict[str, Any] = {
-        "http://s/": [(200, {"seconds": 1}, meta)], "http://t/": [(200, {"seconds": 2}, link)],
-        "http://r/": [(302, {"location": "http://b/", "seconds": seconds}, "")], "http://b/": ""}
-    roots = ["http://s/", "http://t/", "http://r/"]
-    crawler, client = simulated_crawl(roots, answers, robots=False)
-    assert ("http://b/x" in [url for _, url in client.asked]) == fetched
-    assert +crawler.skipped == ({} if fetched else {"nofollow": 1})
-
-
-def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
-    with contextlib.closing(Server()) as other:
-        site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
-        other.add("/", f"<a href=/a><a href={site.url}/b>")
-        records, crawler = crawled(site.url, headers={"Cookie": "secret"}, max_body=100)
-        assert crawler.client.opened == site.connections + other.connections
-        assert len(records) == 4 and not any("secret" in head for head in other.heads)
-        assert all("secret" in head for head in site.heads)
-
-
-def test_what_lies_below_an_adopted_host_gets_no_headers() -> None:
-    _, client = simulated_crawl(["http://a.example/"], {
-        "http://a.example/": to("http://b.example/"),
-        "http://b.example/": "<a href=//s.b.example/><a href=//s.a.example/>"}, subdomains=True,
-        robots=False)
-    assert client.own_headers == {"http://a.example/": True, "http://b.example/": False,
-                              "http://s.b.example/": False, "http://s.a.example/": True}
-
-
 # Redirects
+
 
 def test_redirects_join_and_are_not_followed_twice(site: Server) -> None:
     site.add("/", "<a href=/old><a href=/older><a href=/new>")
@@ -3326,13 +3747,6 @@ def test_as_many_redirects_as_allowed_are_no_circle(site: Server) -> None:
     assert not any(record.kind for record in records.values()) and len(records) == 4
 
 
-def test_a_redirect_to_itself_in_another_spelling_is_a_circle(site: Server) -> None:
-    site.add_redirect("/%7Ex", "/%7ex")
-    site.add("/", "<a href=/~x>")
-    site.add_redirect("/~x", "/%7Ex")
-    assert "in a circle" in crawled(site.url)[0][site.url + "/~x"].error
-
-
 def test_redirects_in_a_circle_are_an_error_with_the_chain(site: Server) -> None:
     site.add("/", "<a href=/old>")
     site.add_redirect("/old", "/a")
@@ -3352,48 +3766,19 @@ def test_a_circle_is_found_also_where_pages_link_into_it(length: int, site: Serv
     assert [record.kind for record in records.values() if "in a circle" in record.error] == ["too many redirects"]
 
 
-def test_a_redirect_that_comes_back_has_all_its_tries() -> None:
-    site: dict[str, Any] = {
-        "http://h/": "<a href=/0><a href=/p>", "http://h/p": [(200, {"seconds": 9}, "<a href=/1>")],
-        "http://h/0": to("/1"), "http://h/2": "",
-        "http://h/1": [(302, {"location": "/2"}, ""), (503, {}, ""), (302, {"location": "/2"}, "")]}
-    records, _ = simulated("http://h/", site, robots=False, max_redirect=1, max_tries=2)
-    assert (records["http://h/1"].status, records["http://h/1"].tries, records["http://h/2"].status) == (302, 2, 200)
+def test_a_circle_too_long_to_be_found_ends_all_the_same() -> None:
+    answers: dict[str, Any] = {f"http://h/{number}": to(f"/{(number + 1) % 102}") for number in range(102)}
+    answers["http://h/"] = "".join(f"<a href=/{number}>" for number in range(102))
+    assert len(simulated("http://h/", answers, robots=False)[0]) == 103
 
 
-def test_a_circle_longer_than_the_limit_ends_all_the_same(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "MAX_CIRCLE", 3)
-    for number in range(5):
-        site.add_redirect(f"/{number}", f"/{(number + 1) % 5}")
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(5)))
-    assert len(crawled(site.url)[0]) == 6
-
-
-def test_a_link_begins_a_new_chain_for_all_that_follow(site: Server) -> None:
-    for number in range(12):
-        site.add_redirect(f"/r{number}", f"/r{number + 1}")
-    site.add("/", "<a href=/r0><a href=/p1>")
-    for number in range(1, 15):
-        site.add(f"/p{number}", f"<a href=/p{number + 1}>")
-    site.add("/p15", "<a href=/r5>")
-    site.add("/r12")
-    records, crawler = crawled(site.url)
-    assert records[site.url + "/r12"].status == 200 and not any(record.kind for record in records.values())
-
-
-def test_a_chain_of_redirects_has_a_limit_that_a_link_renews(site: Server) -> None:
+def test_a_chain_of_redirects_has_a_limit(site: Server) -> None:
     for number in range(9):
         site.add_redirect(f"/{number}", f"/{number + 1}")
     site.add("/", "<a href=/0>")
     records, _ = crawled(site.url, max_redirect=4)
     assert records[site.url + "/4"].kind == "too many redirects" and site.url + "/5" not in records
-    site.add("/late", "<a href=/4><a href=/1>")
-    site.add("/", "<a href=/0><a href=/d1>")
-    for number in range(1, 9):
-        site.add(f"/d{number}", f"<a href=/d{number + 1}>")
-    site.add("/d9", "<a href=/late>")
-    records, _ = crawled(site.url, max_redirect=4, max_tasks=1)
-    assert records[site.url + "/8"].error.startswith("too many redirects: ") and not records[site.url + "/4"].kind
+    assert records[site.url + "/4"].error.startswith("too many redirects: ") and records[site.url + "/4"].error.count("->") == 5
 
 
 @pytest.mark.parametrize("raw, path", [("/\u00e9".encode(), "/%C3%A9"), (b"/\xe9", "/%C3%A9")])
@@ -3402,15 +3787,8 @@ def test_a_location_outside_of_ascii_is_utf_8_or_else_latin_1(raw: bytes, path: 
     assert crawled(site.url)[0][site.url + "/"].next_url == site.url + path
 
 
-def test_a_redirect_down_to_http_is_followed_and_marked() -> None:
-    records, _ = simulated("https://h/", {
-        "https://h/": to("http://h/x"), "http://h/x": to("/y"),
-        "http://h/y": ""})
-    assert {url: (record.status, record.insecure) for url, record in records.items()} == {
-        "https://h/": (302, True), "http://h/x": (302, False), "http://h/y": (200, False)}
+# What a page is
 
-
-# What a page is, and what its links mean
 
 def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Server) -> None:
     site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
@@ -3456,42 +3834,8 @@ def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Se
     assert records[site.url + "/d/2"].links == (site.url + "/d/2?x", site.url + "/d/2")
 
 
-def test_a_plain_reference_that_is_too_long_is_refused(site: Server) -> None:
-    site.add("/", f"<a href=/{'x' * crawl.MAX_URL}><a href=/{'y' * 7000}>")
-    records, crawler = crawled(site.url)
-    assert len(records) == 2 and list(crawler.reasons.values()) == ["no http or https URL"]
-
-
-def test_mutated_references_mean_what_the_parser_says() -> None:
-    rng = random.Random(13)
-    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&",
-              ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
-
-    async def main() -> None:
-        crawler = crawl.Crawler(["http://h/"])
-        page = crawler.add(crawl.parse_url("http://h/"), None)
-        assert page
-        for _ in range(ROUNDS):
-            reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
-            base = crawl.parse_url(rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x")))
-            with contextlib.suppress(ValueError):
-                meant = crawler.add(crawl.parse_url(reference, base), page)
-                folder = base.target.partition("?")[0].rpartition("/")[0]
-                found = crawler._find(reference, base, folder, page, False)
-                assert found is (meant or crawl._NOWHERE), (reference, base)
-    crawl.run(main())
-
-
-def test_the_memory_of_spellings_has_a_bound(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "MAX_SPELLINGS", 20)
-    for number in range(40):
-        following = range(number + 1, min(number + 4, 40))
-        site.add(f"/{number}", "".join(f"<a href=/{other}><a href={other}>" for other in following))
-    records, crawler = crawled(site.url + "/0")
-    assert len(records) == 40 and sum(map(len, crawler._meanings.values())) <= 20 + 7
-
-
 # Failures
+
 
 @pytest.mark.parametrize("answer, kind, tries", [
     (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3), (b"nonsense\r\n\r\n", "broken", 1),
@@ -3537,11 +3881,10 @@ def test_a_silent_server_is_a_record(site: Server, impatient: None) -> None:
     assert (record.kind, record.tries) == ("timed out", 2)
 
 
-@pytest.mark.parametrize("scheme", ["https://", ""])
-def test_a_bad_certificate_is_a_record(scheme: str, tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_certificate_is_a_record(tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
-    records, crawler = crawled(f"{scheme}localhost:{tls_site.port}")
-    assert [(record.kind, record.tries) for record in records.values()] == [("bad certificate", 1)] and not crawler.notes
+    records, crawler = crawled(tls_site.url)
+    assert [(record.kind, record.tries) for record in records.values()] == [("bad certificate", 1)]
 
 
 @pytest.mark.parametrize("status, kind", [(400, "broken"), (401, "blocked"), (402, "broken"), (403, "blocked"), (404, "broken"),
@@ -3554,13 +3897,6 @@ def test_who_is_not_let_in_is_blocked_and_what_is_not_there_is_broken(status: in
 def test_a_record_says_how_long_the_answer_took_in_milliseconds() -> None:
     records, _ = simulated("http://h/", pages(2) | {"http://h/1": [(200, {"seconds": 0.12345}, "")]}, robots=False)
     assert (records["http://h/"].seconds, records["http://h/1"].seconds) == (0.125, 0.123)
-
-
-@pytest.mark.parametrize("status, error", [(404, "404 Not Found"), (599, "599 "), (500, "500 Internal Server Error")])
-def test_a_status_without_words_is_given_its_usual_ones(site: Server, impatient: None, status: int, error: str) -> None:
-    site.answers["/"] = b"HTTP/1.1 %d\r\nContent-Length: 0\r\n\r\n" % status
-    records, _ = crawled(site.url)
-    assert records[site.url + "/"].error == error
 
 
 def gaps(asked: list[tuple[float, str]]) -> list[float]:
@@ -3577,45 +3913,27 @@ def test_tries_wait_longer_and_longer_half_a_time_to_one_and_a_half(
     assert records["http://h/"].tries == 4
 
 
-@pytest.mark.parametrize("limit, kinds", [(4, ["refused", "refused", "refused"]), (1, [])])
-def test_a_url_whose_robots_file_fails_is_one_of_the_page_limit(limit: int, kinds: list[str]) -> None:
-    answers: dict[str, Any] = {"http://h/": [(200, {}, "".join(f"<a href=http://s{n}.h/>" for n in range(3)) + "<a href=/x>")]}
-    for number in range(3):
-        answers[f"http://s{number}.h/robots.txt"] = [OSError(errno.ECONNREFUSED, "refused")]
-    crawler, client = simulated_crawl(
-        ["http://h/"], answers, subdomains=True, max_pages=limit, max_tasks=1, max_tries=1)
-    assert [record.kind for record in crawler.records.values()][1:] == kinds
-    assert len(client.asked) == 2 + len(kinds) and set(crawler.reasons.values()) == {"page limit"}
 
 
-def test_urls_whose_robots_files_fail_at_one_time_do_not_exceed_the_page_limit() -> None:
-    roots = [f"http://s{number}.h/" for number in range(3)]
-    dead = {f"{root}robots.txt": [OSError(errno.ECONNREFUSED, "refused")] for root in roots}
-    crawler, client = simulated_crawl(roots, dead, max_pages=1, max_tries=1)
-    assert len(client.asked) == 3 and [record.kind for record in crawler.records.values()] == ["refused"]
-    assert crawler.num_fetched == 1 and crawler.skipped == {"page limit": 2}
+
+def test_without_descriptors_a_url_is_tried_again_and_not_for_ever() -> None:
+    site = pages(3) | {"http://h/1": [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")],
+                       "http://h/2": [OSError(errno.EMFILE, "Too many open files")]}
+    records, _ = simulated("http://h/", site, robots=False)
+    assert [(record.status, record.tries) for record in records.values()] == [(200, 1), (200, 2), (0, 3)]
 
 
-def test_without_descriptors_the_crawl_goes_on_with_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[float] = []
-    monkeypatch.setattr(SimulatedClient, "close", lambda self: closed.append(get_running_loop().time()))
-    site = pages(3) | {"http://h/1": [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]}
-    records, asked = simulated("http://h/", site, robots=False, max_tasks=2)
-    assert {(record.status, record.tries) for record in records.values()} == {(200, 1)}
-    assert asked[1:] == [(0.125, "http://h/1"), (0.125, "http://h/2"), (1.25, "http://h/1")]
-    assert closed == [0.25, 1.375]  # idle connections at once, in case that frees some, and all in the end
-    alone = simulated("http://h/", {"http://h/": [OSError(errno.EMFILE, "Too many open files")]}, robots=False)[0]
-    assert alone["http://h/"].error == "Too many open files"
-
-
-def test_a_url_that_found_no_descriptor_is_one_page_of_the_limit() -> None:
-    site = pages(6)
-    for number in (1, 2, 3):
-        site[f"http://h/{number}"] = [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]
-    assert len(simulated("http://h/", site, robots=False, max_pages=6)[0]) == 6
+def test_where_no_thread_can_be_started_the_fetch_fails_with_words(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        record, = crawled("http://name.test/")[0].values()
+    assert record.kind == "refused" and "no thread" in record.error
 
 
 # Courtesy
+
 
 def test_a_delay_separates_requests_to_one_site() -> None:
     _, asked = simulated("http://h/", pages(5), delay=2, robots=False)
@@ -3633,18 +3951,15 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
     site: dict[str, Any] = {f"http://{host}/{path}": "<a href=/1>" for host in "ab" for path in ("", "1")}
     _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, delay=2)
     assert client.asked == [(0, "http://a/"), (0, "http://b/"), (2, "http://a/1"), (2, "http://b/1")]
-    site["http://a/"] = [(503, {"retry-after": "60"}, ""), (200, {}, "<a href=/1>")]
+    site["http://a/"] = [(429, {"retry-after": "60"}, ""), (200, {}, "<a href=/1>")]
     _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, max_tasks=1)
     assert [(moment >= 60, url) for moment, url in client.asked] == [
         (False, "http://a/"), (False, "http://b/"), (False, "http://b/1"), (True, "http://a/"), (True, "http://a/1")]
 
 
-@pytest.mark.parametrize("value, date, seconds", [
-    ("", "", 0), ("7", "", 7), ("99999", "", crawl.MAX_PAUSE), ("-5", "", 0), ("5_0", "", 0), ("soon", "", 0),
-    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:07 GMT", 30),
-    ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 09:00:00 GMT", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", "", 0)])
-def test_retry_after_is_seconds_or_a_date(value: str, date: str, seconds: float) -> None:
-    assert crawl._retry_after({"retry-after": value, "date": date}) == seconds
+@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", crawl.MAX_PAUSE), ("-5", 0), ("5_0", 0), ("soon", 0)])
+def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: float) -> None:
+    assert crawl._retry_after(crawl.Response(1, 503, "", {"retry-after": value})) == seconds
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
@@ -3670,98 +3985,29 @@ def test_a_second_try_takes_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     assert [moment for moment, _ in asked] == [0, 2, 4, 6]
 
 
-def test_the_retry_after_of_a_last_try_pauses_the_site_too() -> None:
-    site: dict[str, Any] = pages(3) | {"http://h/1": [(429, {"retry-after": "60"}, "")]}
-    _, asked = simulated("http://h/", site, robots=False, max_tasks=1, max_tries=1)
-    assert asked == [(0, "http://h/"), (0.125, "http://h/1"), (60.25, "http://h/2")]
+def test_the_retry_after_of_another_status_delays_that_url_alone() -> None:
+    site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "60"}, "")]}
+    records, asked = simulated("http://h/", site, robots=False, max_tasks=1)
+    moments = {url: [moment for moment, other in asked if other == url] for _, url in asked}
+    assert len(moments["http://h/1"]) == 3 and all(after - before >= 60 for before, after in zip(moments["http://h/1"], moments["http://h/1"][1:]))
+    assert max(moments["http://h/2"] + moments["http://h/3"]) < 1
 
 
-def test_after_a_pause_the_delay_is_kept() -> None:
-    site: dict[str, Any] = pages(6) | {"http://h/1": [(503, {"retry-after": "5"}, ""), (200, {}, "")]}
+def test_a_delayed_site_with_retries_keeps_its_delay() -> None:
+    site: dict[str, Any] = pages(20) | {f"http://h/{number}": [(503, {}, "")] for number in range(1, 20)}
     _, asked = simulated("http://h/", site, robots=False, delay=1)
-    assert [moment for moment, _ in asked] == [0, 1, 6.125, 7.125, 8.125, 9.125, 10.125]
+    assert len(asked) == 1 + 19 * 3 and min(gaps(asked)) >= 1 - 1e-6 and asked[-1][0] < 70
 
 
-@pytest.mark.parametrize("tasks", [2, 10])
-def test_no_burst_follows_when_a_site_was_slow(tasks: int) -> None:
-    site: dict[str, Any] = pages(40) | {f"http://h/{number}": [(200, {"seconds": 9}, "")] for number in range(1, 11)}
-    _, asked = simulated("http://h/", site, robots=False, delay=0.25, max_tasks=tasks)
-    assert len(asked) == 40 and min(gaps(asked)) >= 0.25
-
-
-def test_a_redirect_that_comes_back_keeps_the_delay() -> None:
-    answers: dict[str, Any] = {
-        "http://h/": "<a href=/0><a href=/late>", "http://h/late": "<a href=/x1>",
-        "http://h/x1": "<a href=/x2>", "http://h/x2": "<a href=/2>",
-        "http://h/3": ""}
-    for number in range(3):
-        answers[f"http://h/{number}"] = to(f"/{number + 1}")
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, delay=2, max_redirect=2)
-    assert min(gaps(client.asked)) == 2 and "http://h/3" in crawler.records
-    assert crawler.records["http://h/x2"].num_new_urls == 0
-
-
-def test_at_the_page_limit_nobody_waits_for_a_turn() -> None:
-    for seconds in (0.125, 400):
-        site: dict[str, Any] = pages(1000) | {"http://h/2": [(200, {"seconds": seconds}, "")]}
-        crawler, client = simulated_crawl(["http://h/"], site, robots=False, delay=300, max_pages=3)
-        assert len(client.asked) == 3 and crawler.loop.time() == 600 + seconds
-        assert crawler.skipped == {"page limit": 997}
-
-
-def test_nobody_waits_for_a_turn_either_when_a_failure_reaches_the_page_limit() -> None:
-    site: dict[str, Any] = pages(1000) | {"http://b/robots.txt": [OSError("refused")]}
-    crawler, client = simulated_crawl(["http://h/", "http://b/"], site, delay=300, max_pages=2, max_tries=2)
-    assert client.asked[-1][1] == "http://b/robots.txt" and crawler.loop.time() < 300
-    assert crawler.skipped == {"page limit": 999}
-
-
-def test_a_pause_shorter_than_the_delay_adds_no_second_delay() -> None:
-    site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "1", "seconds": 9.5}, ""), (200, {}, "")]}
-    _, asked = simulated("http://h/", site, robots=False, delay=10)
-    assert [moment for moment, _ in asked] == [0, 10, 20.5, 30.5, 40.5]
-
-
-def test_waiting_in_line_wakes_nobody_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    class CountingFrontier(crawl.Frontier):
-        def put_nowait(self, node: crawl.Node) -> None:
-            came.append(node)
-            super().put_nowait(node)
-    came: list[crawl.Node] = []
-    monkeypatch.setattr(crawl, "Frontier", CountingFrontier)
-    site: dict[str, Any] = pages(200) | {f"http://h/{number}": [(503, {}, "")] for number in range(1, 200)}
-    _, asked = simulated("http://h/", site, robots=False, delay=1, max_pages=200)
-    assert len(asked) == 1 + 199 * 3 and len(came) < 4 * len(asked)
-
-
-def test_a_delay_once_read_holds_for_external_links_too() -> None:
-    links = "".join(f"<a href=http://b/{number}>" for number in range(3))
-    site: dict[str, Any] = {
-        "http://s/": [(200, {"seconds": 2}, links)], "http://b/": "",
-        "http://b/robots.txt": "User-agent: *\nCrawl-delay: 100"}
-    _, client = simulated_crawl(["http://s/", "http://b/"], site, external=True, max_tasks=2)
-    assert min(gaps([(moment, url) for moment, url in client.asked if url[:9] == "http://b/" and "robots" not in url])) == 100
-
-
-def test_the_retry_after_of_robots_txt_counts() -> None:
-    site: dict[str, Any] = pages(2) | {"http://h/robots.txt": [(503, {"retry-after": "60"}, ""), (200, {}, "")]}
-    _, asked = simulated("http://h/", site)
-    assert [round(moment) for moment, _ in asked] == [0, 60, 60, 60]
-    site["http://h/robots.txt"] = [(429, {"retry-after": "60"}, "")]
-    _, asked = simulated("http://h/", site)
-    assert [round(moment) for moment, _ in asked] == [0, 60, 60]
-
-
-def test_one_worker_closes_idle_connections_for_want_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = [5]
-    monkeypatch.setattr(SimulatedClient, "idle", lambda self: idle[0])
-    monkeypatch.setattr(SimulatedClient, "close", lambda self: idle.__setitem__(0, 0))
-    site = {"http://h/": [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")]}
-    records, _ = simulated("http://h/", site, robots=False, max_tasks=1)
-    assert (records["http://h/"].status, records["http://h/"].tries) == (200, 1)
+def test_what_makes_a_crawl_wait_is_told() -> None:
+    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": "User-agent: *\nCrawl-delay: 60"}
+    crawler, client = simulated_crawl(["http://h/"], site)
+    assert crawler.notes == ["http://h asks for 60 s between two requests (Crawl-delay)"]
+    assert gaps(client.asked)[1:] == [60, 60]
 
 
 # Callbacks
+
 
 @pytest.mark.parametrize("kind", ["function", "coroutine", "generator"])
 def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, kind: str) -> None:
@@ -3803,59 +4049,8 @@ def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(callba
 
 # The end
 
-@pytest.mark.parametrize("tasks", [2, 9])
-def test_a_stopped_crawl_finishes_what_is_in_flight_and_takes_nothing_new(tasks: int) -> None:
-    client = SimulatedClient({
-        "http://h/": "<a href=/slow><a href=/failing><a href=/slow2><a href=/queued>",
-        "http://h/slow": [(200, {"seconds": 9}, "<a href=/new>")], "http://h/slow2": [(503, {"seconds": 8}, "")],
-        "http://h/failing": [(503, {}, "")], "http://h/queued": ""})
-
-    async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler(["http://h/"], max_tasks=tasks, robots=False)
-        crawler.client = client  # type: ignore[assignment]
-        task = create_task(crawler.crawl())
-        await sleep(0.4)
-        assert len(crawler.frontier.postponed()) == 1
-        crawler.stop()
-        await task
-        await sleep(60)
-        return crawler
-    crawler = play(main())
-    left = 1 if tasks > 2 else 2  # /new, and /queued unless there was somebody to fetch it
-    assert crawler.skipped == {"the crawl was ended": left}
-    fates = {"http://h/": "", "http://h/slow": "", "http://h/slow2": "not finished", "http://h/failing": "not finished"}
-    asked = {"http://h/queued": ""} if tasks > 2 else {}
-    assert {url: record.kind for url, record in crawler.records.items()} == fates | asked
 
 
-def test_a_stopped_crawl_does_not_wait_for_turns() -> None:
-    async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler(["http://h/"], robots=False, delay=100)
-        crawler.client = SimulatedClient(pages(5))  # type: ignore[assignment]
-        task = create_task(crawler.crawl())
-        await sleep(50)
-        assert len(crawler.frontier.postponed()) == 4
-        crawler.stop()
-        await task
-        assert get_running_loop().time() == 50
-        return crawler
-    crawler = play(main())
-    assert crawler.skipped == {"the crawl was ended": 4} and not any(site.line for site in crawler.sites.values())
-
-
-def test_a_crawl_cancelled_before_it_asked_for_a_url_leaves_no_record_of_it(site: Server) -> None:
-    records: list[crawl.Record] = []
-
-    async def main() -> None:
-        task = create_task(crawl.Crawler([site.url], on_record=records.append).crawl())
-        while not site.requests:
-            await sleep(0.001)
-        task.cancel()
-        with pytest.raises(CancelledError):
-            await task
-    site.answers["/robots.txt"] = silence
-    crawl.run(main())
-    assert site.requests == ["/robots.txt"] and records == []
 
 
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
@@ -3866,12 +4061,12 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Server, state: str) 
         loop = get_running_loop()
         crawler = crawl.Crawler([site.url], on_record=records.append)
         task = create_task(crawler.crawl())
-        while "/" not in site.requests or (state == "between tries" and not crawler.frontier.postponed()):
+        while "/" not in site.requests or (state == "between tries" and not crawler.frontier.waiting):
             await sleep(0.001)
         task.cancel()
         with pytest.raises(CancelledError):
             await task
-        assert len(loop.tasks) == 1 and not crawler.frontier.postponed()
+        assert len(loop.tasks) == 1 and not crawler.frontier.waiting
     if state == "in flight":
         site.answers["/"] = silence
     else:
@@ -3927,170 +4122,171 @@ def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
             await task
         return described
     first, fetch, *stack = crawl.run(main()).splitlines()
-    assert re.fullmatch(r"2 URLs asked for, 0 queued, 0 to be asked for later, 0 of \d+ connections idle", first)
-    assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s, [89]\.\d s left", fetch)
-    assert "_work" in stack[0] and "in Crawler._fetch" in "".join(stack) and "in Stream._call" in "".join(stack)
-    assert re.fullmatch(r"in ([0-9]|1[0-9]|20)\.\d s: <\w+ .*>", stack[-1])
-    assert len([line for line in stack if re.fullmatch(r"in [89]\.\d s: <TimeLimit of 9 s>", line)]) == 1
+    assert re.fullmatch(r"1 in flight, 0 queued, 0 of \d+ connections idle", first)
+    assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s", fetch)
+    assert "_work" in stack[0] and "in Crawler._see_to" in "".join(stack) and "in Stream.read" in "".join(stack)
 
 
-# Going on after it
+# Going on with a journal
+
 
 PIECES: dict[str, Any] = {
-    "http://h/": "<a href=/a><a href=/old><a href=//else/><a href=/loop><a href=mailto:x><a href=/meta>",
-    "http://h/a": "<a href=/b><a href=/gone><a href=/x%7Ey><a href=/flaky>",
-    "http://h/b": "<a href=/a><a href=/deep><a href=/x>",
+    "http://h/": "<a href=/a><a href=/old><a href=//else/><a href=/loop><a href=mailto:x><a href=/meta><img src=/logo>",
+    "http://h/a": "<a href=/b><a href=/gone><a href=/x%7Ey><a href=/flaky><img src=/logo><img src=//cdn/x>",
+    "http://h/b": "<a href=/a><a href=/deep><a href=/x><a href='http://exa mple/'>",
     "http://h/deep": "<a href=/deeper>", "http://h/deeper": "<a href=/deepest>",
     "http://h/old": [(301, {"location": "/older"}, "")], "http://h/older": to("/b"),
     "http://h/loop": to("/pool"), "http://h/pool": to("/loop"),
     "http://h/meta": "<meta name=robots content=nofollow><a href=/x><a href=/y>",
     "http://h/flaky": [(503, {}, ""), (200, {}, "")], "http://h/x%7Ey": [OSError(111, "Connection refused")],
-    "http://else/": "",
+    "http://else/": "", "http://h/logo": to("/logo.png"), "http://h/logo.png": "",
     "http://h/robots.txt": "User-agent: *\nDisallow: /y"}
 
 
-LINKED: dict[str, Any] = {"http://h/": "<a href=/a><a href=//else/>", "http://h/a": ""}
+def fates(records: list[crawl.Record]) -> set[tuple[Any, ...]]:
+    """Return what became of each URL, whatever the way to it."""
+    return {(record.url, record.status, record.skipped, record.kind, record.links, record.assets) for record in records}
 
 
-@pytest.mark.parametrize("roots, answers, options", [
-    (["http://h/"], PIECES, {}), (["http://h/"], PIECES, {"max_tasks": 1}), (["http://h/"], PIECES, {"depth": 3}),
-    (["http://h/"], PIECES, {"external": True}), (["http://h/"], PIECES, {"max_pages": 7, "max_tasks": 1}),
-    (["h"], LINKED | REFUSED, {}), (["h:80"], LINKED | REFUSED, {}), (["h", "http://h/"], LINKED | REFUSED, {}),
-    (["s", "r"], ADOPTED | REFUSED | {"http://s/": "<a href=http://r/><a href=http://b/x>"}, {}),
-    (["r", "http://s/"], ADOPTED | REFUSED | {"http://s/": "<a href=http://b/x>"}, {}),
-    (["s", "http://r/"], ADOPTED | REFUSED | {"http://s/": "<a href=http://b/x>"}, {}),
-    (["http://r/"], ADOPTED, {"exclude": "b/"}), (["http://r/"], ADOPTED, {"exclude": "b/", "external": True}),
-    (["http://s/", "r"], ADOPTED | REFUSED | {"http://s/": "<a href=https://r/>"}, {"max_tries": 1}),
-    (["http://h/", "h"], LINKED | {"https://h/": "<a href=/secure>"}, {}),
-    (["http://s/", "r"], ADOPTED | {"http://s/": "<a href=http://r/>", "https://r/": [
-        (503, {"retry-after": "60"}, ""), (200, {}, "")]}, {}),
-    (["h", "http://s/"], LINKED | REFUSED | {"http://s/": "<a href=https://h/>"}, {}),
-    (["h", "http://s/"], LINKED | REFUSED | {"http://s/": [(200, {"seconds": 0.1}, "<a href=https://h/>")]}, {})])
-def test_a_crawl_goes_on_from_any_prefix_of_its_records(
-        roots: list[str], answers: dict[str, Any], options: dict[str, Any]) -> None:
-    """Whatever the moment of a crash: the union has each URL once, as if nothing had happened."""
-    async def main(before: list[crawl.Record]) -> tuple[list[crawl.Record], crawl.Crawler]:
-        records: list[crawl.Record] = []
-        crawler = crawl.Crawler(roots, on_record=records.append, **options)
-        client: Any = SimulatedClient({url: answer[:] for url, answer in answers.items()})
-        crawler.client = client
-        done = [record for record in before if crawler.replay(record)]
-        assert [record for record in before if not record.skipped] == done and not records
-        await crawler.crawl()
-        return before + records, crawler
+def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], stop_after: int = 0,
+              **options: Any) -> tuple[list[crawl.Record], SimulatedClient, crawl.Crawler]:
+    """Crawl simulated sites with a journal, perhaps only until so many requests; return what was told."""
+    client: Any = SimulatedClient({url: answer[:] for url, answer in answers.items()})
 
-    def meaning(records: list[crawl.Record]) -> list[tuple[Any, ...]]:
-        return sorted((record.url, record.status, record.skipped, record.kind,
-                       record.depth if options.get("max_tasks") else 0, record.links) for record in records)
-    whole, crawler = play(main([]))
-    assert len(whole) > 1
-    for length in range(len(whole) + 1):
-        union, again = play(main(whole[:length]))
-        assert meaning(union) == meaning(whole), length
-        assert +again.skipped == +crawler.skipped and again.num_fetched == crawler.num_fetched
-
-
-def test_what_an_earlier_crawl_fetched_is_not_counted_as_left() -> None:
-    async def main() -> tuple[int, dict[str, int]]:
-        crawler = crawl.Crawler(["http://h/"])
-        for number in range(9):
-            crawler.replay(crawl.Record(f"http://h/{number}", 200, links=("http://h/x", "http://h/y")))
-        crawler.stop()
-        await crawler.crawl()
-        return crawler.num_fetched, dict(crawler.skipped)
-    assert play(main()) == (9, {"the crawl was ended": 3})
-
-
-def test_urls_that_were_not_finished_are_fetched_again() -> None:
-    async def main() -> tuple[bool, bool]:
-        crawler = crawl.Crawler(["http://h/"])
-        return (crawler.replay(crawl.Record("http://h/", kind="not finished")),
-                crawler.replay(crawl.Record("http://h/", 200)))
-    assert crawl.run(main()) == (False, True)
-
-
-def test_a_record_whose_parent_is_unknown_keeps_its_depth() -> None:
-    async def main() -> tuple[int, int]:
-        crawler = crawl.Crawler(["http://h/"], depth=5)
-        crawler.replay(crawl.Record("http://h/x", 200, depth=4, parent="http://h/lost", links=("http://h/y",)))
-        crawler.replay(crawl.Record("http://h/go", 301, depth=1, parent="http://h/lost", next_url="http://more/"))
-        crawler.replay(crawl.Record("http://h/deep", skipped="depth", parent="http://h/lost"))
-        assert crawler.rejected["http://h/deep"] == "depth"
-        return crawler.seen_urls["http://h/y"].depth, len(crawler.scope.hosts)
-    assert crawl.run(main()) == (5, 1)
-
-
-def test_a_reference_that_is_no_url_is_none_of_a_resumed_crawl_either(site: Server) -> None:
-    real = f"{site.url}/" + "y" * (200 - len(site.url) - 1)
-    links = f"<a href={site.url}/\u200d\ud800><a href={real}{'y' * 9000}><a href='http://h\u200d/'><a href={real}>"
-    site.add("/", links.encode("utf-8", "ignore"))
-    records: list[crawl.Record] = []
-
-    async def main() -> tuple[int, int]:
-        crawler = crawl.Crawler([site.url], on_record=records.append)
-        await crawler.crawl()
-        again = crawl.Crawler([site.url], on_record=records.append)
-        for record in list(records):
-            again.replay(record)
-        await again.crawl()
-        return crawler.skipped.total(), again.skipped.total()
-    assert crawl.run(main()) == (2, 2)
-    assert len({record.url for record in records if record.status == 404}) == len(records) - 3
-    assert real in [record.url for record in records if record.status]
-
-
-def test_an_interrupted_crawl_does_not_judge_redirects_that_a_link_may_yet_renew() -> None:
-    answers: dict[str, Any] = {"http://h/": "<a href=/0><a href=/slow>", "http://h/3": "",
-                               "http://h/slow": [(200, {"seconds": 9}, "<a href=/2>")]}
-    for number in range(3):
-        answers[f"http://h/{number}"] = to(f"/{number + 1}")
-
-    async def main(before: list[crawl.Record], cut: str) -> list[crawl.Record]:
-        records: list[crawl.Record] = []
-        crawler = crawl.Crawler(["http://h/"], robots=False, max_redirect=2)
-        crawler.client = SimulatedClient(answers)  # type: ignore[assignment]
-        done = [record for record in before if crawler.replay(record)]
-        crawler.on_record = records.append
-        task = create_task(crawler.crawl())
-        if cut:
-            await sleep(5)
-            if cut == "off":
+    async def main() -> tuple[list[crawl.Record], crawl.Crawler]:
+        told: list[crawl.Record] = []
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            crawler = crawl.Crawler(roots, journal=journal, on_record=told.append, **options)
+            crawler.client = client
+            task = create_task(crawler.crawl())
+            while stop_after and not task.done() and len(client.asked) < stop_after:
+                await sleep(0.01)
+            if stop_after:
                 task.cancel()
-            else:
-                crawler.stop()
-        with contextlib.suppress(CancelledError):
-            await task
-        return done + records
-    for cut, unfinished in (("off", {"http://h/2", "http://h/slow"}), ("short", {"http://h/2"})):
-        first = play(main([], cut))
-        assert {record.url for record in first if record.kind == "not finished"} == unfinished
-        assert {record.url: record.kind for record in play(main(first, ""))} == {
-            f"http://h/{page}": "" for page in ("", "0", "1", "2", "3", "slow")}
+            with contextlib.suppress(CancelledError):
+                await task
+        return told, crawler
+    told, crawler = play(main())
+    return told, client, crawler
 
 
-# Asking why
+@pytest.mark.parametrize("options", [
+    {}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"pages_only": True}, {"max_pages": 7, "max_tasks": 1}])
+def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """In the end it tells what an undisturbed crawl tells, and asks again only for roots and what failed."""
+    whole, undisturbed, _ = journaled(tmp_path / "whole", ["http://h/"], PIECES, **options)
+    for moment in range(1, len(undisturbed.asked) + 1):
+        path = tmp_path / f"journal{moment}"
+        first, before, _ = journaled(path, ["http://h/"], PIECES, stop_after=moment, **options)
+        definite = {record.url for record in first if record.is_definite()} - {"http://h/"}
+        union, client, crawler = journaled(path, ["http://h/"], PIECES, **options)
+        assert fates(union) == fates(whole), moment
+        assert not definite & {url for _, url in client.asked}
+        assert crawler.num_taken == len(definite)
+    lines = path.read_text().splitlines()
+    journaled(path, ["http://h/"], PIECES, **options)
+    assert [line for line in path.read_text().splitlines()[len(lines):] if "skipped" in line or "exa mple" in line] == []
 
-@pytest.mark.parametrize("url, reason", [
-    ("/x", ""), ("/private/x", "robots.txt: Disallow: /private/"), ("http://other.test/", "other host"),
-    ("ftp://h/", "'ftp': only http and https URLs can be fetched"), ("/x.pdf", "excluded"),
-    ("other.test", "other host"), ("/root.pdf", "")])
-def test_why_answers_without_a_crawl(site: Server, url: str, reason: str) -> None:
-    async def main() -> str:
-        crawler = crawl.Crawler([site.url + "/root.pdf"], exclude="pdf$")
-        return await crawler.why(site.url + url if url[0] == "/" else url)
-    site.add("/robots.txt", "User-agent: *\nDisallow: /private/", 200)
-    assert crawl.run(main()) == reason
-    assert set(site.requests) <= {"/robots.txt"}
+
+def test_a_journal_of_a_site_that_was_down_is_gone_on_with(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    down: dict[str, Any] = {url: [OSError(errno.ECONNREFUSED, "refused")] for url in PIECES}
+    assert {record.kind for record in journaled(path, ["http://h/"], down)[0]} == {"refused"}
+    told, _, crawler = journaled(path, ["http://h/"], PIECES)
+    assert fates(told) == fates(journaled(tmp_path / "other", ["http://h/"], PIECES)[0]) and crawler.num_taken == 0
 
 
-def test_without_robots_why_asks_for_nothing(site: Server) -> None:
-    async def main() -> str:
-        crawler = crawl.Crawler([site.url], robots=False, external=True)
-        return await crawler.why(site.url + "/x") + await crawler.why("http://other.test/")
-    assert crawl.run(main()) == "" and site.requests == []
+def test_other_options_do_what_they_say_with_a_journal_too(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    rounds: list[dict[str, Any]] = [{"max_pages": 3, "pages_only": True}, {"max_pages": 7}, {"depth": 2}, {"exclude": "deep"},
+                                    {"external": True}, {"pages_only": True}, {}]
+    for number, options in enumerate(rounds):
+        told, client, _ = journaled(path, ["http://h/"], PIECES, max_tasks=1, **options)
+        whole, _, _ = journaled(tmp_path / str(number), ["http://h/"], PIECES, max_tasks=1, **options)
+        assert fates(told) == fates(whole), options
+    answers = PIECES | {"http://else/": "<a href=/more>", "http://else/more": ""}
+    told, client, _ = journaled(path, ["http://h/", "http://else/"], answers)
+    assert "http://else/" in [url for _, url in client.asked], "it had only been asked for, and is a root now"
+    assert {record.url: record.status for record in told}["http://else/more"] == 200
+
+
+def test_a_root_whose_redirect_has_changed_is_followed_anew(tmp_path: pathlib.Path) -> None:
+    path, links = tmp_path / "journal", "<a href=/1>"
+    journaled(path, ["http://h/"], {"http://h/": to("http://old/"), "http://old/": links, "http://old/1": ""})
+    told, _, _ = journaled(path, ["http://h/"], {"http://h/": to("http://new/"), "http://new/": links, "http://new/1": ""})
+    assert {record.url for record in told} == {"http://h/", "http://new/", "http://new/1"}
+
+
+def test_whatever_pages_hold_their_crawls_journal_can_be_gone_on_with(tmp_path: pathlib.Path) -> None:
+    rng = random.Random(15)
+    pieces = ["a", "/", "..", "?", "#", "%2e", "http://h", "//", "https:", "mailto:", "\u00e9", "\u200d", "xn--", "\uff41",
+              " ", "\t", ":99999", "[", "@", "\\", "b" * 4000, "&amp;", "\0", "1", "~", "%"]
+
+    def page() -> str:
+        tags = ['<a href="{}">', "<img src='{}'>", "<iframe src={}>", "<meta http-equiv=refresh content='0;{}'>"]
+        return "".join(rng.choice(tags).format("".join(rng.choices(pieces, k=rng.randrange(6)))) for _ in range(8))
+    for number in range(ROUNDS // 200):
+        answers = {f"http://h/{name}": page() for name in ("", "a", "a/a", "1", "b" * 4000)}
+        path, other = tmp_path / f"journal{number}", tmp_path / f"whole{number}"
+        options: dict[str, Any] = {"robots": False, "external": number % 2 == 0}
+        whole, client, _ = journaled(other, ["http://h/"], answers, **options)
+        journaled(path, ["http://h/"], answers, stop_after=rng.randrange(1, len(client.asked) + 1), **options)
+        assert fates(journaled(path, ["http://h/"], answers, **options)[0]) == fates(whole)
+
+
+def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
+    """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
+    killed = threading.Event()
+
+    def page(number: int) -> Callable[[socket.socket], None]:
+        links = "".join(f"<a href=/{(number * 3 + step) % 300}>" for step in range(4)) + f"<a href=//other.test/{number}>"
+        body = with_body(links.encode(), b"Content-Type: text/html")
+
+        def answer(connection: socket.socket) -> None:
+            if process is not None and len(site.requests) >= stop_at:
+                process.kill()
+                killed.set()
+            connection.sendall(body)
+        return answer
+    for number in range(300):
+        site.answers[f"/{number}"] = page(number)
+    before: set[str] = set()
+    process: subprocess.Popen[bytes] | None = None
+    for point in [*points, 10 ** 9]:
+        stop_at = len(site.requests) + point
+        name = f"number-{len(site.heads)}"  # what a dead one had sent may still be on its way
+        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), site.url + "/0",
+                                    "-H", f"User-Agent: {name}"])
+        process.wait()
+        requested = [head.split(" ")[1] for head in site.heads if name in head and "/robots.txt" not in head
+                     and head.startswith("GET") and " /0 " not in head]
+        assert len(requested) == len(set(requested)) and not before & set(requested), "fetched twice"
+        lines = path.read_bytes().split(b"\n")[:-1]
+        records = [json.loads(line) for line in lines]
+        before = {record["url"].removeprefix(site.url) for record in records if "skipped" not in record} - {"/0"}
+        assert len(set(requested) - before) <= 10, "more than what was in flight was lost"
+    assert process and process.returncode == 0
+    urls = [record["url"] for record in records if record["url"] != site.url + "/0"]  # asked for in every run
+    assert len(urls) == len(set(urls)) == 599
+    assert {record["url"].removeprefix(site.url): record["links"] for record in records if "links" in record} == {
+        f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}" for step in range(4)] + [f"http://other.test/{number}"] for number in range(300)}
+
+
+def test_a_crawl_survives_kill_9(site: Server, tmp_path: pathlib.Path) -> None:
+    killed_and_resumed(site, tmp_path / "journal", [1, 7, 40, 90])
+
+
+@pytest.mark.soak
+def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Server, tmp_path: pathlib.Path) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for run in range(20):
+        killed_and_resumed(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
 
 
 # Everything at once
+
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 @pytest.mark.parametrize("tls", [False, True])
@@ -4148,52 +4344,41 @@ def test_a_system_call_may_fail_with_anything(
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_crawl_cancelled_at_any_step_can_be_resumed(tls: bool, site: Server, tls_site: Server, impatient: None) -> None:
-    """Redirected, retried, chunked, kept alive: nothing is left behind, and no URL is lost."""
+def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Server, tls_site: Server, impatient: None) -> None:
+    """Redirected, retried, chunked, kept alive: no socket, no thread, no task, no deadline."""
     server = tls_site if tls else site
-    failed: set[int] = set()
-    run = 0
+    tries: collections.Counter[int] = collections.Counter()
+    step = 0
 
     def flaky(connection: socket.socket) -> None:
-        again = run in failed
-        failed.add(run)
-        connection.sendall(with_body(b"", b"Content-Type: text/plain") if again else
-                           b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
-    server.add("/", "<a href=/old><a href=/flaky><a href=/chunked><a href=//other.test/>")
+        tries[step] += 1
+        connection.sendall(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n" if tries[step] == 1 else
+                           with_body(b"", b"Content-Type: text/plain"))
+    server.add("/", "<a href=/old><a href=/flaky><a href=/chunked><a href=//other.test/><img src=/logo>")
     server.add_redirect("/old", "/older")
     server.add_redirect("/older", "/chunked")
     server.answers["/flaky"] = flaky
     server.answers["/chunked"] = (OK + b"Content-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
                                   b"9\r\n<a href=/\r\n2\r\n>x\r\n0\r\n\r\n")
 
-    async def main(at: int, before: list[crawl.Record]) -> tuple[list[crawl.Record], bool]:
-        records: list[crawl.Record] = []
+    async def main() -> bool:
         loop = get_running_loop()
-        crawler = crawl.Crawler([server.url], max_tasks=2)
-        kept = [record for record in before if crawler.replay(record) or record.skipped]
-        crawler.on_record = records.append
+        crawler = RecordingCrawler([server.url], max_tasks=2)
         task = create_task(crawler.crawl())
-        loop.then, loop.at = task.cancel, at  # type: ignore[attr-defined]
+        loop.then, loop.at = task.cancel, step  # type: ignore[attr-defined]
         with contextlib.suppress(CancelledError):
             await task
         while len(loop.tasks) > 1:  # a lookup, which others may be waiting for
             await sleep(0)
         assert loop._watched == 0 and all(entry.obsolete() for _, _, entry in loop._timeouts)
-        return kept + records, task.cancelled()
-
-    def fates(records: list[crawl.Record]) -> list[tuple[str, int, str]]:
-        return sorted((record.url, record.status, record.skipped) for record in records)
-    whole = fates(crawl.run(main(0, []), loop_factory=CountingLoop)[0])
-    assert len(whole) == 6
+        assert not crawler.frontier.waiting and not crawler.client.idle()
+        assert all(record.status or record.kind == "not finished" for record in crawler.records.values())
+        return task.cancelled()
     cancelled = True
     while cancelled:
-        run += 1
-        records, cancelled = crawl.run(main(run, []), loop_factory=CountingLoop)
-        failed.discard(run)
-        if fates(records) != whole:
-            union, _ = crawl.run(main(0, records), loop_factory=CountingLoop)
-            assert fates(union) == whole, run
-    assert run > 10
+        step += 1
+        cancelled = crawl.run(main(), loop_factory=CountingLoop)
+    assert step > 30
 
 
 @pytest.mark.soak
@@ -4209,12 +4394,13 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
         for turn in range(200):
             crawler = crawl.Crawler([site.url])
             await crawler.crawl()
-            assert crawler.num_fetched == 1001
             status = pathlib.Path("/proc/self/statm").read_text().split()
             used.append((int(status[1]) * 4096, len(os.listdir("/proc/self/fd"))))
             if turn % 20 == 0:
                 print(f"{(turn + 1) * 1001} pages, {used[-1][0] / 1e6:.1f} MB, {used[-1][1]} descriptors")
+            assert len(site.requests) == 1002
             site.requests.clear()
+            site.checked.clear()
             site.heads.clear()
             site.open = {connection for connection in site.open if connection.fileno() >= 0}
             site.threads = [thread for thread in site.threads if thread.is_alive()]
@@ -4223,20 +4409,8 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
     assert max(files for _, files in used[20:]) <= used[20][1] + 20
 
 
-# 14  Report
+# 17  Report
 # ==========
-
-def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run crawl.py as a user does."""
-    return subprocess.run([sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
-                          text=True, timeout=60, **options)
-
-
-def said(*arguments: str) -> tuple[int, str, str]:
-    """Run main; return its status and what it wrote to stdout and stderr."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        status = crawl.main(list(arguments))
-    return status, out.getvalue(), err.getvalue()
 
 
 def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout") -> str:
@@ -4273,303 +4447,42 @@ def broken_site(site: Server) -> None:
     site.add_redirect("/found", "/")
 
 
-def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: pathlib.Path) -> None:
-    site.add("/", "<a href=/gone>")
-    journal = tmp_path / "site.jsonl"
-    crawl.main(["-q", "-o", str(journal), site.url])
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [line["url"] for line in lines] == [site.url + "/", site.url + "/gone"]
-    assert lines[0]["links"] == [site.url + "/gone"] and "error" not in lines[0]
-    assert (lines[1]["status"], lines[1]["parent"], lines[1]["depth"]) == (404, site.url + "/", 1)
-
-
-def test_a_journal_gives_back_what_was_written(tmp_path: pathlib.Path) -> None:
-    records = [crawl.Record("http://h/", 200, links=("http://h/\\x", "http://h/b"), seconds=0.5, insecure=True),
-               crawl.Record("mailto:x", skipped="no http or https URL", parent="http://h/")]
-    path = str(tmp_path / "journal")
-    for record in records:
-        with contextlib.closing(crawl.Journal(path)) as journal:
-            list(journal.read())
-            journal.write(record)
-    with contextlib.closing(crawl.Journal(path)) as journal:
-        assert list(journal.read()) == records
-    assert os.stat(path).st_mode & 0o111 == 0
-
-
-@pytest.mark.parametrize("line", ['{"status": 200, "url": "http://h/"}', '{"url": "http://h/", "status": 200}'])
-def test_a_last_line_that_lacks_nothing_but_its_end_gets_one(line: str, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text(line)
-    journal = crawl.Journal(str(path))
-    assert list(journal.read()) == [crawl.Record("http://h/", 200)]
-    journal.write(crawl.Record("http://h/x"))
-    journal.close()
-    assert [json.loads(line)["url"] for line in path.read_text().splitlines()] == ["http://h/", "http://h/x"]
-
-
-def test_ctrl_c_while_the_journal_is_read_ends_the_program_at_once(
-        tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(self: crawl.Journal) -> Iterator[crawl.Record]:
-        os.kill(os.getpid(), signal.SIGINT)
-        read_on.append(1)
-        yield crawl.Record("http://h/")
-    read_on: list[int] = []
-    monkeypatch.setattr(crawl.Journal, "read", read)
-    assert said("-o", str(tmp_path / "journal"), "http://h/")[0] == 130 and not read_on
-
-
-def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    whole = b'{"url": "http://h/", "status": 200}\n'
-    for torn in [whole[:size] for size in range(len(whole) - 1)] + [whole[:9] + b"\0" * 100, b"\0" * 100]:
-        path.write_bytes(whole + torn)
-        with contextlib.closing(crawl.Journal(str(path))) as journal:
-            assert list(journal.read()) == [crawl.Record("http://h/", 200)]
-            journal.write(crawl.Record("http://h/2"))
-        assert path.read_bytes() == whole + b'{"url": "http://h/2"}\n'
-
-
-@pytest.mark.parametrize("text", [
-    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', '{"url": "http://h/", "links": [7]}\n',
-    "[" * 100_000 + "\n",
-    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
-    '{"url": "http://h/", "status": "200"}\n',
-    '{"url": "ftp://h/"}\n', '{"url": "http://h/", "links": ["x"]}\n', "\n", '{"url"\n{"url": "http://h/"}\n',
-    "\x00\n"])
-def test_what_is_no_journal_is_refused_and_left_as_it_is(
-        text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text(text)
-    assert crawl.main(["-o", str(path), "http://h.invalid/"]) == 2
-    assert re.search("is no journal of a crawl: .", capsys.readouterr().err) and path.read_text() == text
-
-
-def test_a_journal_without_an_answer_for_the_only_root_is_one_line(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n')
-    status, out, err = said("-o", str(path), "http://h/")
-    assert (status, out) == (2, "") and "nothing could be crawled: the journal has no answer" in err
-
-
-def test_the_line_that_is_no_record_is_named(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
-    assert "line 2: a field of another type was expected" in said("-o", str(path), "http://h/")[2]
-
-
-def test_zeros_that_a_power_cut_left_at_the_end_are_dropped(site: Server, tmp_path: pathlib.Path) -> None:
-    site.add("/")
-    path = tmp_path / "journal"
-    path.write_bytes(b'{"url": "http://h/x", "skipped": "other host"}\n' + bytes(100))
-    assert said("-o", str(path), site.url)[0] == 0
-    assert [json.loads(line)["url"] for line in path.read_text().splitlines()] == ["http://h/x", site.url + "/"]
-
-
-def test_a_mutated_journal_is_read_or_refused(tmp_path: pathlib.Path) -> None:
-    rng, path = random.Random(4), tmp_path / "journal"
-    line = b'{"url": "http://h/", "status": 301, "next_url": "http://h/b", "links": ["http://h/a"], "seconds": 0.1}\n'
-
-    async def main() -> None:
-        for _ in range(ROUNDS // 10):  # each of which opens, locks and closes a file
-            text = bytearray(line * 2)
-            for _ in range(rng.randrange(1, 4)):
-                text[rng.randrange(len(text))] = rng.choice(b'{}[]",:0\\\n\xff tnull')
-            path.write_bytes(text)
-            crawler = crawl.Crawler(["http://h/"])
-            with contextlib.closing(crawl.Journal(str(path))) as journal, contextlib.suppress(ValueError):
-                for record in journal.read():
-                    crawler.replay(record)
-    crawl.run(main())
-
-
-def test_a_journal_may_spell_urls_as_people_do(site: Server, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "%s/./a", "status": 404, "error": "404 Gone", "kind": "broken"}\n' % site.url.upper())
-    site.add("/", "<a href=/a>")
-    status, out, _ = said("-o", str(path), site.url)
-    assert status == 1 and "404 Gone" in out and "/a" not in site.requests
-
-
-def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url":"http://h/","seconds":2}\n')
-    with contextlib.closing(crawl.Journal(str(path))) as journal:
-        assert list(journal.read()) == [crawl.Record("http://h/", seconds=2.0)]
-
-
-def test_two_crawls_may_throw_their_journals_away_together() -> None:
-    with contextlib.closing(crawl.Journal("/dev/null")), contextlib.closing(crawl.Journal("/dev/null")) as journal:
-        journal.write(crawl.Record("http://h/"))
-        assert list(journal.read()) == []
-
-
-def test_of_a_line_that_the_disk_cannot_take_whole_nothing_is_left(
-        tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, write = tmp_path / "journal", os.write
-    journal = crawl.Journal(str(path))
-    journal.write(crawl.Record("http://h/1"))
-
-    def half(file: int, data: bytes) -> int:
-        if len(data) < 20:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(file, data[:9])
-    monkeypatch.setattr(os, "write", half)
-    with contextlib.closing(journal), pytest.raises(crawl.CrawlError, match="cannot be written: No space"):
-        journal.write(crawl.Record("http://h/2"))
-    assert path.read_bytes() == b'{"url": "http://h/1"}\n'
-
-
-def test_two_crawls_cannot_use_one_journal(site: Server, tmp_path: pathlib.Path) -> None:
-    path = str(tmp_path / "journal")
-    with contextlib.closing(crawl.Journal(path)):
-        done = command("-o", path, site.url)
-    assert (done.returncode, done.stdout) == (2, "") and "another crawl writes there" in done.stderr
-
-
-def test_a_full_disk_leaves_a_journal_that_resumes(site: Server, tmp_path: pathlib.Path) -> None:
-    def small() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
-    site.add("/", "<a href=/a><a href=/b><a href=/c>")
-    for name in "abc":
-        site.add(f"/{name}", "<a href=/>" + "".join(f"<a href=//other.test/{name}{number}>" for number in range(3)))
-    path = tmp_path / "journal"
-    done = command("-o", str(path), site.url, preexec_fn=small)
-    assert done.returncode == 2 and "cannot be written: File too large" in done.stderr and done.stderr.count("\n") == 1
-    lines = path.read_text().splitlines(keepends=True)
-    assert 0 < len(lines) < 13 and all(json.loads(line) for line in lines) and lines[-1].endswith("\n")
-    assert command("-o", str(path), site.url).returncode == 0
-    urls = [json.loads(line)["url"] for line in path.read_text().splitlines()]
-    assert len(urls) == len(set(urls)) == 13
-
-
-def test_a_pipe_takes_a_journal_too(site: Server, tmp_path: pathlib.Path) -> None:
-    site.add("/")
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    assert crawl.main(["-q", "-o", str(path), site.url]) == 0
-    assert json.loads(os.read(reader, 65536))["url"] == site.url + "/"
-    os.close(reader)
-
-
-def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: pathlib.Path) -> None:
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    lines: list[str] = []
-
-    def read_one() -> None:
-        with open(path) as reader:
-            lines.append(reader.readline())
-    reader = threading.Thread(target=read_one)
-    reader.start()
-    done = command("-o", str(path), site.url)
-    reader.join()
-    assert len(lines) == 1 and (done.returncode, done.stdout, done.stderr) == (1, "", "")
-
-
-def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Server) -> None:
-    site.add("/", "<a href=/gone>")
-    done = command("-o", "-", site.url)
-    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == [200, 404]
-    assert done.returncode == 1 and done.stderr.startswith("broken (1)\n")
-
-
-def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run([sys.executable, str(HERE / "crawl.py"), "-o", "-", site.url],
-                          stdout=writer, stderr=subprocess.PIPE)
-    assert done.returncode == 1 and done.stderr == b"" and len(site.requests) < 20
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "dup", lambda _: writer)
-        journal = crawl.Journal("-")
-    with contextlib.closing(journal), pytest.raises(BrokenPipeError):
-        journal.write(crawl.Record("http://h/"))
-
-
-def test_the_same_command_again_goes_on(site: Server, tmp_path: pathlib.Path) -> None:
-    site.add("/", "<a href=/a><a href=/gone>")
-    site.add("/a", "<a href=/gone><a href=/new>" + "<a href=/gone>" * 3)
-    path = str(tmp_path / "journal")
-    _, first, _ = said("-o", path, "--max-pages", "3", site.url)
-    site.add("/new")
-    status, second, _ = said("-o", path, site.url)
-    assert site.requests.count("/a") == 1 and status == 1
-    assert second.splitlines()[:4] == first.splitlines()[:4] and f"linked from {site.url}/, {site.url}/a" in second
-    assert ", 3 URLs done before" in second and "done before" not in first
-    assert re.search(r"\n3 pages, .* s, \d+ URLs/s, 1 problem, 1 connection, 3 URLs", second)
-    assert re.search(r"\n3 pages, .* s, 0 URLs/s, 1 problem, 0 connections, 4 URLs", said("-o", path, site.url)[1])
-
-
-def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
-    """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
-    killed = threading.Event()
-
-    def page(number: int) -> Callable[[socket.socket], None]:
-        links = "".join(f"<a href=/{(number * 3 + step) % 300}>" for step in range(4)) + f"<a href=//other.test/{number}>"
-        body = with_body(links.encode(), b"Content-Type: text/html")
-
-        def answer(connection: socket.socket) -> None:
-            if process is not None and len(site.requests) >= stop_at:
-                process.kill()
-                killed.set()
-            connection.sendall(body)
-        return answer
-    for number in range(300):
-        site.answers[f"/{number}"] = page(number)
-    before: set[str] = set()
-    process: subprocess.Popen[bytes] | None = None
-    for point in [*points, 10 ** 9]:
-        stop_at = len(site.requests) + point
-        name = f"number-{len(site.heads)}"  # what a dead one had sent may still be on its way
-        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), site.url + "/0",
-                                    "--user-agent", name])
-        process.wait()
-        requested = [head.split(" ")[1] for head in site.heads if name in head and "/robots.txt" not in head]
-        assert len(requested) == len(set(requested)) and not before & set(requested), "fetched twice"
-        lines = path.read_bytes().split(b"\n")[:-1]
-        records = [json.loads(line) for line in lines]
-        before = {record["url"].removeprefix(site.url) for record in records if "skipped" not in record}
-        assert len(set(requested) - before) <= 10, "more than what was in flight was lost"
-    assert process and process.returncode == 0
-    urls = [record["url"] for record in records]
-    assert len(urls) == len(set(urls)) == 600
-    assert {record["url"].removeprefix(site.url): record["links"] for record in records if "links" in record} == {
-        f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}" for step in range(4)] for number in range(300)}
-
-
-def test_a_crawl_survives_kill_9(site: Server, tmp_path: pathlib.Path) -> None:
-    killed_and_resumed(site, tmp_path / "journal", [1, 7, 40, 90])
-
-
-@pytest.mark.soak
-def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Server, tmp_path: pathlib.Path) -> None:
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    rng = random.Random(seed)
-    for run in range(20):
-        killed_and_resumed(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
-
-
 def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Server) -> None:
     broken_site(site)
-    site.add("/a5", "x" * 1_250_000)
+    site.add("/a5", "<img src=/logo.png><a href=/file>" + "x" * 1_250_000)
+    site.add("/file", "text", Content_Type="text/plain")
     status, out, err = said(site.url, "--max-tasks", "1")
     assert status == 1 and err == ""
     assert out.replace(site.url, "").splitlines()[:-3] == [
-        "broken (3)",
+        "broken (4)",
         "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more", "    path / > /a > /a0 > /gone",
         "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
-        "  /missing", "    404 Not Found", "    redirected from /moved2", "    path / > /moved > /moved2 > /missing",
+        "  /logo.png", "    404 Not Found", "    linked from /a5", "    path / > /a > /a5 > /logo.png",
+        "  /missing", "    404 Not Found", "    redirected from /moved2", "    linked from /, /a0, /a1 and 3 more",
+        "    path / > /moved > /moved2 > /missing",
         "blocked (1)", "  /secret", "    403 Words", "    linked from /",
         "redirects worth updating (1)", "  /moved", "    301 to /moved2", "    linked from /, /a0, /a1 and 3 more"]
     numbers, statuses, reasons = out.splitlines()[-3:]
-    assert re.fullmatch(r"8 pages, 1\.3 MB in \d\.\d s, \d+ URLs/s, 4 problems, 1 connection", numbers)
-    assert (statuses, reasons) == ("statuses: 8 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 3 x 404",
+    assert re.fullmatch(r"8 pages, 1\.3 MB, 1 other file, 1 URL only asked for in \d\.\d s, \d+ URLs/s, 5 problems, 1 connection", numbers)
+    assert (statuses, reasons) == ("statuses: 9 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 4 x 404",
                                    "not fetched: 1 (other host)")
+
+
+def test_too_many_redirects_are_reported_under_the_link_that_can_be_mended(site: Server) -> None:
+    for number in range(4):
+        site.add_redirect(f"/{number}", f"/{number + 1}")
+    site.add("/", "<a href=/0>")
+    lines = said(site.url, "--max-redirect", "2")[1].replace(site.url, "").splitlines()
+    assert lines[:4] == ["too many redirects (1)", "  /0", "    too many redirects: /0 -> /1 -> /2 -> /3", "    linked from /"]
+
+
+def test_links_that_are_no_urls_are_problems(site: Server) -> None:
+    site.add("/", "<a href='https://exa mple.com/'><a href=http://example.com:99999/><a href=htp://x/>")
+    status, out, _ = said(site.url)
+    assert status == 1 and out.replace(site.url, "").splitlines()[:7] == [
+        "broken (2)", "  https://exa mple.com/", "    no URL: 'exa mple.com' is not a host", "    linked from /",
+        "  http://example.com:99999/", "    no URL: 'example.com:99999' is not a host and a port", "    linked from /"]
+    assert "not fetched: 1 (htp: neither http nor https)" in out
 
 
 @pytest.mark.parametrize("status, outdated", [(301, True), (302, False), (303, False), (307, False), (308, True)])
@@ -4585,37 +4498,14 @@ def test_the_quiet_report_holds_the_problems_only(site: Server) -> None:
     assert shown.startswith("broken (3)") and "redirects worth" not in shown and "statuses" not in shown
 
 
-def test_a_terminal_gets_colours_and_a_narrow_one_shorter_lines(
-        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken_site(site)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    wide, narrow = [in_terminal(site.url, "--max-tasks", "1", columns=columns) for columns in (300, 50)]
-    assert "\x1b[1;31mbroken (3)\x1b[0m\n" in wide and "\x1b[1;33mredirects worth updating (1)\x1b[0m" in wide
-    assert "/a0," in wide and f"    linked from\n      {site.url}/a0\n" in narrow and " and 3 more\n" in narrow
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in in_terminal(site.url, columns=300)
-    assert "\x1b" not in said(site.url)[1]
-
-
-def test_a_list_that_is_too_wide_has_a_line_for_each_item() -> None:
-    def listing(columns: int) -> list[str]:
-        return list(crawl._listing("linked from", ["first", "second", "third"], columns, " and 7 more"))
-    line = "    linked from first, second, third and 7 more"
-    assert listing(0) == listing(len(line)) == [line]
-    assert listing(len(line) - 1) == ["    linked from", "      first", "      second", "      third and 7 more"]
-    assert list(crawl._listing("linked from", ["first"], 9)) == ["    linked from first"]
-
-
-def test_the_numbers_are_of_this_crawl_and_of_the_one_before() -> None:
-    async def main() -> str:
-        report, out = crawl.Report(), io.StringIO()
-        for number, status in enumerate((200, 200, 299, 300, 404, 0)):
-            report.add(crawl.Record(f"http://h/{number}", status, size=250_000), old=number < 4)
-        report.print(crawl.Crawler(["http://h/"]), 0.5, out)
-        return out.getvalue()
-    assert crawl.run(main()) == (
-        "3 pages, 1.5 MB in 0.5 s, 4 URLs/s, 0 problems, 0 connections, 4 URLs done before\n"
-        "statuses: 1 x no answer, 2 x 200, 1 x 299, 1 x 300, 1 x 404\n")
+def test_what_the_journal_gave_counts_but_not_into_the_speed(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/a><a href=/gone>")
+    site.add("/a", "<a href=/gone>")
+    path = str(tmp_path / "journal")
+    first, second = said("-o", path, site.url)[1], said("-o", path, site.url)[1]
+    assert site.requests == ["/robots.txt", "/", "/a", "/gone"] + ["/robots.txt", "/"]
+    assert second.splitlines()[:4] == first.splitlines()[:4] and ", 2 URLs from the journal\n" in second and "from the" not in first
+    assert "statuses: 2 x 200, 1 x 404" in second
 
 
 def test_a_fourth_page_with_the_link_is_one_more(site: Server) -> None:
@@ -4645,7 +4535,7 @@ def test_reasons_are_listed_up_to_a_number(site: Server) -> None:
     site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
     lines = [line for line in said(site.url)[1].splitlines() if line.startswith("not fetched")]
     assert not any("other reasons" in line for line in said(site.url, "--no-robots")[1].splitlines())
-    assert len(lines) == crawl.MAX_REASONS + 1 and lines[-1] == "not fetched: 10 (other reasons)"
+    assert len(lines) == 20 + 1 and lines[-1] == "not fetched: 10 (other reasons)"
 
 
 def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -4655,8 +4545,9 @@ def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.Capt
     assert "\x1b" not in printed and r"\x1b[31mred\x1b[0m" in printed
 
 
-# 15  Command line
+# 18  Command line
 # ================
+
 
 def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     site.add("/")
@@ -4666,23 +4557,15 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_note_about_the_root_is_in_the_report(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    site.add("/")
-    assert crawl.main([f"localhost:{site.port}", "-v"]) == 0
-    printed = capsys.readouterr()
-    assert "http is tried" in printed.out
-    assert printed.err == (f"https://localhost:{site.port}/ not fetched: https cannot be reached\n"
-                           f"{site.url}/ 200\n")
-
-
 @pytest.mark.parametrize("arguments, complaint", [
     (["http://no.such.host.invalid"], "nothing could be crawled: "), (["http://[x"], "not an IPv6 address"),
-    (["ftp://h/"], "only http and https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
-    (["--exclude", "(", "h"], "missing"),
+    (["ftp://h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
+    (["--exclude", "(", "h"], "missing"), (["-o", "", "h"], "No such file"),
     (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
+    (["--max-tries", "1", "127.0.0.1:1"], "write http://... if that is meant"),
     (["-o", "/dev/full", "h.invalid"], "No space left"), (["--include", "a{99999999999999999999}", "h"], "too large"),
     (["--exclude", "(" * 3000, "h"], "recursion"),
-    (["--user-agent", "a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
+    (["-H", "User-Agent: a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
         arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
@@ -4700,11 +4583,10 @@ def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.Capt
     ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", "7"),
     ("--exclude=7", "exclude", "7"),
     ("--subdomains", "subdomains", True), ("--external", "external", True), ("--no-robots", "robots", False),
-    ("--max-tasks=7", "max_tasks", 7), ("--max-redirect=0", "max_redirect", 0), ("--max-tries=7", "max_tries", 7),
-    ("--max-body=7", "max_body", 7), ("--timeout=0.7", "timeout", 0.7),
+    ("--pages-only", "pages_only", True), ("--max-tasks=7", "max_tasks", 7), ("--max-redirect=0", "max_redirect", 0),
+    ("--max-tries=7", "max_tries", 7), ("--max-body=7", "max_body", 7), ("--timeout=0.7", "timeout", 0.7),
     ("--delay=0.00", "delay", 0.0), ("--delay=3", "delay", 3.0),
-    ("--delay=0.7", "delay", 0.7), ("-HX:7", "headers", {"User-Agent": crawl.USER_AGENT, "X": "7"}),
-    ("--user-agent=7", "headers", {"User-Agent": "7"})])
+    ("--delay=0.7", "delay", 0.7), ("-HX:7", "headers", {"X": "7"})])
 def test_an_option_reaches_the_crawler_and_the_others_keep_their_defaults(
         option: str, name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
@@ -4712,10 +4594,10 @@ def test_an_option_reaches_the_crawler_and_the_others_keep_their_defaults(
     def crawler(roots: list[str], **options: Any) -> None:
         given.update(options)
         raise crawl.CrawlError("seen enough")
-    defaults = {**(crawl.Crawler.__init__.__kwdefaults__ or {}), "headers": {"User-Agent": crawl.USER_AGENT}}
+    defaults = {**(crawl.Crawler.__init__.__kwdefaults__ or {}), "headers": {}}
     monkeypatch.setattr(crawl, "Crawler", crawler)
     assert said("h", option, "other") == (2, "", "crawl.py: seen enough\n")
-    assert given == defaults | {name: value}
+    assert given.pop("on_record") is not defaults.pop("on_record") and given == defaults | {name: value}
 
 
 def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -4723,22 +4605,14 @@ def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFix
     assert "nothing could be crawled: page limit" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "0", "h"],
-                                       ["--timeout", "1e3", "h"], ["--timeout", ".7", "h"], ["--nonsense", "h"],
-                                       ["--max-tries", "0", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
+@pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--max-tasks", "-1", "h"], ["--timeout", "1e3", "h"], ["--timeout", ".7", "h"], ["--nonsense", "h"],
+                                       ["--delay", "nan", "h"], ["--user-agent", "x", "h"], ["--max_tasks", "1", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         crawl.main(arguments)
     printed = capsys.readouterr()
     assert caught.value.code == 2 and printed.out == ""
     assert re.fullmatch("crawl.py: .*--help lists the options.\n", printed.err)
-
-
-def test_underscores_do_for_dashes(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    site.add("/")
-    assert crawl.main(["--max_tasks=2", "--max_tries", "1", "--no_robots", "--timeout", "9.5",
-                       "--user_agent", "me", site.url]) == 0
-    assert site.requests == ["/"] and "User-Agent: me\r\n" in site.heads[0]
 
 
 def test_the_program_runs_as_a_program(site: Server) -> None:
@@ -4791,7 +4665,7 @@ def test_the_status_and_the_journal_do_not_depend_on_who_reads_or_on_the_environ
             assert "Traceback" not in done.stdout + done.stderr
             assert [json.loads(line)["url"] for line in path.read_text().splitlines()] == [
                 site.url + page, *[site.url + "/gone"] * status]
-    for streams, status in ((">/dev/full", 2), ("2>/dev/full --max-tasks 0", 2), ("2>&- --max-tasks 0", 2)):
+    for streams, status in ((">/dev/full", 2), ("2>/dev/full --max-tasks x", 2), ("2>&- --max-tasks x", 2)):
         assert shell(f"$CRAWL {site.url} {streams}", **environment).returncode == status
     assert "--help lists the options" in shell("$CRAWL --depth caf\u00e9 h", **environment).stderr
 
@@ -4800,7 +4674,7 @@ def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
     assert said("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
-        "mailto:x not fetched: no http or https URL", "/ 200", "/gone 404 Not Found", "/old /"]
+        "mailto:x not fetched: mailto: neither http nor https", "/ 200", "/gone 404 Not Found", "/old /"]
 
 
 def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4827,45 +4701,38 @@ def test_a_report_on_the_terminal_of_the_progress_line_follows_it(site: Server) 
     assert shown.startswith("\r\x1b[K0 done") and shown.rpartition("\r\x1b[K")[2].startswith("1 page, ")
 
 
-def test_on_a_terminal_the_first_ctrl_c_says_what_comes_and_the_report_what_was_left(
-        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "GRACE", 0.05)
-
-    def interrupt(connection: socket.socket) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        silence(connection)
-    site.add("/", "<a href=/silent><a href=/next><a href=/last>")
-    site.answers["/silent"] = interrupt
-    shown = in_terminal(site.url, "--max-tasks", "1", stream="stderr")
-    assert "\r\x1b[Kending, in 0.05 s at most; once more: at once\n" in shown
-    status, out, err = said(site.url, "--max-tasks", "1")
-    assert status == 130 and err == "" and "not fetched: 2 (the crawl was ended)\n" in out
-
-
-def test_a_progress_line_names_the_oldest_fetch_or_else_the_next(loop: JumpingLoop) -> None:
+def test_a_progress_line_names_the_oldest_fetch_or_else_what_is_waited_for(loop: JumpingLoop) -> None:
     lines: list[str] = []
 
     async def main() -> None:
         report = crawl.Report()
-        for number in range(10):
-            report.add(crawl.Record(f"http://h/{number}", 200), old=number < 4)
-        crawler = crawl.Crawler(["http://h/"], delay=9, robots=False)
+        crawler = crawl.Crawler(["http://h/"], delay=9, robots=False, on_record=report.add)
         crawler.client = SimulatedClient(pages(4) | {"http://h/": [  # type: ignore[assignment]
             (200, {"seconds": 2}, "<a href=/1><a href=/2><a href=/3>")]})
-        lines.append(report.progress(crawler, 2.0, 200))
         task = create_task(crawler.crawl())
         for moment in (1, 3):
             await sleep(moment - loop.time())
             lines.append(report.progress(crawler, 0.5, 200))
+        crawler.num_taken = 1
+        lines.append(report.progress(crawler, 2.0, 200))
         lines.append(report.progress(crawler, 2.0, 10))
         await task
     loop.run_until_complete(main())
-    assert lines == ["10 done, 1 queued, 0 in flight, 0 problems, 3/s",
-                     "10 done, 0 queued, 1 in flight, 0 problems, 12/s, 1.0 s http://h/",
-                     "10 done, 0 queued, 0 in flight, 0 problems, 12/s, 3 wait, the next for 6 s", "10 done, "]
+    assert lines == ["0 done, 0 queued, 1 in flight, 0 problems, 0/s, 1.0 s http://h/",
+                     "1 done, 0 queued, 0 in flight, 0 problems, 2/s, 3 wait, http://h/1 for 6 s",
+                     "1 done (1 from the journal), 0 queued, 0 in flight, 0 problems, 0/s, 3 wait, http://h/1 for 6 s",
+                     "1 done (1"]
 
 
-def started(site: Server, *arguments: str) -> subprocess.Popen[str]:
+def test_a_terminal_is_told_how_far_a_journal_has_been_taken_in(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/")
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n' * 2000)
+    assert said(site.url, "-o", str(path))[2] == ""
+    assert in_terminal(site.url, "-o", str(path), stream="stderr").startswith("\r\x1b[K50% of the journal\r\x1b[K100%")
+
+
+def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Start a crawl of a page that links to a silent one; return when that is in flight."""
     asked = threading.Event()
 
@@ -4875,85 +4742,111 @@ def started(site: Server, *arguments: str) -> subprocess.Popen[str]:
     site.add("/", "<a href=/silent><a href=/next>")
     site.answers["/silent"] = site.answers["/next"] = ask
     process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     asked.wait()
     return process
 
 
-def test_what_ctrl_c_twice_cuts_off_is_in_the_report_and_in_the_journal(site: Server, tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    process = started(site, "-o", str(path), "--max-pages", "2")
-    assert process.stdout and process.stderr
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGQUIT)
-    while not process.stderr.readline().startswith("in "):  # the answer: the first Ctrl-C has arrived
-        pass
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
-    assert process.returncode == 130 and "Traceback" not in err
-    assert f"not finished (1)\n  {site.url}/silent\n    the crawl was interrupted\n    linked from {site.url}/\n" in out
-    records = {record["url"]: record for record in map(json.loads, path.read_text().splitlines())}
-    assert records[site.url + "/silent"]["kind"] == "not finished"
-
-
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_crawl_told_to_end_waits_a_while_for_what_is_in_flight(
-        number: int, status: int, site: Server, monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_is_handled_while_main_runs_and_no_longer(
+        number: int, status: int, site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), number)
         silence(connection)
-    monkeypatch.setattr(crawl, "GRACE", 0.05)
+    before = signal.getsignal(number)
     site.answers["/"] = interrupt
-    assert crawl.main([site.url, "--no-robots", "--max-tries", "1"]) == status
-    assert "not finished (1)" in capsys.readouterr().out
+    assert crawl.main([site.url]) == status
+    assert "not finished (1)" in capsys.readouterr().out and signal.getsignal(number) == before
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    crawl._end_at_once(number, None)
+    assert ended == [status]
 
 
-def test_told_twice_it_does_not_wait(
-        site: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_that_a_blocked_write_keeps_from_ending_the_crawl_is_ended(
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(connection: socket.socket) -> None:
-        os.kill(os.getpid(), signal.SIGINT)  # which of two arrives first nobody promises
-        os.kill(os.getpid(), signal.SIGTERM)
-        silence(connection)
-    monkeypatch.setattr(crawl, "GRACE", 3600)
+        os.kill(os.getpid(), signal.SIGINT)
+        connection.sendall(with_body(b"", b"Content-Type: text/html"))
+
+    def block(record: crawl.Record) -> None:
+        while not ended:  # as long as a full pipe is not read
+            time.sleep(0.01)
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(crawl.Report, "add", lambda self, record: block(record))
     site.answers["/"] = interrupt
-    assert crawl.main([site.url]) in (130, 143)
-    assert "not finished (1)" in capsys.readouterr().out
+    crawl.main([site.url, "-q"])
+    assert ended == [130]
 
 
-def test_a_crawl_told_to_end_reports_what_ended_in_time(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_crawl_at_once_with_a_report_and_a_journal(number: int, status: int, site: Server, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    process = started(site, "-o", str(path), "--max-tasks", "1")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=9)
+    assert (process.returncode, err) == (status, "")
+    assert f"not finished (1)\n  {site.url}/silent\n    the crawl was interrupted\n    linked from {site.url}/\n" in out
+    assert "not fetched: 1 (the crawl was ended)" in out
+    assert {record["url"]: record.get("kind") for record in lines_of(path)}[site.url + "/silent"] == "not finished"
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("arguments", [["-o", "-"], ["-v"], []])
+def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
+        number: int, status: int, arguments: list[str], site: Server) -> None:
+    body = "".join(f"<a href=http://exa mple{number}/{'x' * 180}>" for number in range(4000))
+    site.add("/", body.replace("exa ", "exa%20"))
+    reader, writer = os.pipe()
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], stdout=writer, stderr=writer)
+    os.close(writer)
+    while len(site.requests) < 2:
+        time.sleep(0.001)
+    time.sleep(1)  # by now it has filled the pipe
+    assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(timeout=5) == status
+    os.close(reader)
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
+    process = started(site, "--timeout", "1", "--max-tries", "1", "--pages-only",
+                      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=9) and process.returncode == 1
+
     def interrupt(connection: socket.socket) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.05)
-        connection.sendall(with_body(b"<a href=/more>", b"Content-Type: text/html"))
+        os.kill(os.getpid(), signal.SIGINT)
+        connection.sendall(with_body(b""))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     site.answers["/"] = interrupt
-    assert crawl.main([site.url]) == 143
-    assert "1 page, " in capsys.readouterr().out and "/more" not in site.requests
+    assert said(site.url)[0] == 0 and signal.signal(signal.SIGINT, before) == signal.SIG_IGN
+
+
+def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on(site: Server) -> None:
+    for wait in (0.03, 0.05, 0.07, 0.1, 0.15):
+        process = subprocess.Popen([sys.executable, "-X", "importtime", str(HERE / "crawl.py"), "http://127.0.0.1:1/"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stderr
+        for line in process.stderr:
+            if line.rstrip().endswith("| signal"):  # one of the first things that it imports
+                break
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=9)
+        assert process.returncode in (130, 2) and "Traceback" not in err
 
 
 def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> None:
-    asked, told = threading.Event(), threading.Event()
-
-    def slow(connection: socket.socket) -> None:
-        asked.set()
-        told.wait()
-        connection.sendall(with_body(b"", b"Content-Type: text/plain"))
-    site.add("/", "<a href=/slow><a href=/next>")
-    site.answers["/slow"] = slow
-    site.add("/next")
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, "--max-tasks", "1"], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    asked.wait()
+    process = started(site, "--timeout", "1", "--max-tries", "1", "--max-tasks", "1", "--pages-only")
     process.send_signal(signal.SIGQUIT)
-    lines: list[str] = []
-    while process.stderr and not (lines and lines[-1].startswith("in ")):
-        lines.append(process.stderr.readline())
-    assert lines[0].startswith("2 URLs asked for, 1 queued, ") and lines[1].startswith(f"{site.url}/slow: for ")
-    assert any("crawl.py:" in line and " in Client._exchange" in line for line in lines)
-    told.set()
-    out, _ = process.communicate()
-    assert process.returncode == 0 and out.startswith("3 pages, ")
+    assert process.stderr
+    lines = [process.stderr.readline() for _ in range(6)]
+    assert lines[0].startswith("1 in flight, 1 queued, ") and lines[1].startswith(f"{site.url}/silent: for ")
+    assert any("crawl.py:" in line and " in Client." in line for line in lines)
+    out, _ = process.communicate(timeout=9)
+    assert process.returncode == 1 and "timed out (2)" in out
 
 
 def test_a_cancelled_command_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4967,7 +4860,7 @@ def test_a_cancelled_command_is_status_130(monkeypatch: pytest.MonkeyPatch) -> N
 def test_headers_are_sent_to_the_site(site: Server) -> None:
     site.add("/")
     assert crawl.main([site.url, "-q", "-H", "X-Word: a: b", "-H", "accept:text/html"]) == 0
-    assert "X-Word: a: b\r\n" in site.heads[1] and "Accept: text/html\r\n" in site.heads[1] and "*/*" not in site.heads[1]
+    assert "X-Word: a: b\r\n" in site.heads[-1] and "Accept: text/html\r\n" in site.heads[-1] and "*/*" not in site.heads[-1]
 
 
 def test_without_stdout_and_stderr_the_crawl_goes_on(
@@ -4982,58 +4875,15 @@ def test_without_stdout_and_stderr_the_crawl_goes_on(
     assert len(path.read_text().splitlines()) == 2
 
 
-def test_an_empty_option_is_not_one_left_out(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert crawl.main([site.url, "-o", ""]) == 2 and crawl.main([site.url, "--why", ""]) == 1
-    assert site.requests == []
-
-
-def test_why_says_whether_a_url_would_be_fetched(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    assert crawl.main([site.url, "--why", site.url + "/x"]) == 0
-    assert crawl.main([site.url, "--why", "http://other.test/"]) == 1
-    assert capsys.readouterr().out.splitlines() == [
-        f"{site.url}/x: fetched, where a link leads to it", "http://other.test/: not fetched: other host"]
-    assert crawl.main(["http://h.invalid", "--why", "http://h.invalid/"]) == 2
-    assert "robots.txt cannot be had" in capsys.readouterr().err
-
-
-def test_why_touches_no_journal(site: Server, tmp_path: pathlib.Path) -> None:
-    assert crawl.main([site.url, "--why", site.url + "/x", "-o", str(tmp_path / "journal")]) == 0
-    assert not (tmp_path / "journal").exists()
-
-
-def test_why_tries_https_and_then_http_as_a_root_does(site: Server, tls_site: Server) -> None:
-    for server in (site, tls_site):
-        server.add("/robots.txt", "User-agent: *\nDisallow: /private/", 200)
-        host = server.url.partition("//")[2]
-        for path, status in (("/x", 0), ("/private/x", 1)):
-            assert said(host, "--why", host + path)[0] == status
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        host = f"127.0.0.1:{port_of(closed)}"
-    assert said(host, "--why", "http://" + host)[0] == said(host, "--why", host)[0] == 2
-
-
-def test_why_says_what_is_wrong_with_a_robots_file(site: Server) -> None:
-    site.answers["/robots.txt"] = b"SSH-2.0\r\n\r\n"
-    status, _, err = said(site.url, "--why", site.url + "/x")
-    assert status == 2 and "robots.txt cannot be had: an HTTP/1 status line was expected" in err
-
-
-def test_a_certificate_that_is_bad_is_no_reason_to_ask_why_without_tls(
-        tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSL_CERT_FILE")
-    host = tls_site.url.partition("//")[2]
-    status, _, err = said(host, "--why", host)
-    assert status == 2 and "certificate" in err
-
-
 # The file itself
 # ===============
+
 
 def test_the_file_itself_names_its_sections_in_its_contents() -> None:
     source = (HERE / "crawl.py").read_text()
     contents = re.findall(r"^ {4,5}(\d+)  (\S.*?)(?:  .*)?$", source, re.MULTILINE)
     headings = re.findall(r"^# (\d+)  (.*)\n# =+$", source, re.MULTILINE)
-    assert contents == headings and len(headings) == 15
+    assert contents == headings and len(headings) == 18
 
 
 def test_the_file_itself_imports_the_standard_library_only() -> None:
@@ -5053,10 +4903,10 @@ def test_the_file_itself_documents_its_public_names() -> None:
                 assert function.__doc__ or any(getattr(base, method, None) for base in value.__mro__[1:]), (name, method)
 
 
-def test_the_file_itself_exports_what_has_a_public_name() -> None:
-    public = {name for name, value in vars(crawl).items() if getattr(value, "__module__", "") == "crawl"
-              and not name.startswith("_") and isinstance(value, type | types.FunctionType)}
-    assert public | {"coroutine", "timeout", "TimeoutError"} == set(crawl.__all__)
+def test_the_file_itself_says_what_is_for_others_and_has_it() -> None:
+    for name in crawl.__all__:
+        value = getattr(crawl, name)
+        assert getattr(value, "__module__", "crawl") == "crawl" or name in ("coroutine", "TimeoutError")
 
 
 def test_the_file_itself_checks_with_errors_and_not_with_assert() -> None:

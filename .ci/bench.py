@@ -82,9 +82,9 @@ def serve(listener):
 
 def crawl_py(root):
     async def main():
-        crawler = crawl.Crawler([root], max_tasks=WORKERS)
-        await crawler.crawl()
-        return crawler.num_fetched
+        pages = []
+        await crawl.Crawler([root], max_tasks=WORKERS, pages_only=True, on_record=pages.append).crawl()
+        return len(pages)
     return crawl.run(main())
 
 
@@ -102,7 +102,7 @@ def streams(root):
             text, _ = crawl.decode_page(await reader.readexactly(length), "text/html")
             for link in crawl.read_markup(text, target).links:
                 if link not in meanings:
-                    meanings[link] = crawl.parse_url(crawl.spelled(link), target)
+                    meanings[link] = crawl.parse_url(link, target)
                 if str(meanings[link]) not in seen:
                     seen.add(str(meanings[link]))
                     queue.put_nowait(meanings[link])
