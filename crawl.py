@@ -2167,7 +2167,7 @@ _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|
 
 def _unescape(value: str) -> str:
     """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
-    return _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
+    return value if "&" not in value else _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
                        html.entities.html5.get(match[1], match[0]), value)
 
 
@@ -2724,16 +2724,17 @@ class Node:
 
 MAX_PAUSE = 300.0  # seconds that a Retry-After or a Crawl-delay may ask for
 SLICE = 1000       # references that are seen to between two ticks: a few milliseconds
-# URLs that simple joining can give and mean: no query, no empty segment, no colon, ...
-_PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$'()*+,;=@%-]+)*/?", re.ASCII)
+# URLs that simple joining can give and mean: no empty segment, no colon, ...
+_PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
+                    r"(?:\?[A-Za-z0-9_.~!$&()*+,;=@%/?-]*)?")
 
 
 def _key(text: str) -> str:
     """Return what a URL is called in `seen_urls`.
 
-    A reference is looked up there as soon as it has been joined to its folder. That no
-    query, say, is taken for a file of the folder, all URLs but plain ones stand behind
-    a space, where only who has parsed a reference finds them.
+    A reference is looked up there as soon as it has been joined to its folder. That
+    //host, say, is not taken for a file of this host, all URLs but plain ones stand
+    behind a space, where only who has parsed a reference finds them.
     """
     return text if _PLAIN.fullmatch(text) else f" {text}"
 
@@ -2816,7 +2817,7 @@ class Frontier(Queue[Node]):
     def node(self, text: str) -> Node | None:
         """Return the Node of a URL, or of what is none, that was met; None if there is none."""
         key = _key(text)
-        known = (self.seen_urls.get(key), self.assets.get(key), self.seen_urls.get(f"\n{text}"))
+        known = (self.seen_urls.get(key), self.assets.get(key), self.seen_urls.get(text))
         return next((node for node in known if isinstance(node, Node)), None)
 
     def refer(self, page: Node, links: Sequence[str], assets: Sequence[str], base: URL,
@@ -2855,10 +2856,10 @@ class Frontier(Queue[Node]):
                 while rest[:3] == "../":
                     rest, above = rest[3:], above.rpartition("/")[0]
                 text = f"{origin}{above}/{rest}"
-            elif reference and ":" not in reference:
-                text = folder + reference
+            elif ":" in reference or reference[:1] in ("?", ""):
+                text = reference or str(base)
             else:
-                text = reference
+                text = folder + reference
             node = known.get(text)
             if node is None:
                 text, node = self._meet(page, reference, base, known, admit)
@@ -2873,19 +2874,24 @@ class Frontier(Queue[Node]):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            text = _printable(reference.partition("#")[0])
-            node = self.seen_urls.get(f"\n{text}")
-            if node is None and isinstance(error, UnfetchableError):
-                node = self.refuse(text, str(error), page)
-            elif node is None:
-                node = Node(text, page.site, page, page.depth + 1)
-                node.done = True
-                self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
-                                 depth=node.depth, parent=page.text))
-            self.seen_urls[f"\n{text}"] = node
-            return reference[:MAX_URL], node
+            return reference[:MAX_URL], self._no_url(page, reference[:MAX_URL + 1], known, error)
         text = str(url)
         return text, known.get(_key(text)) or admit(url, page)
+
+    def _no_url(self, page: Node, reference: str, known: _Known, error: ValueError) -> Node | str:
+        """Say, once, that a reference is no URL, or none for us; return its Node, or why."""
+        text = _printable(reference.partition("#")[0])
+        node = self.seen_urls.get(reference) or self.assets.get(reference)
+        if node is None and isinstance(error, UnfetchableError):
+            node = self.refuse(text, str(error), page)
+        elif node is None:
+            node = self.seen_urls[text] = self.seen_urls[reference] = Node(
+                text, page.site, page, page.depth + 1)
+            node.done = True
+            self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
+                             depth=node.depth, parent=page.text))
+        known[reference] = node  # which is no key of a URL, for it does not parse
+        return cast("Node | str", node)
 
     @coroutine
     def begin_second_stage(self, pages_only: bool) -> Waits[None]:

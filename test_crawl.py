@@ -3592,7 +3592,7 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(site: Server
 
 # Assets, and links to other hosts
 
-def test_what_pages_show_is_asked_for_by_head_when_no_page_is_left(site: Server) -> None:
+def test_what_pages_show_is_asked_for_by_head_when_no_page_is_left(site: Server, impatient: None) -> None:
     with contextlib.closing(Server()) as cdn:
         site.add("/", f"<img src=/logo.png><script src={cdn.url}/x.js></script><a href=/2><link rel=stylesheet href=/gone.css>")
         site.add("/2", "<img src=/logo.png><img src=/2><a href=/linked.png>")
@@ -4792,8 +4792,8 @@ def test_a_signal_ends_the_crawl_at_once_with_a_report_and_a_journal(number: int
     assert {record["url"]: record.get("kind") for record in lines_of(path)}[site.url + "/silent"] == "not finished"
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("arguments", [["-o", "-"], ["-v"], []])
+@pytest.mark.parametrize("number, status, arguments", [
+    (signal.SIGINT, 130, ["-o", "-"]), (signal.SIGTERM, 143, ["-v"]), (signal.SIGINT, 130, []), (signal.SIGTERM, 143, [])])
 def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
         number: int, status: int, arguments: list[str], site: Server) -> None:
     body = "".join(f"<a href=http://exa mple{number}/{'x' * 180}>" for number in range(4000))
@@ -4801,9 +4801,10 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
     reader, writer = os.pipe()
     process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], stdout=writer, stderr=writer)
     os.close(writer)
-    while len(site.requests) < 2:
-        time.sleep(0.001)
-    time.sleep(1)  # by now it has filled the pipe
+    filled = full = bytes(4)
+    while filled != full or not any(full):  # two looks at how much it holds
+        time.sleep(0.05)
+        filled, full = full, fcntl.ioctl(reader, termios.FIONREAD, full)
     assert process.poll() is None
     process.send_signal(number)
     assert process.wait(timeout=5) == status
@@ -4811,7 +4812,7 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
-    process = started(site, "--timeout", "1", "--max-tries", "1", "--pages-only",
+    process = started(site, "--timeout", "0.3", "--max-tries", "1", "--pages-only",
                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=9) and process.returncode == 1
@@ -4839,7 +4840,7 @@ def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on(sit
 
 
 def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> None:
-    process = started(site, "--timeout", "1", "--max-tries", "1", "--max-tasks", "1", "--pages-only")
+    process = started(site, "--timeout", "0.3", "--max-tries", "1", "--max-tasks", "1", "--pages-only")
     process.send_signal(signal.SIGQUIT)
     assert process.stderr
     lines = [process.stderr.readline() for _ in range(6)]
