@@ -67,6 +67,7 @@ import html.entities
 import itertools
 import json
 import math
+import random
 import re
 import selectors
 import socket
@@ -80,17 +81,6 @@ from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyn
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence, Sequence
 from types import coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
-
-__all__ = [
-    "CallbackLoop", "CancelledError", "Client", "CrawlError", "Crawler",
-    "DeadlockError", "EventLoop", "Future", "Handle", "InvalidStateError", "Journal",
-    "LimitError", "Page", "ProtocolError", "Queue", "QueueEmpty", "QueueFull", "Record",
-    "Report", "Response", "ResponseParser", "Robots", "Stream", "Task", "TimeLimit",
-    "Timeout", "TimeoutError", "TruncatedError", "URL", "UnfetchableError", "coroutine",
-    "create_task", "current_task", "decode_page", "fetch", "gather",
-    "get_running_loop", "lookup", "main", "open_connection", "parse_url", "run", "sleep",
-    "timeout", "to_thread", "wait_for",
-]
 
 # 1  Vocabulary
 # =============
@@ -231,9 +221,6 @@ class Handle:
         return self.callback is None
 
     obsolete = cancelled  # would run() do nothing?
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {getattr(self.callback, '__qualname__', self.callback)}>"
 
 
 class Timeout(Handle):
@@ -562,7 +549,7 @@ class Future(Generic[T]):
         # By state: None, the result, a _Failure, the args of the CancelledError.
         self._result: Any = None
         # What to put into the ready queue when done: Handles and waiting tasks.
-        self._callbacks: tuple[Any, ...] | list[Any] = ()
+        self._callbacks: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{self._label()} {self._state.lower()}>"
@@ -633,16 +620,14 @@ class Future(Generic[T]):
         entry = callback if hasattr(callback, "run") else Handle(callback, (self,), context)
         if self._state != "PENDING":
             self._loop._ready.append(entry)
-        elif isinstance(self._callbacks, list):
-            self._callbacks.append(entry)
         else:  # nearly always the only one: a tuple is the smallest that holds it
-            self._callbacks = [*self._callbacks, entry] if self._callbacks else (entry,)
+            self._callbacks += (entry,)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
         """Forget every registration of *callback*; return how many there were."""
         before = self._callbacks
-        self._callbacks = [entry for entry in before
-                           if getattr(entry, "callback", None) != callback]
+        self._callbacks = tuple(entry for entry in before
+                                if getattr(entry, "callback", None) != callback)
         return len(before) - len(self._callbacks)
 
     def __iter__(self) -> Waits[T]:
@@ -874,16 +859,6 @@ def _await(awaitable: Awaitable[T]) -> Waits[T]:
     return cast(T, (yield from iterable))
 
 
-def _settle(future: Future[T], result: Any, error: BaseException | None) -> None:
-    """Resolve a future, or make it fail with *error*, unless it is done already."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
-
-
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
     """Return a Future as it is, any other awaitable as a new Task; TypeError for what is none."""
     if not isinstance(awaitable, Future):
@@ -907,13 +882,13 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     future: Future[T] = loop.create_future()
 
     def work() -> None:
-        result, error = None, None
+        settle: Callable[[Any], None] = future.set_result
         try:
-            result = context.run(func, *args, **kwargs)
-        except BaseException as caught:
-            error = caught
+            outcome: Any = context.run(func, *args, **kwargs)
+        except BaseException as error:
+            settle, outcome = future.set_exception, error
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, future, result, error)
+            loop.call_soon_threadsafe(lambda: None if future.done() else settle(outcome))
 
     try:
         threading.Thread(target=work, daemon=True).start()
@@ -2034,12 +2009,17 @@ class Client:
 
         Where no descriptor is left, idle connections are closed for it.
         """
-        key = url.host, url.port
+        key, tls = (url.host, url.port), None
+        if url.scheme == "https":
+            tls = self._tls = self._tls or ssl.create_default_context()
+            tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
+            # Debian's Python takes a connection that was cut off for the end of the body.
+            tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+            tls.set_alpn_protocols(["http/1.1"])
         while True:
             addresses = yield from _once(self._lookups, lookup, *key)
             try:
-                stream, _ = yield from open_connection(
-                    *key, ssl=self._tls_context(url), addresses=addresses)
+                stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._pool:
                     self._lookups.pop(key, None)
@@ -2049,16 +2029,6 @@ class Client:
                 self.opened += 1
                 stream.unasked = functools.partial(self._drop, stream)
                 return stream
-
-    def _tls_context(self, url: URL) -> ssl.SSLContext | None:
-        """Return what TLS needs to know, None if *url* does without TLS."""
-        if url.scheme == "https" and self._tls is None:
-            self._tls = ssl.create_default_context()
-            self._tls.set_alpn_protocols(["http/1.1"])
-            self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
-            # Debian's Python takes a connection that was cut off for the end of the body.
-            self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-        return self._tls if url.scheme == "https" else None
 
 
 @coroutine
@@ -2603,13 +2573,16 @@ class Scope:
             host = host.removeprefix("www.")
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
-    def add(self, url: URL) -> None:
-        """Take in the host of a root, or of what a root redirects to."""
-        self.hosts.add(self._host(url))
+    def add(self, url: URL, named: bool = False) -> bool:
+        """Take in the host of what a root redirects to, or of the root, which was *named*.
 
-    def trust(self, url: URL) -> None:
-        """Let secrets go to the host of *url*: over https, over http only if it says http."""
-        self._trusted |= {("https", *self._host(url)), (url.scheme, *self._host(url))}
+        Secrets may go to one that was named: over https, over http only if it says http.
+        """
+        if named:
+            self._trusted |= {("https", *self._host(url)), (url.scheme, *self._host(url))}
+        if not self.covers(url):
+            self.hosts.add(self._host(url))
+        return True
 
     def trusts(self, url: URL) -> bool:
         """Return whether secrets may go to *url*."""
@@ -2979,40 +2952,20 @@ _NO_RULES = Robots("")
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-def _back_off(tries: int) -> float:
-    """Return the seconds before the next try: 1, 2, 4, ..., give or take 50 %."""
-    import random  # most crawls do without
-    return BACKOFF * (1 << tries - 1) * random.uniform(0.5, 1.5)
-
-
 def _retry_after(response: Response) -> float:
     """Return for how many seconds a server wants to be left alone, if it says so in seconds."""
     value = response.headers.get("retry-after", "")
     return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
 
 
-def _may_pass(error: Exception) -> bool:
-    """Return whether a fetch that failed with *error* is worth another try."""
-    lasting = getattr(error, "errno", 0) == socket.EAI_NONAME or hasattr(error, "verify_code")
-    return isinstance(error, (OSError, TruncatedError)) and not lasting
-
-
 def _location(response: Response) -> str:
     """Return where a redirect says that it leads, taken as UTF-8, as browsers do."""
-    location = response.headers.get("location", "")
-    try:
-        return location.encode("latin-1").decode()
-    except UnicodeError:
-        return location
+    return response.headers.get("location", "").encode("latin-1").decode("utf-8", "replace")
 
 
 def _is_page(response: Response) -> bool:
     kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
     return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
-
-
-def _never(_: object) -> bool:
-    return False
 
 
 class Crawler:
@@ -3053,23 +3006,22 @@ class Crawler:
                  headers: dict[str, str] | None = None, journal: Journal | None = None,
                  on_record: Callable[[Record], object] = _always,
                  on_page: Callable[[Page], object] = _always) -> None:
-        self.roots = [roots] if isinstance(roots, str) else list(roots)
-        scope = Scope(include, exclude, subdomains)
+        if not (timeout > 0 and delay >= 0):
+            raise CrawlError(f"seconds were expected, not timeout={timeout} and delay={delay}")
+        self.scope = Scope(include, exclude, subdomains)
         try:
             self.client = Client(headers, timeout, max_body)
-            self._urls = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
-                          for text in self.roots]
+            self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
+                           for text in ([roots] if isinstance(roots, str) else roots)]
         except ValueError as error:
             raise CrawlError(_explain(error)) from None
-        for url in self._urls:
-            scope.add(url)
-            scope.trust(url)
-        self.max_tasks, self.max_tries = max(1, max_tasks), max(1, max_tries)
-        self.max_redirect, self.delay, self.robots = max_redirect, delay, robots
-        self.pages_only = pages_only
+        for url in self._roots:
+            self.scope.add(url, named=True)
+        self.max_tasks, self.max_tries, self.max_redirect = max_tasks, max_tries, max_redirect
+        self.pages_only, self.delay, self.robots = pages_only, delay, robots
         self.journal, self.on_record, self.on_page = journal, on_record, on_page
-        self.loop, self.scope = get_running_loop(), scope
-        self.frontier = Frontier(scope, depth, max_pages, external, self._tell)
+        self.loop = get_running_loop()
+        self.frontier = Frontier(self.scope, depth, max_pages, external, self._tell)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_taken = 0                          # URLs whose answer the journal gave
         self.notes: list[str] = []                  # what the user should know of the sites
@@ -3086,18 +3038,17 @@ class Crawler:
         so. An error in a callback, or in this code, ends the crawl and comes out here.
         """
         stages = create_task(self._stages())
-        workers = [create_task(self._work()) for _ in range(self.max_tasks)]
+        workers = [create_task(self._work()) for _ in range(max(1, self.max_tasks))]
         everyone = gather(*workers)
         everyone.add_done_callback(lambda _: stages.cancel())  # a worker ends only by an error
         try:
             yield from _finished(stages)
             (everyone if everyone.done() else stages).result()  # raises what went wrong
         finally:
-            rest: list[Task[Any]] = [stages, *workers, *self._rules.values()]
-            for task in rest:
-                task.cancel()
+            rest = gather(stages, *workers, *self._rules.values(), return_exceptions=True)
+            rest.cancel()
             try:
-                yield from gather(*rest, return_exceptions=True)
+                yield from _finished(rest)
             finally:  # also when it is cancelled here
                 self.frontier.close()
                 self.client.close()
@@ -3106,9 +3057,11 @@ class Crawler:
     @coroutine
     def _stages(self) -> Waits[None]:
         """Fix the scope, have the pages fetched, then have the rest asked for."""
-        roots = iter(self._urls)
-        yield from gather(*[self._look_at(roots) for _ in range(self.max_tasks)])
-        for url in self._urls:
+        roots, named = iter(self._roots), set(self.scope.hosts)
+        yield from gather(*[self._look_at(roots) for _ in range(max(1, self.max_tasks))])
+        for host, _ in self.scope.hosts - named:
+            self.notes.append(f"{host} is crawled, too: a root redirects there")
+        for url in self._roots:
             self.frontier.admit(url)
         yield from self.frontier.join()
         yield from self.frontier.begin_second_stage(self.pages_only)
@@ -3120,31 +3073,19 @@ class Crawler:
 
         No record comes of it; what fails here is left for the crawl to meet.
         """
-        def take_in(url: URL) -> bool:
-            if not self.scope.covers(url):
-                self.notes.append(f"{root} redirects to {url}, which is crawled, too")
-                self.scope.add(url)
-            return True
-
         for root in roots:
             with contextlib.suppress(OSError, ProtocolError):
-                yield from self._follow(root, "HEAD", self.max_redirect, take_in)
+                yield from self._follow(root, "HEAD", self.max_redirect, self.scope.add)
 
     def _follow(self, url: URL, method: str, limit: int, may: Callable[[URL], bool]
                 ) -> Waits[Response]:
         """Return the answer at the end of at most *limit* redirects to URLs that *may* be asked."""
-        for _ in range(limit + 1):
-            response = yield from self.client.fetch(
-                url, method, max_body=MAX_BODY,  # the user's limit is for pages
-                own_headers=self.scope.trusts(url))
-            if response.status not in _REDIRECTS:
-                break
-            try:
-                url = parse_url(_location(response), url)
-            except ValueError:
-                break
-            if not may(url):
-                break
+        response = yield from self.client.fetch(
+            url, method, max_body=MAX_BODY, own_headers=self.scope.trusts(url))
+        with contextlib.suppress(ValueError):
+            target = parse_url(_location(response), url)
+            if response.status in _REDIRECTS and limit and may(target):
+                return (yield from self._follow(target, method, limit - 1, may))
         return response
 
     @coroutine
@@ -3179,7 +3120,7 @@ class Crawler:
                     return False
                 self.in_flight[node] = self.loop.time(), self.loop.current_task
                 outcome = yield from self.client.fetch(
-                    url, node.method or "GET", _never if node.method else _is_page,
+                    url, node.method or "GET", (lambda _: False) if node.method else _is_page,
                     own_headers=self.scope.trusts(url))
             except (OSError, ProtocolError) as error:
                 outcome = error
@@ -3228,17 +3169,21 @@ class Crawler:
         status, pause, now = 0, 0.0, self.loop.time()
         if isinstance(outcome, Response):
             status, pause = outcome.status, _retry_after(outcome)
+            passing = status in _RETRIED
+        else:
+            lasting = getattr(outcome, "errno", 0) == socket.EAI_NONAME or hasattr(
+                outcome, "verify_code")
+            passing = isinstance(outcome, (OSError, TruncatedError)) and not lasting
         if status == 429:
             node.site.next_turn = max(node.site.next_turn, now + pause)
         elif node.method == "HEAD" and not 0 < status < 400:  # some servers know GET only
             node.method, node.tries = "GET", 0
             self.frontier.postpone(node, now)
             return True
-        passing = status in _RETRIED or isinstance(outcome, Exception) and _may_pass(outcome)
         if passing and node.tries < self.max_tries:
-            self.frontier.postpone(node, now + max(_back_off(node.tries), pause))
-            return True
-        return False
+            back_off = BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
+            self.frontier.postpone(node, now + max(back_off, pause))
+        return passing and node.tries < self.max_tries
 
     # What came of it
 
@@ -3298,14 +3243,11 @@ class Crawler:
         fields.update(next_url=str(target), error="", kind="")
         step = self.frontier.node(str(target))
         for _ in range(100):  # does the target lead back here? A longer circle is not found
-            if step is None or step is node:
-                break
-            step = step.next_node
+            step = step.next_node if step and step is not node else step
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
             kind = "too many redirects"
-            circle = ", in a circle" if step is node else ""
-            fields.update(error=f"{kind}{circle}: {path}", kind=kind)
+            fields.update(error=f"{kind}{', in a circle' * (step is node)}: {path}", kind=kind)
         else:
             let_in = self.frontier.collect if node.method else self.frontier.admit
             known = let_in(target, node, node.hops + 1)
@@ -3475,18 +3417,6 @@ PROGRESS = 0.25  # seconds between two states of the progress line
 _DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # of the options of Crawler
 
 
-def _whole(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"a whole number was expected, not {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
-        raise argparse.ArgumentTypeError(f"a number of seconds was expected, not {text!r}")
-    return float(text)
-
-
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
@@ -3503,14 +3433,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     """Return the options. Exits with 2, and one line, for wrong use."""
     parser = _Parser(
         prog="crawl.py", allow_abbrev=False,
-        description="Crawl web sites and report what is broken.",
-        epilog="Exit status: 0 all is well, 1 something is broken, 2 could not crawl, "
-               "130 ended by Ctrl-C, 143 by SIGTERM.")
+        description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
+        "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM.")
     parser.set_defaults(**_DEFAULTS)
     add = parser.add_argument_group("what to fetch").add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
-    add("--depth", type=_whole, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=_whole, metavar="N", help="pages fetched (%(default)s)")
+    add("--depth", type=int, metavar="N", help="links from a root (%(default)s)")
+    add("--max-pages", type=int, metavar="N", help="pages fetched (%(default)s)")
     add("--include", metavar="RE", help="only pages in whose URL this is found (all)")
     add("--exclude", metavar="RE", help="no URLs in which this is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")
@@ -3518,12 +3447,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--pages-only", action="store_true", help="do not ask for images, scripts and the like")
     add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt")
     add = parser.add_argument_group("how to fetch").add_argument
-    add("--max-tasks", type=_whole, metavar="N", help="URLs fetched at a time (%(default)s)")
-    add("--max-redirect", type=_whole, metavar="N", help="redirects in a row (%(default)s)")
-    add("--max-tries", type=_whole, metavar="N", help="tries where an error may pass (%(default)s)")
-    add("--max-body", type=_whole, metavar="BYTES", help="size of a page, unpacked (%(default)s)")
-    add("--timeout", type=_seconds, metavar="S", help="seconds for a whole fetch (%(default)g)")
-    add("--delay", type=_seconds, metavar="S", help="seconds between two requests to a site (0)")
+    add("--max-tasks", type=int, metavar="N", help="URLs fetched at a time (%(default)s)")
+    add("--max-redirect", type=int, metavar="N", help="redirects in a row (%(default)s)")
+    add("--max-tries", type=int, metavar="N", help="tries where an error may pass (%(default)s)")
+    add("--max-body", type=int, metavar="BYTES", help="size of a page, unpacked (%(default)s)")
+    add("--timeout", type=float, metavar="S", help="seconds for a whole fetch (%(default)g)")
+    add("--delay", type=float, metavar="S", help="seconds between two requests to a site (0)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here, not to those they redirect to")
     add = parser.add_argument_group("what to say").add_argument
