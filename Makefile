@@ -7,7 +7,7 @@ PYTEST = $(VENV)/bin/pytest -q -p no:cacheprovider -W error
 
 test: $(VENV)/ready
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
-	$(PYTEST) -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
+	COVERAGE_FILE=$(VENV)/coverage $(PYTEST) -o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true \
 	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 # The same, in an emptied environment, on the system's Python and on 3.11, 3.12 and 3.13, as far as they are installed.
