@@ -1,5 +1,5 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: 0BSD
 """What the tests share: a clock that jumps, a web server in a thread, a check for leaks."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: 0BSD
 """A web crawler, from the event loop up, in one file.
 
     python3 crawl.py xkcd.com

@@ -1,5 +1,5 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: 0BSD
 """What crawl.py claims, section by section. The numbers and titles are crawl.py's own.
 
 Read conftest.py first: `play` runs a coroutine on a clock that jumps, `site` is a web
@@ -4232,6 +4232,64 @@ def test_whatever_pages_hold_their_crawls_journal_can_be_gone_on_with(tmp_path: 
         whole, client, _ = journaled(other, ["http://h/"], answers, **options)
         journaled(path, ["http://h/"], answers, stop_after=rng.randrange(1, len(client.asked) + 1), **options)
         assert fates(journaled(path, ["http://h/"], answers, **options)[0]) == fates(whole)
+
+
+def made_up_site(rng: random.Random) -> dict[str, Any]:
+    """Return a site of pages, redirects and errors that come and go; the last answer of each stays."""
+    names = [f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else'))}/{number}" for number in range(rng.randrange(3, 25))]
+
+    def answer() -> tuple[int, dict[str, Any], str]:
+        links = "".join(f"<a href={rng.choice(names)}><img src={rng.choice(names)}.png>" for _ in range(rng.randrange(5)))
+        return rng.choice(((200, {}, links), (200, {}, links), (200, {}, links), (302, {"location": rng.choice(names)}, ""), (404, {}, "")))
+    site: dict[str, Any] = {"http://h/": [(200, {}, "".join(f"<a href={name}>" for name in names[:5]))]}
+    for name in names:
+        passing: list[Any] = [rng.choice(((503, {}, ""), (429, {}, ""), OSError(errno.ECONNRESET, "reset"))) for _ in range(rng.randrange(3))]
+        site[name] = [*passing, answer()]
+        site[f"{name}.png"] = rng.choice(([(200, {}, "")], [(404, {}, "")], [(301, {"location": rng.choice(names)}, "")]))
+    return site
+
+
+def test_the_life_of_a_journal(tmp_path: pathlib.Path) -> None:
+    """Crawls that end anywhere, under any options, gone on with until one ends: it tells what an undisturbed one tells."""
+    for number in range(max(60, ROUNDS // 5000)):
+        rng = random.Random(number)
+        site, path = made_up_site(rng), tmp_path / f"journal{number}"
+        for _ in range(rng.randrange(5)):
+            options: dict[str, Any] = rng.choice(({}, {"depth": 1}, {"external": True}, {"exclude": "1"}, {"max_pages": 3}, {"pages_only": True}))
+            journaled(path, ["http://h/"], site, stop_after=rng.randrange(1, 30), max_tries=rng.randrange(1, 4), **options)
+        options = rng.choice(({}, {"external": True}, {"subdomains": True}, {"robots": False}))
+        steady = {url: answers[-1:] for url, answers in site.items()}  # what came and went has gone
+        told, _, _ = journaled(path, ["http://h/"], steady, **options)
+        final = {url: (record.status, record.kind == "broken") for url, record in ((record.url, record) for record in told)}
+        whole, _, _ = journaled(tmp_path / f"whole{number}", ["http://h/"], steady, **options)
+        assert final == {record.url: (record.status, record.kind == "broken") for record in whole}, number
+
+
+def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
+    """A peer that floods with tiny chunks, and a page of a million characters and many links, beside an ordinary one."""
+    def flood(connection: socket.socket) -> None:
+        connection.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n"))
+        while True:
+            connection.sendall(b"1\r\nx\r\n" * 2000)
+    site.answers["/flood"] = flood
+    site.add("/big", "".join(f"<a href=/{number}>x</a>" for number in range(50_000)))
+    site.add("/", "<a href=/flood><a href=/big><a href=/fine>")
+    site.add("/fine", "")
+    longest = [0.0]
+
+    class Metered(crawl.EventLoop):
+        def _run(self, entry: Any) -> None:
+            began = time.perf_counter()
+            super()._run(entry)
+            longest[0] = max(longest[0], time.perf_counter() - began)
+
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler([site.url], timeout=0.5, max_tries=1, depth=1)
+        await crawler.crawl()
+        return crawler
+    records = crawl.run(main(), loop_factory=Metered).records
+    assert records[site.url + "/flood"].kind == "timed out" and records[site.url + "/flood"].seconds < 0.7
+    assert records[site.url + "/fine"].status == 200 and longest[0] < 1
 
 
 def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
-# SPDX-License-Identifier: MIT
+# SPDX-License-Identifier: 0BSD
 """make bench: crawl.py beside what else the standard library offers, as ratios, in under a minute.
 
 One site, served by another process on crawl.py's own event loop, is crawled in turns by crawl.py,
