@@ -51,8 +51,8 @@ import sys
 
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # No traceback while this file loads. pragma: no cover (the tests see it in children)
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    # No traceback while this file loads (the tests see it in children).
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # pragma: no cover
 
 import argparse
@@ -2373,9 +2373,7 @@ def _printable(text: str) -> str:
 def _explain(error: BaseException) -> str:
     """Return an error in words that fit on a line."""
     words = str(error)
-    if isinstance(error, ConnectionResetError):
-        words = "the connection was reset"
-    elif getattr(error, "verify_message", ""):  # of ssl.SSLCertVerificationError
+    if getattr(error, "verify_message", ""):  # of ssl.SSLCertVerificationError
         words = f"its certificate cannot be trusted: {getattr(error, 'verify_message')}"
     elif getattr(error, "library", ""):  # of ssl.SSLError, which names a line of C, too
         words = f"TLS: {str(getattr(error, 'reason')).lower().replace('_', ' ')}"
@@ -2472,9 +2470,8 @@ class Journal:
         except (OSError, ValueError) as error:
             if self._file >= 0:
                 self.close()
-            busy = isinstance(error, BlockingIOError)
-            reason = "another crawl writes there" if busy else _explain(error)
-            raise CrawlError(f"{path}: {reason}") from None
+            busy = "another crawl writes there" if isinstance(error, BlockingIOError) else ""
+            raise CrawlError(f"{path}: {busy or _explain(error)}") from None
 
     def _read(self, progress: Callable[[float], object]) -> None:
         """Note where each line begins; ValueError for one that is no record."""
@@ -2744,15 +2741,14 @@ class Frontier(Queue[Node]):
         only this way to it does not count, being too deep or one page too many.
         """
         key = _key(str(url))
-        known = self.seen_urls.get(key)
+        known: Node | str | None = self.seen_urls.get(key)
+        reason = self.scope.objection(url) if parent and known is None else ""
+        if reason == "other host" and self.external:
+            known = self.seen_urls[key] = self.collect(url, parent, hops)
+        elif reason:
+            known = self.seen_urls[key] = self.refuse(str(url), reason, parent)
         if known is not None:
-            return cast("Node | str", known)
-        reason = self.scope.objection(url) if parent else ""
-        if reason:
-            outside = reason == "other host" and self.external
-            self.seen_urls[key] = self.collect(url, parent, hops) if outside else self.refuse(
-                str(url), reason, parent)
-            return cast("Node | str", self.seen_urls[key])
+            return known
         too_many = hops == 0 and self._num_pages >= self.max_pages
         node = self._node(url, parent, hops)
         if too_many or node.depth > self.depth:
@@ -2766,14 +2762,14 @@ class Frontier(Queue[Node]):
     def collect(self, url: URL, parent: Node | None, hops: int = 0) -> Node | str:
         """Return the Node of a *url* that is only to be asked for, or why it is not."""
         key = _key(str(url))
-        known = self.node(str(url)) or self.assets.get(key)
+        known: Node | str | None = self.node(str(url)) or self.assets.get(key)
         if known is None and self.scope.exclude.search(str(url)):
             known = self.assets[key] = self.refuse(str(url), "excluded", parent)
         elif known is None:
             known = self.assets[key] = self._node(url, parent, hops, "HEAD")
             if self._second_stage:
                 self.put_nowait(known)
-        return cast("Node | str", known)
+        return known
 
     def _node(self, url: URL, parent: Node | None, hops: int, method: str = "") -> Node:
         depth = parent.depth + (hops == 0) if parent else 0
@@ -2854,7 +2850,7 @@ class Frontier(Queue[Node]):
     def _no_url(self, page: Node, reference: str, known: _Known, error: ValueError) -> Node | str:
         """Say, once, that a reference is no URL, or none for us; return its Node, or why."""
         text = _printable(reference.partition("#")[0])
-        node = self.seen_urls.get(reference) or self.assets.get(reference)
+        node: Node | str | None = self.seen_urls.get(reference) or self.assets.get(reference)
         if node is None and isinstance(error, UnfetchableError):
             node = self.refuse(text, str(error), page)
         elif node is None:
@@ -2864,7 +2860,7 @@ class Frontier(Queue[Node]):
             self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
                              depth=node.depth, parent=page.text))
         known[reference] = node  # which is no key of a URL, for it does not parse
-        return cast("Node | str", node)
+        return node
 
     @coroutine
     def begin_second_stage(self, pages_only: bool) -> Waits[None]:

@@ -2854,7 +2854,7 @@ def lines_of(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("error, words", [
-    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "the connection was reset"),
+    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer"),
     (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"), (OSError("plain"), "plain"), (ValueError(), "ValueError"),
     (crawl.TruncatedError("a\x1b[31m"), "a\\x1b[31m"), (ValueError("x" * 999), "x" * crawl.MAX_SHOWN)])
 def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, words: str) -> None:
