@@ -78,7 +78,7 @@ import traceback
 import types
 import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from types import coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
@@ -262,7 +262,7 @@ class CallbackLoop:
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._ready: collections.deque[Any] = collections.deque()
-        # A heap of (deadline, sequence, entry); an entry is a Timeout or, in 5 and 7,
+        # A heap of (deadline, sequence, entry); an entry is a Timeout or, in 5,
         # another thing with run() and obsolete(). The sequence number keeps equal
         # deadlines in order and the heap from ever comparing entries.
         self._timeouts: list[tuple[float, int, Any]] = []
@@ -687,8 +687,8 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 # goes down the same way; a return value travels up one joint, an exception as far as
 # the first `except`:
 #
-#    Task --send--> crawl --yield from--> fetch --yield from--> Future.__iter__
-#         <----------------------- future ------------------------- yield self
+#    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
+#         <----------------------- future ------------------------ yield self
 #
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python
 # spells StopIteration): so a task can be waited for, and one word, "wait", does
@@ -845,9 +845,8 @@ class Task(Future[T]):
 # The invariants. However a wait ends, no deadline of it remains that would still do
 # something; `run` leaves no task behind. Only a call that has begun in a thread cannot
 # be stopped: it goes on, and its result is dropped. The cost: one object and one entry
-# in the heap for each wait with a deadline. Three kinds of entry stand there: a Timeout
-# calls a callback, a TimeLimit cancels a task, and a Stream (7) makes fail who waits for
-# it.
+# in the heap for each wait with a deadline. Two kinds of entry stand there: a Timeout
+# calls a callback, and a TimeLimit cancels a task.
 
 
 @coroutine
@@ -1802,7 +1801,7 @@ class ResponseParser:
         """Parse one response; each `yield` waits for feed()."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
-            # Empty lines before it are borne, RFC 9112 section 2.2.
+            # An empty line before it is borne.
             self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
             if response.status >= 200 or response.status == 101:  # after 101 comes no HTTP
@@ -1930,7 +1929,7 @@ class Client:
         self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
                         for some in (usual, fields)]
         self._pool: dict[Stream, str] = {}  # idle streams, the longest idle first: their origins
-        self._lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
+        self.lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
         self._tls: ssl.SSLContext | None = None
 
     @coroutine
@@ -1972,7 +1971,7 @@ class Client:
             self._drop(stream)
 
     def _take(self, origin: str) -> Stream | None:
-        """Take the idle stream used last, if it is silent, out of the pool; None if there is none."""
+        """Take the idle stream that was used last, and is silent, out of the pool, or None."""
         for stream in reversed(self._pool):
             if self._pool[stream] == origin:
                 if stream.spoken():
@@ -2017,12 +2016,12 @@ class Client:
             tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
             tls.set_alpn_protocols(["http/1.1"])
         while True:
-            addresses = yield from _once(self._lookups, lookup, *key)
+            addresses = yield from _once(self.lookups, lookup, *key)
             try:
                 stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._pool:
-                    self._lookups.pop(key, None)
+                    self.lookups.pop(key, None)
                     raise
                 self.close()
             else:
@@ -2095,6 +2094,7 @@ _SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++
         |<{_word("script")}[\s/>](?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*+
             (?:<(?=/)|\Z|(?=-->)))*+
     |<(?!/{_word("script")}[\s/>]))*+"""
+_TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
 _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
 # An href is captured with its last letter, so that an empty one is not nothing:
@@ -2115,7 +2115,7 @@ _TAGS = re.compile(rf"""<
               | {_element("base", "frame", "meta", *_ASSETS)}{_REST}(?=>)))
         (?:\#[^"]*+)?+["']?+{_REST}(?:>|(?=</)|\Z)
       | (?=[!?nNpPsStTxX])(?:
-            {"|".join(map(_with_text, "style title textarea template noembed noframes xmp".split()))}
+            {"|".join(map(_with_text, _TEXTS))}
           | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # here it is like any other
           | {_element("plaintext")}(?s:.*+) | {_COMMENT} | [!?][^>]*+)
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^\s/>]*+{_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
@@ -2137,7 +2137,9 @@ _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|
 
 def _unescape(value: str) -> str:
     """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
-    return value if "&" not in value else _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
+    if "&" not in value:
+        return value
+    return _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
                        html.entities.html5.get(match[1], match[0]), value)
 
 
@@ -2175,20 +2177,18 @@ def _says_nofollow(rules: str, product: str) -> bool:
     """
     ours = True
     for rule in rules.lower().split(","):
-        name, colon, value = rule.rpartition(":")
-        if colon and name.strip() in ("max-image-preview", "max-video-preview", "max-snippet"):
-            continue
-        if colon:
-            ours = name.strip() == product.lower()
-        if ours and value.strip() in ("nofollow", "none"):
+        name, colon, value = [part.strip() for part in rule.partition(":")]
+        if colon and not name.startswith(("max-", "unavailable_after")):
+            ours, name = name == product.lower(), value
+        if ours and name in ("nofollow", "none"):
             return True
     return False
 
 
 class Markup(NamedTuple):
-    """What a page refers to; all but *base* are references as written, entities decoded."""
+    """What a page refers to: references as written, with their entities decoded."""
 
-    links: list[str]        # of a, area and frames, each once
+    links: list[str]        # of a, area and frames; many without their fragments
     assets: list[str]       # images, scripts, styles and the like
     refresh: str            # where a meta refresh leads
     base: URL               # what all of these are relative to
@@ -2202,7 +2202,7 @@ def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
     base, refresh, nofollow = None, "", False
     for tag in dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd"))):
         if tag[:3] == 'f="':  # nearly always
-            links.append(_unescape(tag[3:]) if "&" in tag else tag[3:])
+            links.append(_unescape(tag[3:]))
         elif tag[:1] in ("f", "F") and tag[:5].lower() != "frame":
             links.append(_unescape(tag[cast("re.Match[str]", _OPENING.match(tag)).end():]))
         elif tag:  # "" is what was stepped over; a long one is a script, and no other page's
@@ -2349,15 +2349,16 @@ class Robots:
 # The idea: how a URL ended is one value, a Record. The report, the hooks of a program
 # and the journal all live on records. The journal keeps them in a file, one line of
 # JSON each, handed to the kernel as the URL ends; and it answers in the server's place:
-# before a URL is asked for the journal is looked at, and a definite answer there is
-# taken as if it had just come. Every crawl begins at its roots, so one that goes on
+# before a URL is asked for (but for the roots) the journal is looked at, and a definite
+# answer there is taken as if it had just come. Every crawl begins at its roots, so one that goes on
 # after a crash, with another depth or with one more root needs no code of its own.
 #
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off.
 # An answer is definite if asking again at once would most likely give the same: not if
 # there was none, and not 408, 429 or 5xx. Of two the last counts. The cost: 9
 # microseconds to write the line of a page with 60 links, 20 to take it in again; in
-# memory stands where each URL's last answer begins.
+# memory stands where each URL's last answer begins, and what was told of those that
+# were not asked for.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")
@@ -2385,8 +2386,8 @@ def _explain(error: BaseException) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    error is in words, and kind says which of PROBLEMS it is; skipped is the reason why
-    the URL was not fetched; method is HEAD or GET if it was only asked for and not
+    url is as written, but printable and cut, if it is no URL for us; error is in words,
+    and kind says which of PROBLEMS it is; skipped is the reason why it was not fetched; method is HEAD or GET if it was only asked for and not
     read; at is the Unix time of the request, seconds the time from there to the end of
     the answer; size is in bytes, decoded; encoding is the charset, of pages only;
     parent is the page, or the redirect, that led here first; links and assets are what
@@ -2544,8 +2545,8 @@ class Journal:
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
 # The idea: three things decide, and each is known when a URL is met, so that it is
-# decided there, once and for good: its host and its spelling (`Scope`), and the way to
-# it (`Node`: how deep it is, what led there). The hosts are fixed before the first page
+# decided there: its host and its spelling (`Scope`), once and for good, and the way to
+# it (`Node`: how deep it is, what led there), which another way may better. The hosts are fixed before the first page
 # is fetched: those of the roots, and those that the roots redirect to.
 
 
@@ -2574,6 +2575,7 @@ class Scope:
         """Take in the host of what a root redirects to, or of the root, which was *named*.
 
         Secrets may go to one that was named: over https, over http only if it says http.
+        Returns True: a root's redirects are followed wherever they lead.
         """
         if named:
             self._trusted |= {("https", *self._host(url)), (url.scheme, *self._host(url))}
@@ -2628,7 +2630,7 @@ class Node:
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
     linked_from     the first three of them
-    tries           requests so far
+    tries           how often it was tried, failures of its robots.txt included
     done            whether it has ended
     """
 
@@ -2664,8 +2666,9 @@ class Node:
 # The problem: of all that pages refer to let in what belongs to the crawl, each URL
 # once; and ask no site more often than it likes.
 #
-# The idea: every URL that is met is entered in `seen_urls`, with its Node or with the
-# reason why it is refused. What is let in stands in a queue, the frontier:
+# The idea: what links lead to is entered in `seen_urls`, what pages show in `assets`,
+# each URL with its Node or with the reason why it is refused. What is let in stands in
+# a queue, the frontier:
 #
 #        roots --> frontier --> worker: fetch --> page --> links --+
 #                     ^                            |               |
@@ -2681,8 +2684,8 @@ class Node:
 # page. A request sets that to the site's delay from now, and a 429 with a Retry-After
 # to as far ahead as it says. Who comes too early is given a slot, one delay after the
 # last that was given, and comes back to the frontier then. That promises nothing:
-# whoever finds that the turn has been taken is given another slot. So however busy the
-# workers are, no burst follows a pause.
+# whoever finds that the turn has been taken is given another slot. So where there is a
+# delay no burst follows a pause, however busy the workers were.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a
 # `yield`, and between looking a URL up and entering it there is none.
@@ -2715,7 +2718,7 @@ _Known = dict[str, Any]  # of Node, or str: why a URL is refused
 class Frontier(Queue[Node]):
     """The URLs to be asked for: those in the queue, and those that will come back to it.
 
-    *tell* is called with a Record for each URL that is not to be asked for.
+    *tell* is called with a Record for each URL that its host or its spelling refuses.
     """
 
     def __init__(self, scope: Scope, depth: int, max_pages: int, external: bool,
@@ -2742,6 +2745,9 @@ class Frontier(Queue[Node]):
         """
         key = _key(str(url))
         known: Node | str | None = self.seen_urls.get(key)
+        asset = self.assets.get(key)
+        if known is None and isinstance(asset, str):
+            known = self.seen_urls[key] = asset  # excluded
         reason = self.scope.objection(url) if parent and known is None else ""
         if reason == "other host" and self.external:
             known = self.seen_urls[key] = self.collect(url, parent, hops)
@@ -2756,6 +2762,9 @@ class Frontier(Queue[Node]):
             return None
         self._num_pages += hops == 0
         self.seen_urls[key] = node
+        if asset:  # it is a page after all
+            node.referrers, node.linked_from = asset.referrers, asset.linked_from
+            self.assets[key] = node
         self.put_nowait(node)
         return node
 
@@ -2763,6 +2772,8 @@ class Frontier(Queue[Node]):
         """Return the Node of a *url* that is only to be asked for, or why it is not."""
         key = _key(str(url))
         known: Node | str | None = self.node(str(url)) or self.assets.get(key)
+        if known is None and self.seen_urls.get(key) == "excluded":
+            known = self.assets[key] = "excluded"
         if known is None and self.scope.exclude.search(str(url)):
             known = self.assets[key] = self.refuse(str(url), "excluded", parent)
         elif known is None:
@@ -2811,8 +2822,8 @@ class Frontier(Queue[Node]):
         """Return what references mean, by URL, or by what was written instead of one.
 
         Most of them are *known* already, and simply joined to the folder of *base* are
-        spelled as they are there. To deal with the usual dots and look again takes a
-        fifth of the time of parsing. What is not known is handed to *admit*.
+        spelled as they are there, which saves most of the time that parsing takes. What
+        is not known is handed to *admit*.
         """
         found: _Known = {}
         origin, path = base.origin, base.target.partition("?")[0].rpartition("/")[0]
@@ -2872,7 +2883,7 @@ class Frontier(Queue[Node]):
         for number, (key, node) in enumerate(list(self.assets.items()), 1):
             linked = self.seen_urls.get(key)
             wanted = linked is node or not pages_only and not isinstance(linked, Node)
-            if isinstance(node, Node):
+            if isinstance(node, Node) and node.method:
                 node.done = not wanted or num_asked >= self.max_pages
                 self.skipped["page limit"] += wanted and node.done
                 if not node.done:
@@ -2921,12 +2932,12 @@ class Frontier(Queue[Node]):
 # lives:
 #
 #     a reference is joined, found among `seen_urls` or let in     Frontier.refer
-#     a worker takes it and looks into the journal                 _see_to
-#     or waits for its turn and asks; some failures come back      _ask, _failed
-#     the answer is applied, wherever it came from                 _apply
+#     a worker takes it and looks into the journal, or asks        _see_to
+#     some failures come back for another try                      _comes_back
+#     the answer is applied, wherever it came from                 _outcome, _apply
 #     and becomes a record, which is written and told              _tell
 #
-# A redirect is not followed on the spot: its target is let in like a link, through the
+# A page's redirect is not followed on the spot: its target is let in like a link, through the
 # same checks of scope, robots.txt and delay, and takes over the place of what led to
 # it. So two ways to one page join there, and the page is fetched once:
 #
@@ -2964,13 +2975,21 @@ def _is_page(response: Response) -> bool:
     return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
 
 
+def _attempt(work: Waits[T]) -> Waits[T | Exception]:
+    """Return what *work* returns, or the error of the network that ended it."""
+    try:
+        return (yield from work)
+    except (OSError, ProtocolError) as error:
+        return error
+
+
 class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
     To be made and used inside a running loop:
     `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is https.
-    Raises CrawlError for a root that is no URL, a header that is no header field, and
-    an *include* or *exclude* that is no regular expression.
+    Raises CrawlError for a root that is no URL, a header that is no header field, an
+    *include* or *exclude* that is no regular expression, and seconds that are none.
 
     Scope: the roots' hosts and those that the roots redirect to, with or without www,
     with *subdomains* those below them; URLs in which the regular expression *include*
@@ -2981,12 +3000,12 @@ class Crawler:
 
     *headers* are sent over https to the hosts named in *roots*, with or without www,
     and over http where a root says http://; the User-Agent is sent to all, and its
-    first word is the name that robots.txt must use. *robots* says whether robots.txt is
+    first letters are the name that robots.txt must use. *robots* says whether robots.txt is
     obeyed. What *journal* knows is not asked for again.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
-    between two requests to one origin (its Crawl-delay may be longer; robots.txt is not
-    counted). A URL that fails with an error that may pass is tried *max_tries* times;
+    between two requests to one origin (its Crawl-delay may be longer; robots.txt and
+    the first HEADs are not counted). A URL that fails with an error that may pass is tried *max_tries* times;
     *max_redirect* redirects in a row are followed.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before
@@ -3021,7 +3040,7 @@ class Crawler:
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_taken = 0                          # URLs whose answer the journal gave
         self.notes: list[str] = []                  # what the user should know of the sites
-        self._product = product_of(self.client.user_agent)  # whom robots.txt is asked about
+        self._product = product_of(self.client.user_agent) or PRODUCT  # whom robots.txt is asked about
         self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
 
     # The crawl, and its stages
@@ -3041,7 +3060,8 @@ class Crawler:
             yield from _finished(stages)
             (everyone if everyone.done() else stages).result()  # raises what went wrong
         finally:
-            rest = gather(stages, *workers, *self._rules.values(), return_exceptions=True)
+            rest = gather(stages, *workers, *self._rules.values(),
+                          *self.client.lookups.values(), return_exceptions=True)
             rest.cancel()
             try:
                 yield from _finished(rest)
@@ -3078,11 +3098,13 @@ class Crawler:
         """Return the answer at the end of at most *limit* redirects to URLs that *may* be asked."""
         response = yield from self.client.fetch(
             url, method, max_body=MAX_BODY, own_headers=self.scope.trusts(url))
-        with contextlib.suppress(ValueError):
-            target = parse_url(_location(response), url)
-            if response.status in _REDIRECTS and limit and may(target):
-                return (yield from self._follow(target, method, limit - 1, may))
-        return response
+        target = url
+        if response.status in _REDIRECTS and limit:
+            with contextlib.suppress(ValueError):
+                target = parse_url(_location(response), url)
+        if target == url or not may(target):
+            return response
+        return (yield from self._follow(target, method, limit - 1, may))
 
     @coroutine
     def _work(self) -> Waits[None]:
@@ -3099,27 +3121,24 @@ class Crawler:
 
     def _see_to(self, node: Node) -> Waits[bool]:
         """See to one URL; return whether it has ended. If not, it will come back."""
-        url, outcome = node.url, cast("Response | Exception | None", None)
+        url, outcome = node.url, cast(Any, None)
         # Roots, and what they redirect to, are asked for in every crawl.
         known = self.journal and node.depth and self.journal.find(node.text, not node.method)
         if known:
             fields, base = known._asdict() | self._way(node), url
         else:
+            outcome = yield from _attempt(self._rule(node.site, url))
+            if isinstance(outcome, str):
+                self.frontier.refuse(node.text, f"robots.txt: {outcome}", node.parent)
+                return True
+            if outcome is None and not self.frontier.take_turn(node):
+                return False
             node.tries += 1
-            try:
-                rule = yield from self._rule(node.site, url)
-                if rule:
-                    self.frontier.refuse(node.text, f"robots.txt: {rule}", node.parent)
-                    return True
-                if not self.frontier.take_turn(node):
-                    node.tries -= 1
-                    return False
+            if outcome is None:
                 self.in_flight[node] = self.loop.time(), self.loop.current_task
-                outcome = yield from self.client.fetch(
+                outcome = yield from _attempt(self.client.fetch(
                     url, node.method or "GET", (lambda _: False) if node.method else _is_page,
-                    own_headers=self.scope.trusts(url))
-            except (OSError, ProtocolError) as error:
-                outcome = error
+                    own_headers=self.scope.trusts(url)))
             if self._comes_back(node, outcome):
                 return False
             fields, base = self._outcome(node, outcome, url)
@@ -3156,12 +3175,12 @@ class Crawler:
         text = response.body.decode("utf-8", "replace") if response.status == 200 else ""
         robots = Robots(text, self._product)
         if robots.delay:
-            self.notes.append(f"{site.url.origin} asks for {robots.delay:g} s between two requests "
-                              "(Crawl-delay)")
+            self.notes.append(f"{site.url.origin} asks for {min(robots.delay, MAX_PAUSE):g} s "
+                              "between two requests (Crawl-delay)")
         return robots
 
     def _comes_back(self, node: Node, outcome: Response | Exception) -> bool:
-        """Return whether an outcome does not stand; then the URL will come back."""
+        """Return whether a URL is to be tried again, for which it will come back."""
         status, pause, now = 0, 0.0, self.loop.time()
         if isinstance(outcome, Response):
             status, pause = outcome.status, _retry_after(outcome)
@@ -3269,7 +3288,7 @@ class Crawler:
     # Explaining
 
     def waits_for(self) -> str:
-        """Return what is waited for where nothing can be done, "" if nothing is."""
+        """Return how many URLs wait, and which was the first to, "" if none does."""
         for node, timeout in self.frontier.waiting.items():
             return (f"{len(self.frontier.waiting)} wait, {node.text} for "
                     f"{max(0.0, timeout.deadline - self.loop.time()):.0f} s")
@@ -3353,7 +3372,8 @@ class Report:
                                 for node, (began, _) in crawler.in_flight.items())
             state = f"{crawler.loop.time() - began:.1f} s {oldest}"
         taken = f" ({crawler.num_taken} from the journal)" if crawler.num_taken else ""
-        return (f"{done} done{taken}, {crawler.frontier.qsize()} queued, {len(crawler.in_flight)} in flight, "
+        return (f"{done} done{taken}, {crawler.frontier.qsize()} queued, "
+                f"{len(crawler.in_flight)} in flight, "
                 f"{_count_of(len(self.problems), 'problem')}, "
                 f"{(done - crawler.num_taken) / max(seconds, 0.001):.0f}/s"
                 + f", {state}" * bool(state))[:columns - 1]
@@ -3361,8 +3381,9 @@ class Report:
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
         """Print the problems and, unless *brief*, outdated links and numbers."""
         def section(title: str, records: list[Record]) -> None:
-            nodes = [(node, record) for record in records
-                     if (node := crawler.frontier.node(record.url)) and (record.kind or node.referrers)]
+            met = [(crawler.frontier.node(record.url), record) for record in records]
+            nodes = [(node, record) for node, record in met
+                     if node and (record.kind or node.referrers)]
             if nodes:
                 print(f"{title} ({len(nodes)})", file=file)
             for node, record in sorted(nodes, key=lambda pair: -pair[0].referrers):
@@ -3596,6 +3617,7 @@ def main(arguments: list[str]) -> int:
     except CancelledError:
         return 130
     finally:
+        signal.alarm(0)
         _drop_unwritten()
         for number, handler in before:
             signal.signal(number, handler)

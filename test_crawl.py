@@ -3243,6 +3243,25 @@ def test_a_page_is_one_whether_it_is_met_as_an_image_first_or_as_a_link(monkeypa
     crawl.run(main())
 
 
+def test_a_page_that_is_shown_and_linked_is_one_with_all_its_referrers() -> None:
+    told: list[crawl.Record] = []
+
+    async def main() -> None:
+        frontier, root = frontier_of(tell=told.append, exclude="pdf")
+        referred(frontier, root, ["/1"], ["/x", "/a.pdf"])
+        one = frontier.node("http://h/1")
+        assert one
+        referred(frontier, one, ["/x", "/a.pdf", "/b.pdf"], ["/b.pdf"])
+        shown = frontier.node("http://h/x")
+        assert shown and shown.referrers == 2 and [page.text for page in shown.linked_from] == ["http://h/", "http://h/1"]
+        referred(frontier, root, [], ["/x"])
+        assert shown.referrers == 3 and frontier.node("http://h/x") is shown and shown.method == ""
+        before = frontier.qsize()
+        assert list(frontier.begin_second_stage(False)) == [] and frontier.qsize() == before
+    crawl.run(main())
+    assert [record.url for record in told] == ["http://h/a.pdf", "http://h/b.pdf"]
+
+
 def test_pages_name_their_first_three_referrers_once_each() -> None:
     async def main() -> None:
         frontier, root = frontier_of()
@@ -3346,6 +3365,7 @@ class SimulatedClient:
         self.answers = answers
         self.asked: list[tuple[float, str]] = []  # by GET
         self.checked: list[str] = []              # by HEAD
+        self.lookups: dict[Any, Any] = {}
         self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
     @crawl.coroutine
@@ -3482,6 +3502,12 @@ def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
     assert crawler.notes == ["other.test is crawled, too: a root redirects there"]
 
 
+def test_a_root_that_redirects_nowhere_is_asked_once_by_head() -> None:
+    for location in ("", "/", "mailto:x", "http://["):
+        crawler, client = simulated_crawl(["http://h/"], {"http://h/": to(location)})
+        assert client.checked == ["http://h/"] and [record.kind != "" for record in crawler.records.values()] == [True]
+
+
 def test_a_root_that_fails_when_the_scope_is_fixed_is_met_by_the_crawl() -> None:
     answers: dict[str, Any] = {"http://h.de/": [(503, {}, ""), (503, {}, ""), (302, {"location": "http://www.h.de/x"}, "")],
                                "http://www.h.de/x": "<a href=/y>", "http://www.h.de/y": "", "http://dead/": [OSError("no")]}
@@ -3567,7 +3593,8 @@ def test_links_of_a_page_that_says_nofollow_are_recorded_and_not_followed(site: 
 @pytest.mark.parametrize("value, obeyed", [
     ("nofollow", True), ("none", True), ("otherbot: nofollow", False), ("otherbot: noindex, nofollow", False), ("crawl: nofollow", True),
     ("otherbot: noindex, crawl: nofollow", True), ("max-image-preview: none", False), ("noindex", False), ("", False),
-    ("max-snippet: 3, nofollow", True), ("CRAWL: NoFollow", True)])
+    ("max-snippet: 3, nofollow", True), ("CRAWL: NoFollow", True), ("crawl: max-snippet: 5, nofollow", True),
+    ("unavailable_after: 25 Jun 2010 15:00:00 PST, nofollow", True)])
 def test_what_a_header_says_to_another_bot_is_not_ours(value: str, obeyed: bool) -> None:
     assert crawl._says_nofollow(value, "crawl") == obeyed
 
@@ -4045,6 +4072,19 @@ def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(callba
         assert len(calls) == 1 or callback == "on_record"  # which gets what was cut off, too
     site.add("/", "<a href=/a><a href=/b>")
     crawl.run(main())
+
+
+def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
+    told: list[crawl.Record] = []
+
+    def fail(record: crawl.Record) -> None:
+        told.append(record)
+        raise OSError("my disk")
+    for answers in ({"http://h/robots.txt": "User-agent: *\nDisallow: /"}, {"http://h/": "<a href=//other/>"}):
+        told.clear()
+        with pytest.raises(OSError, match="my disk"):
+            simulated_crawl(["http://h/"], answers, on_record=fail)
+        assert [record.skipped != "" for record in told][:1] == [True]
 
 
 # The end
@@ -4902,7 +4942,7 @@ def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> 
     process = started(site, "--timeout", "0.3", "--max-tries", "1", "--max-tasks", "1", "--pages-only")
     process.send_signal(signal.SIGQUIT)
     assert process.stderr
-    lines = [process.stderr.readline() for _ in range(6)]
+    lines = [process.stderr.readline() for _ in range(8)]
     assert lines[0].startswith("1 in flight, 1 queued, ") and lines[1].startswith(f"{site.url}/silent: for ")
     assert any("crawl.py:" in line and " in Client." in line for line in lines)
     out, _ = process.communicate(timeout=9)
