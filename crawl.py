@@ -2387,12 +2387,13 @@ class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
     url is as written, but printable and cut, if it is no URL for us; error is in words,
-    and kind says which of PROBLEMS it is; skipped is the reason why it was not fetched; method is HEAD or GET if it was only asked for and not
-    read; at is the Unix time of the request, seconds the time from there to the end of
-    the answer; size is in bytes, decoded; encoding is the charset, of pages only;
-    parent is the page, or the redirect, that led here first; links and assets are what
-    a page refers to: http and https URLs in their normal form, anything else as
-    written; nofollow says that the links are not to be followed.
+    and kind says which of PROBLEMS it is; skipped is the reason why it was not fetched;
+    method is HEAD or GET if it was only asked for and not read; at is the Unix time of
+    the request, seconds the time from there to the end of the answer; size is in bytes,
+    decoded; encoding is the charset, of pages only; parent is the page, or the
+    redirect, that led here first; links and assets are what a page refers to: http and
+    https URLs in their normal form, anything else as written; nofollow says that the
+    links are not to be followed.
     """
 
     url: str
@@ -2546,8 +2547,9 @@ class Journal:
 #
 # The idea: three things decide, and each is known when a URL is met, so that it is
 # decided there: its host and its spelling (`Scope`), once and for good, and the way to
-# it (`Node`: how deep it is, what led there), which another way may better. The hosts are fixed before the first page
-# is fetched: those of the roots, and those that the roots redirect to.
+# it (`Node`: how deep it is, what led there), which another way may better. The hosts
+# are fixed before the first page is fetched: those of the roots, and those that the
+# roots redirect to.
 
 
 class Scope:
@@ -3005,8 +3007,8 @@ class Crawler:
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
     between two requests to one origin (its Crawl-delay may be longer; robots.txt and
-    the first HEADs are not counted). A URL that fails with an error that may pass is tried *max_tries* times;
-    *max_redirect* redirects in a row are followed.
+    the first HEADs are not counted). A URL that fails with an error that may pass is
+    tried *max_tries* times; *max_redirect* redirects in a row are followed.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before
     that with the Page of each page that was fetched; if it returns an awaitable, that
@@ -3040,7 +3042,7 @@ class Crawler:
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_taken = 0                          # URLs whose answer the journal gave
         self.notes: list[str] = []                  # what the user should know of the sites
-        self._product = product_of(self.client.user_agent) or PRODUCT  # whom robots.txt is asked about
+        self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
 
     # The crawl, and its stages
