@@ -83,7 +83,7 @@ def play(main: Any) -> Any:
     return result
 
 
-NO_HEAD = b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n"
+FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Server:
@@ -91,7 +91,7 @@ class Server:
 
     A page is a path and either the bytes of the whole answer, or a function that is
     called with the connection and may do to it what it likes. HEAD is answered with the
-    head of those bytes; it is not in the script of a function.
+    head of those bytes, and with a 200 where there is a function.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -151,7 +151,7 @@ class Server:
                 answer = self.answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 if method == "HEAD":
                     self.checked.append(path)
-                    head, end, _ = (NO_HEAD if callable(answer) else answer).partition(b"\r\n\r\n")
+                    head, end, _ = (FINE if callable(answer) else answer).partition(b"\r\n\r\n")
                     connection.sendall(head + end)
                     continue
                 self.requests.append(path)

@@ -64,6 +64,7 @@ import errno
 import functools
 import heapq
 import html.entities
+import io
 import itertools
 import json
 import math
@@ -80,7 +81,7 @@ import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from types import coroutine as coroutine
-from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
+from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 # 1  Vocabulary
 # =============
@@ -1399,6 +1400,8 @@ class Stream:
             yield from wait()
 
     def _readable(self) -> Future[None]:
+        if self._fd < 0:
+            raise ConnectionAbortedError("the stream was closed")
         if not self._watching:
             self._loop.add_reader(self._fd, self._wake)
             self._watching = True
@@ -1582,6 +1585,8 @@ def _to_ascii(label: str) -> str:
     """
     if label.isascii():
         return label
+    if len(label) > 63:  # what comes next takes the square of it
+        raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
     if _UNCERTAIN.search(label):
         raise UnfetchableError("a host whose name means another one to some programs")
     return encodings.idna.ToASCII(label).decode()
@@ -1627,7 +1632,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     scheme = match[1].lower() if match else base.scheme if base else ""
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
-    text = _SURROGATES.sub("\ufffd", text.partition("#")[0])
+    text = text.partition("#")[0]
+    if len(text) > MAX_URL:
+        raise UnfetchableError(f"longer than {MAX_URL} characters")
+    text = _SURROGATES.sub("\ufffd", text)
     head, mark, query = text[match.end() if match else 0:].partition("?")
     head = head.replace("\\", "/")
     # "http:x" is relative on a page of that scheme, and a host elsewhere.
@@ -1894,9 +1902,10 @@ class ResponseParser:
 # otherwise, cancelled requests included. It is used again only while it is silent: what
 # came after a response is no answer to the next request, and when the server closes an
 # idle connection, the poll that is made anyway tells of it, and it is closed here, too.
-# A server may do so also while the next request is on its way: a request that fails on
-# a reused connection before the first byte came back is sent once more, on a fresh one
-# (RFC 9112 section 9.3.1: GET is idempotent). The cost of keeping one: an entry in the
+# A server may do so also while the next request is on its way, and what it said too late
+# may come instead of an answer: a request that fails on a reused connection before a
+# whole head came back is sent once more, on a fresh one (RFC 9112 section 9.3.1: GET is
+# idempotent). The cost of keeping one: an entry in the
 # selector, and now and then a request that is sent in vain.
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
@@ -1922,7 +1931,7 @@ class Client:
             field = f"{name}: {value}"
             if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
-        self.timeout, self.max_body = timeout, max_body
+        self.timeout, self.max_body = timeout, min(max_body, 1 << 40)  # zlib wants 63 bits
         self.opened = 0                 # connections made
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
@@ -1955,8 +1964,8 @@ class Client:
                 try:
                     stream = kept or (yield from self._connect(url))
                     return (yield from self._exchange(stream, url.origin, request, parser))
-                except (OSError, TruncatedError):
-                    if not kept or parser.buffer or parser.response:
+                except (OSError, ProtocolError):
+                    if not kept or parser.response:
                         raise
                     while kept := self._take(url.origin):  # as old and likely as dead
                         kept.close()
@@ -2239,7 +2248,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         charset = "utf-8"
     try:
         return body.decode(charset, "replace"), charset.lower()
-    except (LookupError, UnicodeError):  # no codec has that name, or it failed
+    except (LookupError, UnicodeError, OSError):  # no such codec, or it failed
         return body.decode("utf-8", "replace"), "utf-8"
 
 
@@ -2441,6 +2450,8 @@ def _parse_record(line: bytes) -> Record:
     record = Record(**fields)
     if list(map(type, record)) != _TYPES or set(map(type, record.links + record.assets)) - {str}:
         raise ValueError("a field of another type was expected")
+    if _UNPRINTABLE.search(record.url + record.error) or record.kind not in ("", *PROBLEMS):
+        raise ValueError("a printable URL and error, and a known kind, were expected")
     return record
 
 
@@ -2461,7 +2472,7 @@ class Journal:
         # and of what was only asked for.
         self._answers: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._told: set[tuple[str, str]] = set()  # URLs that were not asked for, and why
-        self._file = -1
+        self._file, self._lines = -1, cast(BinaryIO, io.BytesIO())
         try:
             self._file = os.dup(1) if path == "-" else os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -2469,6 +2480,7 @@ class Journal:
             if self._regular:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read(progress)
+                self._lines = open(path, "rb")
         except (OSError, ValueError) as error:
             if self._file >= 0:
                 self.close()
@@ -2483,7 +2495,8 @@ class Journal:
                 torn = not line.endswith(b"\n")
                 try:
                     record = _parse_record(line)
-                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                except (ValueError, TypeError, AttributeError, RecursionError,
+                        ArithmeticError) as error:
                     # A crash cuts a line off, and may leave zeros at the end.
                     if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
                         os.ftruncate(self._file, start)
@@ -2509,9 +2522,8 @@ class Journal:
         start = pages.get(url, None if read else others.get(url))
         if start is None:
             return None
-        with open(self.path, "rb") as file:
-            file.seek(start)
-            return _parse_record(file.readline())
+        self._lines.seek(start)
+        return _parse_record(self._lines.readline())
 
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
@@ -2537,6 +2549,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; another crawl may use it."""
+        self._lines.close()
         os.close(self._file)
 
 
@@ -2833,7 +2846,7 @@ class Frontier(Queue[Node]):
         for number, reference in enumerate(references, 1):
             if reference[:1] == "/":
                 text = origin + reference
-            elif reference[:1] == ".":
+            elif reference[:1] == "." and len(reference) < MAX_URL:
                 rest, above = reference.removeprefix("./"), path
                 while rest[:3] == "../":
                     rest, above = rest[3:], above.rpartition("/")[0]
@@ -2856,7 +2869,8 @@ class Frontier(Queue[Node]):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            return reference[:MAX_URL], self._no_url(page, reference[:MAX_URL + 1], known, error)
+            reference = reference[:MAX_URL + 1]  # what is too long stays so
+            return reference, self._no_url(page, reference, known, error)
         text = str(url)
         return text, known.get(_key(text)) or admit(url, page)
 
@@ -2902,8 +2916,10 @@ class Frontier(Queue[Node]):
         if now + CLOCK_RESOLUTION >= site.next_turn:
             site.next_turn = now + site.delay
             return True
-        slot = max(site.next_slot, site.next_turn)
-        site.next_slot = slot + site.delay
+        slot = site.next_turn
+        if now + site.delay / 2 < slot:  # else its turn is only a little late: it keeps it
+            slot = max(slot, site.next_slot)
+            site.next_slot = slot + site.delay
         self.postpone(node, slot)
         return False
 
@@ -3044,6 +3060,7 @@ class Crawler:
         self.notes: list[str] = []                  # what the user should know of the sites
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
+        self._ending = False                        # whether workers are to take no more
 
     # The crawl, and its stages
 
@@ -3062,6 +3079,7 @@ class Crawler:
             yield from _finished(stages)
             (everyone if everyone.done() else stages).result()  # raises what went wrong
         finally:
+            self._ending = True  # also for who would not be cancelled
             rest = gather(stages, *workers, *self._rules.values(),
                           *self.client.lookups.values(), return_exceptions=True)
             rest.cancel()
@@ -3098,20 +3116,25 @@ class Crawler:
     def _follow(self, url: URL, method: str, limit: int, may: Callable[[URL], bool]
                 ) -> Waits[Response]:
         """Return the answer at the end of at most *limit* redirects to URLs that *may* be asked."""
-        response = yield from self.client.fetch(
-            url, method, max_body=MAX_BODY, own_headers=self.scope.trusts(url))
-        target = url
-        if response.status in _REDIRECTS and limit:
-            with contextlib.suppress(ValueError):
-                target = parse_url(_location(response), url)
-        if target == url or not may(target):
-            return response
-        return (yield from self._follow(target, method, limit - 1, may))
+        while True:
+            response = yield from self.client.fetch(
+                url, method, lambda response: response.status == 200, MAX_BODY,
+                own_headers=self.scope.trusts(url))
+            if response.status == 405:  # some servers know GET only
+                response = yield from self.client.fetch(
+                    url, "GET", lambda _: False, own_headers=self.scope.trusts(url))
+            target = url
+            if response.status in _REDIRECTS and limit > 0:
+                with contextlib.suppress(ValueError):
+                    target = parse_url(_location(response), url)
+            if target == url or not may(target):
+                return response
+            url, limit = target, limit - 1
 
     @coroutine
     def _work(self) -> Waits[None]:
         """Take URLs from the frontier and see to them, one after the other, for ever."""
-        while True:
+        while not self._ending:
             node = yield from self.frontier.get()
             self.in_flight[node] = self.loop.time(), self.loop.current_task
             node.done = yield from self._see_to(node)
@@ -3174,6 +3197,8 @@ class Crawler:
             parse_url("/robots.txt", site.url), "GET", 5, self.scope.covers)
         if response.status >= 500:
             raise OSError(f"robots.txt: {response.status} {_printable(response.reason)}")
+        if response.status == 429:
+            site.next_turn = self.loop.time() + _retry_after(response)
         text = response.body.decode("utf-8", "replace") if response.status == 200 else ""
         robots = Robots(text, self._product)
         if robots.delay:
@@ -3243,7 +3268,7 @@ class Crawler:
         """Do what an answer asks for, wherever it comes from; return its record."""
         if fields.get("status") in _REDIRECTS:
             self._redirected(node, fields)
-        elif fields.get("encoding"):
+        elif fields.get("encoding") and not node.method:
             fields["links"], fields["assets"] = yield from self.frontier.refer(
                 node, fields["links"], fields["assets"], base, fields["nofollow"])
         return Record(**fields)

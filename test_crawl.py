@@ -1702,7 +1702,7 @@ def test_closing_a_stream_wakes_whoever_waits_for_it() -> None:
         reading, sending = create_task(stream.read()), create_task(stream.drain())
         await sleep(0.001)
         stream.close()
-        for task in (reading, sending):
+        for task in (reading, sending, create_task(stream.read())):
             with pytest.raises(ConnectionAbortedError, match="closed"):
                 await task
         theirs.close()
@@ -2504,6 +2504,31 @@ def test_a_lookup_that_fails_when_nobody_waits_any_more_is_not_reported(
     assert capsys.readouterr().err == ""
 
 
+def test_what_a_kept_connection_said_too_late_is_nobodys_answer(site: Server) -> None:
+    def late(connection: socket.socket) -> None:
+        connection.sendall(OK + b"Content-Length: 9\r\n\r\n")  # the answer to a HEAD, it was thought
+        connection.recv(65536)
+        connection.sendall(b"body-body" + with_body(b"confused"))
+
+    async def main() -> bytes:
+        with contextlib.closing(crawl.Client()) as client:
+            stream, _ = await crawl.open_connection("localhost", site.port)
+            stream.write(b"GET /late HTTP/1.1\r\n\r\n")
+            await stream.drain()
+            await stream.read()
+            client._pool[stream] = site.url
+            return (await client.fetch(crawl.parse_url(site.url + "/page"))).body
+    site.answers["/late"] = late
+    site.add("/page", "hello")
+    assert crawl.run(main()) == b"hello"
+
+
+@pytest.mark.parametrize("reference", ["http://" + "".join(map(chr, range(0x4e00, 0x5e00))) + "/", "http://" + "\u00fc." * 9000, "../" * 900_000])
+def test_a_hostile_address_takes_no_longer_than_its_size(reference: str) -> None:
+    with linear_time(), contextlib.suppress(ValueError):
+        crawl.parse_url(reference, BASE)
+
+
 def test_fetch_follows_no_redirect(site: Server) -> None:
     site.add_redirect("/old", "/new")
     assert crawl.run(crawl.fetch(site.url + "/old")).headers["location"] == "/new"
@@ -3195,7 +3220,7 @@ def test_what_is_no_url_is_said_once_and_what_is_none_for_us_with_its_reason() -
         frontier, page = frontier_of(tell=told.append)
         for _ in range(2):
             assert referred(frontier, page, ["http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 9000], ["http://h:99999/"]) == (
-                ("http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 7999), ("http://h:99999/",))
+                ("http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 8000), ("http://h:99999/",))
         return frontier
     frontier = crawl.run(main())
     assert [(record.url[:20], record.kind, record.skipped) for record in told] == [
@@ -3500,6 +3525,42 @@ def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
     assert client.checked[:3] == [path, "https://h/", "https://www.other.test/home"]
     assert crawler.reasons == {"http://third/": "other host", "https://third/": "other host"}
     assert crawler.notes == ["other.test is crawled, too: a root redirects there"]
+
+
+def test_a_root_that_knows_no_head_is_asked_by_get_where_it_redirects_to(site: Server) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(f"HTTP/1.1 302 Found\r\nLocation: {other.url}/\r\nContent-Length: 0\r\n\r\n".encode())
+    with contextlib.closing(Server()) as other, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("conftest.FINE", b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
+        other.add("/", "<a href=/x>")
+        site.answers["/"] = answer
+        assert other.url + "/x" in crawled(site.url)[0]
+
+
+def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
+    async def stubborn(page: crawl.Page) -> None:
+        with contextlib.suppress(CancelledError):
+            await sleep(60)
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with crawl.timeout(0.1):
+                await crawl.Crawler([site.url], on_page=stubborn).crawl()
+    site.add("/", "<a href=/x>")
+    crawl.run(main())
+
+
+def test_a_429_of_robots_txt_leaves_the_site_alone() -> None:
+    site: dict[str, Any] = pages(2) | {"http://h/robots.txt": [(429, {"retry-after": "60"}, "")]}
+    _, asked = simulated("http://h/", site)
+    assert [round(moment) for moment, _ in asked] == [0, 60, 60]
+
+
+def test_a_journal_of_another_crawl_makes_no_page_of_what_is_only_asked_for(tmp_path: pathlib.Path) -> None:
+    answers: dict[str, Any] = {"http://a/": "<a href=//b/1>", "http://b/": "<a href=/1>", "http://b/1": "<a href=/2>", "http://b/2": ""}
+    journaled(tmp_path / "journal", ["http://b/"], answers)
+    told, client, _ = journaled(tmp_path / "journal", ["http://a/"], answers, external=True)
+    assert {record.url for record in told} == {"http://a/", "http://b/1"}
 
 
 def test_a_root_that_redirects_nowhere_is_asked_once_by_head() -> None:
@@ -3875,7 +3936,7 @@ def test_a_broken_answer_is_a_record(site: Server, impatient: None, answer: byte
 
 def test_a_second_try_may_succeed(site: Server, impatient: None) -> None:
     def once(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200")
+        connection.sendall(OK + b"Content-Length: 9\r\n\r\nhalf")
         connection.close()
         site.add("/")
     site.answers["/"] = once
