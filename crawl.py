@@ -2017,13 +2017,14 @@ class Client:
 
         Where no descriptor is left, idle connections are closed for it.
         """
-        key, tls = (url.host, url.port), None
-        if url.scheme == "https":
-            tls = self._tls = self._tls or ssl.create_default_context()
-            tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
+        key = url.host, url.port
+        if url.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+            self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
             # Debian's Python takes a connection that was cut off for the end of the body.
-            tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-            tls.set_alpn_protocols(["http/1.1"])
+            self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+            self._tls.set_alpn_protocols(["http/1.1"])
+        tls = self._tls if url.scheme == "https" else None
         while True:
             addresses = yield from _once(self.lookups, lookup, *key)
             try:
@@ -2479,8 +2480,8 @@ class Journal:
             self._regular = path != "-" and os.path.isfile(path)
             if self._regular:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._read(progress)
                 self._lines = open(path, "rb")
+                self._read(progress)
         except (OSError, ValueError) as error:
             if self._file >= 0:
                 self.close()
@@ -2490,26 +2491,25 @@ class Journal:
     def _read(self, progress: Callable[[float], object]) -> None:
         """Note where each line begins; ValueError for one that is no record."""
         start, end, torn = 0, os.fstat(self._file).st_size, False
-        with open(self.path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                torn = not line.endswith(b"\n")
-                try:
-                    record = _parse_record(line)
-                except (ValueError, TypeError, AttributeError, RecursionError,
-                        ArithmeticError) as error:
-                    # A crash cuts a line off, and may leave zeros at the end.
-                    if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
-                        os.ftruncate(self._file, start)
-                        return
-                    raise ValueError(
-                        f"no journal of a crawl: line {number}: {_explain(error)}") from None
-                if record.is_definite():
-                    self._answers[bool(record.method)][record.url] = start
-                elif not record.tries:
-                    self._told.add((record.url, record.skipped or record.error))
-                start += len(line)
-                if number % 1000 == 0:
-                    progress(start / end)
+        for number, line in enumerate(self._lines, 1):
+            torn = not line.endswith(b"\n")
+            try:
+                record = _parse_record(line)
+            except (ValueError, TypeError, AttributeError, RecursionError,
+                    ArithmeticError) as error:
+                # A crash cuts a line off, and may leave zeros at the end.
+                if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
+                    os.ftruncate(self._file, start)
+                    return
+                raise ValueError(
+                    f"no journal of a crawl: line {number}: {_explain(error)}") from None
+            if record.is_definite():
+                self._answers[bool(record.method)][record.url] = start
+            elif not record.tries:
+                self._told.add((record.url, record.skipped or record.error))
+            start += len(line)
+            if number % 1000 == 0:
+                progress(start / end)
         if torn:  # whole but for its end: cut off there, or left so by an editor
             os.write(self._file, b"\n")
 
@@ -2828,9 +2828,11 @@ class Frontier(Queue[Node]):
                 node.referrers += 1
         return tuple(linked), tuple(shown)
 
-    def _pass_by(self, url: URL, _: Node) -> None:
-        """Count a link that is not to be followed, on a page that says so."""
-        self.skipped["nofollow"] += 1
+    def _pass_by(self, url: URL, _: Node) -> Any:
+        """Return what is known of a link that is not to be followed, and count it if nothing is."""
+        known = self.seen_urls.get(_key(str(url)))
+        self.skipped["nofollow"] += known is None
+        return known
 
     def _resolve(self, page: Node, references: Sequence[str], base: URL, known: _Known,
                  admit: Callable[[URL, Node], Any]) -> Waits[_Known]:
@@ -2871,8 +2873,7 @@ class Frontier(Queue[Node]):
         except ValueError as error:
             reference = reference[:MAX_URL + 1]  # what is too long stays so
             return reference, self._no_url(page, reference, known, error)
-        text = str(url)
-        return text, known.get(_key(text)) or admit(url, page)
+        return str(url), admit(url, page)
 
     def _no_url(self, page: Node, reference: str, known: _Known, error: ValueError) -> Node | str:
         """Say, once, that a reference is no URL, or none for us; return its Node, or why."""
@@ -2881,8 +2882,7 @@ class Frontier(Queue[Node]):
         if node is None and isinstance(error, UnfetchableError):
             node = self.refuse(text, str(error), page)
         elif node is None:
-            node = self.seen_urls[text] = self.seen_urls[reference] = Node(
-                text, page.site, page, page.depth + 1)
+            node = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
             node.done = True
             self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
                              depth=node.depth, parent=page.text))
@@ -3222,10 +3222,11 @@ class Crawler:
             node.method, node.tries = "GET", 0
             self.frontier.postpone(node, now)
             return True
-        if passing and node.tries < self.max_tries:
-            back_off = BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
-            self.frontier.postpone(node, now + max(back_off, pause))
-        return passing and node.tries < self.max_tries
+        if not passing or node.tries >= self.max_tries:
+            return False
+        back_off = BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
+        self.frontier.postpone(node, now + max(back_off, pause))
+        return True
 
     # What came of it
 

@@ -2952,16 +2952,6 @@ def test_a_last_line_that_lacks_nothing_but_its_end_gets_one(line: str, tmp_path
     assert [line["url"] for line in lines_of(path)] == ["http://h/", "http://h/x"]
 
 
-def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n' * 300_000)
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"], stderr=subprocess.PIPE)
-    while not path.stat().st_atime_ns or not locked(path):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=9)[1] == b"" and process.returncode == 130
-
-
 def locked(path: pathlib.Path) -> bool:
     """Return whether a crawl has the file."""
     with open(path) as file:
@@ -2970,6 +2960,16 @@ def locked(path: pathlib.Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n' * 300_000)
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"], stderr=subprocess.PIPE)
+    while not path.stat().st_atime_ns or not locked(path):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=9)[1] == b"" and process.returncode == 130
 
 
 def test_how_far_a_journal_has_been_taken_in_is_told(tmp_path: pathlib.Path) -> None:
@@ -3308,40 +3308,35 @@ def test_the_links_of_a_page_are_seen_to_in_slices() -> None:
     assert crawl.run(main()) == 5
 
 
+async def asked_in_turn(then: Callable[[crawl.Node, int], Awaitable[None]]) -> list[tuple[float, str]]:
+    """Return what of a site with a delay of two seconds was asked for when; *then* is awaited each time."""
+    loop, asked = get_running_loop(), list[tuple[float, str]]()
+    frontier, root = frontier_of()
+    root.site.delay = 2
+    referred(frontier, root, ["/1", "/2", "/3", "/4"])
+    while len(asked) < 5:
+        node = await frontier.get()
+        if frontier.take_turn(node):
+            asked.append((loop.time(), node.text[8:]))
+            frontier.task_done()
+            await then(node, len(asked))
+    await frontier.join()
+    assert not frontier.waiting
+    return asked
+
+
 def test_who_comes_too_early_comes_back_in_turn_and_a_pause_holds_for_all() -> None:
-    async def main() -> list[tuple[float, str]]:
-        loop, asked = get_running_loop(), list[tuple[float, str]]()
-        frontier, root = frontier_of()
-        root.site.delay = 2
-        referred(frontier, root, ["/1", "/2", "/3", "/4"])
-        while len(asked) < 5:
-            node = await frontier.get()
-            if frontier.take_turn(node):
-                asked.append((loop.time(), node.text[8:]))
-                if len(asked) == 2:
-                    node.site.next_turn = 50
-                frontier.task_done()
-        await frontier.join()
-        assert not frontier.waiting
-        return asked
-    assert play(main()) == [(0, "/"), (2, "/1"), (50, "/2"), (52, "/3"), (54, "/4")]
+    async def pause(node: crawl.Node, number: int) -> None:
+        if number == 2:
+            node.site.next_turn = 50
+    assert play(asked_in_turn(pause)) == [(0, "/"), (2, "/1"), (50, "/2"), (52, "/3"), (54, "/4")]
 
 
 def test_no_burst_follows_when_nobody_had_time_to_ask() -> None:
-    async def main() -> list[float]:
-        loop, asked = get_running_loop(), list[float]()
-        frontier, root = frontier_of()
-        root.site.delay = 2
-        referred(frontier, root, ["/1", "/2", "/3", "/4"])
-        while len(asked) < 5:
-            node = await frontier.get()
-            if frontier.take_turn(node):
-                asked.append(loop.time())
-                frontier.task_done()
-                if len(asked) == 1:
-                    await sleep(60)  # by now all others are back in the queue
-        return asked
-    asked = play(main())
+    async def linger(node: crawl.Node, number: int) -> None:
+        if number == 1:
+            await sleep(60)  # by now all others are back in the queue
+    asked = [moment for moment, _ in play(asked_in_turn(linger))]
     assert min(after - before for before, after in zip(asked, asked[1:])) >= 2 and asked[-1] <= 70
 
 
