@@ -2438,7 +2438,7 @@ class Page(NamedTuple):
     body: bytes              # Content-Encoding undone; record.encoding names the charset
 
 
-_BEGINNING = b'{"url": "'  # of each line
+_BEGINNING = b'{"url":'  # of each line
 _TYPES = list(map(type, Record("")))
 
 
@@ -2469,10 +2469,8 @@ class Journal:
     def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
-        # Where the last definite answer begins, by URL: of what was fetched as a page,
-        # and of what was only asked for.
-        self._answers: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        self._told: set[tuple[str, str]] = set()  # URLs that were not asked for, and why
+        # Where the last definite answer for a URL begins; -1: why it was not asked for is told.
+        self._answers: dict[str, int] = {}
         self._file, self._lines = -1, cast(BinaryIO, io.BytesIO())
         try:
             self._file = os.dup(1) if path == "-" else os.open(
@@ -2495,18 +2493,16 @@ class Journal:
             torn = not line.endswith(b"\n")
             try:
                 record = _parse_record(line)
-            except (ValueError, TypeError, AttributeError, RecursionError,
-                    ArithmeticError) as error:
+            except Exception as error:
                 # A crash cuts a line off, and may leave zeros at the end.
                 if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
-                    os.ftruncate(self._file, start)
-                    return
+                    return os.ftruncate(self._file, start)
                 raise ValueError(
                     f"no journal of a crawl: line {number}: {_explain(error)}") from None
             if record.is_definite():
-                self._answers[bool(record.method)][record.url] = start
+                self._answers[record.url] = start
             elif not record.tries:
-                self._told.add((record.url, record.skipped or record.error))
+                self._answers.setdefault(record.url, -1)
             start += len(line)
             if number % 1000 == 0:
                 progress(start / end)
@@ -2518,21 +2514,20 @@ class Journal:
 
         For what is to be *read* only that to a page's GET will do.
         """
-        pages, others = self._answers
-        start = pages.get(url, None if read else others.get(url))
-        if start is None:
+        start = self._answers.get(url, -1)
+        if start < 0:
             return None
         self._lines.seek(start)
-        return _parse_record(self._lines.readline())
+        record = _parse_record(self._lines.readline())
+        return None if read and record.method else record
 
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        What says why a URL was not asked for is not written again. Raises
-        CrawlError, or BrokenPipeError when the reader of stdout has left.
+        Why a URL was not asked for is not written if the file says anything of it.
+        Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
-        if not (record.status or record.tries) and (
-                record.url, record.skipped or record.error) in self._told:
+        if not record.tries and record.url in self._answers:
             return
         fields = {name: value for name, value in zip(Record._fields, record) if value}
         line = json.dumps(fields).encode() + b"\n"
@@ -2608,12 +2603,16 @@ class Scope:
         return (host, port) in self.hosts or self.subdomains and any(
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
 
-    def objection(self, url: URL) -> str:
-        """Return why *url* is no page of this crawl, "" if it is one."""
+    def objection(self, url: URL, shown: bool = False) -> str:
+        """Return why *url* is no page of this crawl, or nothing to be *shown*; "" if it is."""
         text = str(url)
+        if self.exclude.search(text):
+            return "excluded"
+        if shown:
+            return ""
         if not self.covers(url):
             return "other host"
-        if not self.include.search(text) or self.exclude.search(text):
+        if not self.include.search(text):
             return "excluded"
         # A path that holds one segment five times is a trap: /a/b/a/b/a/b/...
         segments = [part for part in url.target.partition("?")[0].split("/") if part]
@@ -2652,14 +2651,12 @@ class Node:
     __slots__ = ("text", "site", "parent", "depth", "hops", "method", "next_node", "referrers",
                  "linked_from", "tries", "done")
 
-    def __init__(self, text: str, site: Site, parent: Node | None, depth: int, hops: int = 0,
-                 method: str = "") -> None:
+    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0) -> None:
         self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.hops, self.method = hops, method
+        self.method, self.done = "", False
+        self.hops = self.referrers = self.tries = 0
         self.next_node: Node | None = None
         self.linked_from: tuple[Node, ...] = ()
-        self.referrers = self.tries = 0
-        self.done = False
 
     @property
     def url(self) -> URL:
@@ -2727,9 +2724,6 @@ def _key(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else f" {text}"
 
 
-_Known = dict[str, Any]  # of Node, or str: why a URL is refused
-
-
 class Frontier(Queue[Node]):
     """The URLs to be asked for: those in the queue, and those that will come back to it.
 
@@ -2737,70 +2731,59 @@ class Frontier(Queue[Node]):
     """
 
     def __init__(self, scope: Scope, depth: int, max_pages: int, external: bool,
-                 tell: Callable[[Record], object]) -> None:
+                 pages_only: bool, tell: Callable[[Record], object]) -> None:
         super().__init__()
         self.scope, self.depth, self.max_pages = scope, depth, max_pages
-        self.external, self.tell = external, tell
-        self.seen_urls: _Known = {}             # what links lead to, by _key()
-        self.assets: _Known = {}                # what is only to be asked for, by _key()
+        self.external, self.pages_only, self.tell = external, pages_only, tell
+        self.seen_urls: dict[str, Any] = {}     # by _key(), Node or str: why a URL is refused
         self.sites: dict[str, Site] = {}        # by origin
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.waiting: dict[Node, Timeout] = {}  # what will come back, and when
+        self._later: list[Node] | None = []     # for the second stage; None once it has begun
         self._num_pages = 0
-        self._second_stage = False
         self._loop = get_running_loop()
 
     # Letting URLs in
 
-    def admit(self, url: URL, parent: Node | None = None, hops: int = 0) -> Node | str | None:
-        """Return the Node of a page's *url*, let in if it is new, or why it is refused.
+    def admit(self, url: URL, parent: Node | None = None, hops: int = 0, shown: bool = False,
+              nofollow: bool = False) -> Node | str | None:
+        """Return the Node of *url*, let in if it is new, or why it is refused.
 
-        *parent* led to it, by a link or by the last of *hops* redirects. None means that
-        only this way to it does not count, being too deep or one page too many.
+        *parent* led to it: by a link, by the last of *hops* redirects, or because it is
+        *shown* there. None means that only this way to it does not count: it is too deep,
+        one page too many, or not to be followed.
         """
         key = _key(str(url))
         known: Node | str | None = self.seen_urls.get(key)
-        asset = self.assets.get(key)
-        if known is None and isinstance(asset, str):
-            known = self.seen_urls[key] = asset  # excluded
-        reason = self.scope.objection(url) if parent and known is None else ""
-        if reason == "other host" and self.external:
-            known = self.seen_urls[key] = self.collect(url, parent, hops)
-        elif reason:
-            known = self.seen_urls[key] = self.refuse(str(url), reason, parent)
-        if known is not None:
+        if nofollow:
+            self.skipped["nofollow"] += known is None
             return known
-        too_many = hops == 0 and self._num_pages >= self.max_pages
-        node = self._node(url, parent, hops)
-        if too_many or node.depth > self.depth:
-            self.skipped["page limit" if too_many else "depth"] += 1
-            return None
-        self._num_pages += hops == 0
-        self.seen_urls[key] = node
-        if asset:  # it is a page after all
-            node.referrers, node.linked_from = asset.referrers, asset.linked_from
-            self.assets[key] = node
-        self.put_nowait(node)
-        return node
-
-    def collect(self, url: URL, parent: Node | None, hops: int = 0) -> Node | str:
-        """Return the Node of a *url* that is only to be asked for, or why it is not."""
-        key = _key(str(url))
-        known: Node | str | None = self.node(str(url)) or self.assets.get(key)
-        if known is None and self.seen_urls.get(key) == "excluded":
-            known = self.assets[key] = "excluded"
-        if known is None and self.scope.exclude.search(str(url)):
-            known = self.assets[key] = self.refuse(str(url), "excluded", parent)
-        elif known is None:
-            known = self.assets[key] = self._node(url, parent, hops, "HEAD")
-            if self._second_stage:
-                self.put_nowait(known)
-        return known
-
-    def _node(self, url: URL, parent: Node | None, hops: int, method: str = "") -> Node:
+        reason = self.scope.objection(url, shown) if parent else ""
+        method = "HEAD" if shown else ""
+        if self.external and reason == "other host":
+            method, reason = "HEAD", ""
+        if reason or isinstance(known, Node) and (method or not known.method):
+            if known is None:
+                known = self.seen_urls[key] = self.refuse(str(url), reason, parent)
+            return known
+        # It is new, or known as something else: shown and now a page, refused and now shown.
         depth = parent.depth + (hops == 0) if parent else 0
-        site = self.sites.setdefault(url.origin, Site(url))
-        return Node(str(url), site, parent, depth, hops, method)
+        if not method:
+            too_many = hops == 0 and self._num_pages >= self.max_pages
+            if too_many or depth > self.depth:
+                self.skipped["page limit" if too_many else "depth"] += 1
+                return known
+            self._num_pages += hops == 0
+        node = known if isinstance(known, Node) else Node(
+            str(url), self.sites.setdefault(url.origin, Site(url)))
+        node.parent, node.depth, node.hops, node.method = parent, depth, hops, method
+        node.done = shown and self.pages_only and self._later is not None
+        self.seen_urls[key] = node
+        if not method or self._later is None:
+            self.put_nowait(node)
+        elif not node.done:
+            self._later.append(node)
+        return node
 
     def refuse(self, text: str, reason: str, parent: Node | None) -> str:
         """Say that a URL is not asked for, and return why."""
@@ -2811,16 +2794,14 @@ class Frontier(Queue[Node]):
 
     def node(self, text: str) -> Node | None:
         """Return the Node of a URL, or of what is none, that was met; None if there is none."""
-        key = _key(text)
-        known = (self.seen_urls.get(key), self.assets.get(key), self.seen_urls.get(text))
-        return next((node for node in known if isinstance(node, Node)), None)
+        known = self.seen_urls.get(_key(text)) or self.seen_urls.get(text)
+        return known if isinstance(known, Node) else None
 
     def refer(self, page: Node, links: Sequence[str], assets: Sequence[str], base: URL,
               nofollow: bool) -> Waits[tuple[tuple[str, ...], tuple[str, ...]]]:
         """Let in what a page refers to; return the URLs, or what was written instead of one."""
-        follow = self._pass_by if nofollow else self.admit
-        linked = yield from self._resolve(page, links, base, self.seen_urls, follow)
-        shown = yield from self._resolve(page, assets, base, self.assets, self.collect)
+        linked = yield from self._resolve(page, links, base, False, nofollow)
+        shown = yield from self._resolve(page, assets, base, True, False)
         for node in {*linked.values(), *shown.values()}:
             if node.__class__ is Node:
                 if node.referrers < 3:
@@ -2828,22 +2809,16 @@ class Frontier(Queue[Node]):
                 node.referrers += 1
         return tuple(linked), tuple(shown)
 
-    def _pass_by(self, url: URL, _: Node) -> Any:
-        """Return what is known of a link that is not to be followed, and count it if nothing is."""
-        known = self.seen_urls.get(_key(str(url)))
-        self.skipped["nofollow"] += known is None
-        return known
-
-    def _resolve(self, page: Node, references: Sequence[str], base: URL, known: _Known,
-                 admit: Callable[[URL, Node], Any]) -> Waits[_Known]:
+    def _resolve(self, page: Node, references: Sequence[str], base: URL, shown: bool,
+                 nofollow: bool) -> Waits[dict[str, Any]]:
         """Return what references mean, by URL, or by what was written instead of one.
 
-        Most of them are *known* already, and simply joined to the folder of *base* are
-        spelled as they are there, which saves most of the time that parsing takes. What
-        is not known is handed to *admit*.
+        Most of them are known already, and simply joined to the folder of *base* are
+        spelled as they are there, which saves most of the time that parsing takes.
         """
-        found: _Known = {}
-        origin, path = base.origin, base.target.partition("?")[0].rpartition("/")[0]
+        found: dict[str, Any] = {}
+        seen_urls, origin = self.seen_urls, base.origin
+        path = base.target.partition("?")[0].rpartition("/")[0]
         folder = f"{origin}{path}/"
         for number, reference in enumerate(references, 1):
             if reference[:1] == "/":
@@ -2857,56 +2832,45 @@ class Frontier(Queue[Node]):
                 text = reference or str(base)
             else:
                 text = folder + reference
-            node = known.get(text)
-            if node is None:
-                text, node = self._meet(page, reference, base, known, admit)
-            found[text] = node
+            known = seen_urls.get(text)
+            # What was met as a link only may be another thing as an image, and the reverse.
+            if known is None or (shown if known.__class__ is str else known.method and not shown):
+                text, known = self._meet(page, reference, base, shown, nofollow)
+            found[text] = known
             if number % SLICE == 0:
                 yield
         return found
 
-    def _meet(self, page: Node, reference: str, base: URL, known: _Known,
-              admit: Callable[[URL, Node], Any]) -> tuple[str, Any]:
-        """Return the URL that a reference means, and its Node, or why it is refused."""
+    def _meet(self, page: Node, reference: str, base: URL, shown: bool, nofollow: bool
+              ) -> tuple[str, Any]:
+        """Return the URL that a reference means, and its Node, or why it is refused.
+
+        What is no URL stands for itself, and is said once.
+        """
         try:
             url = parse_url(reference, base)
         except ValueError as error:
             reference = reference[:MAX_URL + 1]  # what is too long stays so
-            return reference, self._no_url(page, reference, known, error)
-        return str(url), admit(url, page)
+            text, known = _printable(reference.partition("#")[0]), self.seen_urls.get(reference)
+            if known is None and isinstance(error, UnfetchableError):
+                known = self.refuse(text, str(error), page)
+            elif known is None:
+                known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
+                known.done = True
+                self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
+                                 depth=known.depth, parent=page.text))
+            self.seen_urls[reference] = known  # which is no key of a URL, for it does not parse
+            return reference, known
+        return str(url), self.admit(url, page, 0, shown, nofollow)
 
-    def _no_url(self, page: Node, reference: str, known: _Known, error: ValueError) -> Node | str:
-        """Say, once, that a reference is no URL, or none for us; return its Node, or why."""
-        text = _printable(reference.partition("#")[0])
-        node: Node | str | None = self.seen_urls.get(reference) or self.assets.get(reference)
-        if node is None and isinstance(error, UnfetchableError):
-            node = self.refuse(text, str(error), page)
-        elif node is None:
-            node = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
-            node.done = True
-            self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
-                             depth=node.depth, parent=page.text))
-        known[reference] = node  # which is no key of a URL, for it does not parse
-        return node
-
-    @coroutine
-    def begin_second_stage(self, pages_only: bool) -> Waits[None]:
-        """Let in what was collected and is no page, up to the page limit.
-
-        With *pages_only* only what links lead to.
-        """
-        self._second_stage, num_asked = True, 0
-        for number, (key, node) in enumerate(list(self.assets.items()), 1):
-            linked = self.seen_urls.get(key)
-            wanted = linked is node or not pages_only and not isinstance(linked, Node)
-            if isinstance(node, Node) and node.method:
-                node.done = not wanted or num_asked >= self.max_pages
-                self.skipped["page limit"] += wanted and node.done
-                if not node.done:
-                    self.put_nowait(node)
-                    num_asked += 1
-            if number % SLICE == 0:
-                yield
+    def begin_second_stage(self) -> None:
+        """Let in what was collected and is no page, up to the page limit."""
+        later, self._later = [node for node in self._later or () if node.method], None
+        for number, node in enumerate(later):
+            node.done = number >= self.max_pages
+            self.skipped["page limit"] += node.done
+            if not node.done:
+                self.put_nowait(node)
 
     # Letting them wait
 
@@ -3051,10 +3015,11 @@ class Crawler:
         for url in self._roots:
             self.scope.add(url, named=True)
         self.max_tasks, self.max_tries, self.max_redirect = max_tasks, max_tries, max_redirect
-        self.pages_only, self.delay, self.robots = pages_only, delay, robots
+        self.delay, self.robots = delay, robots
         self.journal, self.on_record, self.on_page = journal, on_record, on_page
         self.loop = get_running_loop()
-        self.frontier = Frontier(self.scope, depth, max_pages, external, self._tell)
+        self.frontier = Frontier(self.scope, depth, max_pages, external, pages_only,
+                                 self._tell)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_taken = 0                          # URLs whose answer the journal gave
         self.notes: list[str] = []                  # what the user should know of the sites
@@ -3100,7 +3065,7 @@ class Crawler:
         for url in self._roots:
             self.frontier.admit(url)
         yield from self.frontier.join()
-        yield from self.frontier.begin_second_stage(self.pages_only)
+        self.frontier.begin_second_stage()
         yield from self.frontier.join()
 
     @coroutine
@@ -3292,8 +3257,7 @@ class Crawler:
             kind = "too many redirects"
             fields.update(error=f"{kind}{', in a circle' * (step is node)}: {path}", kind=kind)
         else:
-            let_in = self.frontier.collect if node.method else self.frontier.admit
-            known = let_in(target, node, node.hops + 1)
+            known = self.frontier.admit(target, node, node.hops + 1, shown=bool(node.method))
             node.next_node = known if isinstance(known, Node) else None
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
@@ -3305,8 +3269,10 @@ class Crawler:
 
     def _tell_of_the_rest(self) -> None:
         """Deal with what has not ended, if the crawl was ended before its end."""
-        met = [*self.frontier.seen_urls.values(), *self.frontier.assets.values()]
-        for node in {node for node in met if isinstance(node, Node) and not node.done}:
+        met = set(self.frontier.seen_urls.values())
+        for node in met:
+            if isinstance(node, str) or node.done:
+                continue
             if node.tries:
                 self._tell(Record(node.text, error="the crawl was interrupted", method=node.method,
                                   kind="not finished", tries=node.tries, **self._way(node)))
