@@ -190,7 +190,7 @@ class LimitError(ProtocolError):
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9   # seconds: a deadline that close is now; clocks count nanoseconds
-MAX_WAIT = 86_400.0       # seconds of one sleep of the loop: the kernel takes up to 24 days
+MAX_WAIT = 1.0            # seconds of one sleep: a signal just before it is seen after it
 
 
 class Handle:
@@ -271,7 +271,6 @@ class CallbackLoop:
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
         self._watched = -1              # sockets in the selector; adding the self-pipe makes it 0
         self._stopping = self._closed = False
-        self._signals: dict[int, Any] = {}  # which signals are handled, and by whom before
         # The self-pipe: a byte written to one end makes the other end readable,
         # which is how a thread or a signal ends a sleep in the selector.
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -345,19 +344,6 @@ class CallbackLoop:
         """Stop watching for writability; return whether it was watched."""
         return self._watch(sock, selectors.EVENT_WRITE, None)
 
-    def add_signal_handler(self, number: int, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in the loop whenever signal *number* arrives.
-
-        Works in the main thread only (ValueError elsewhere), until the loop is closed.
-        A signal to come does not count as something that could end a deadlock. Python
-        runs signal handlers between two bytecodes only, so one that comes just before
-        the loop falls asleep would wait for the end of that sleep; the byte that Python
-        writes to the wake-up descriptor ends it.
-        """
-        before = signal.signal(number, lambda *_: self.call_soon_threadsafe(callback, *args))
-        signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
-        self._signals.setdefault(number, before)
-
     # Running
 
     def run_forever(self) -> None:
@@ -424,8 +410,6 @@ class CallbackLoop:
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
         if not self._closed:
             self._closed = True
-            for number, old in self._signals.items(): signal.signal(number, old or signal.SIG_DFL)
-            if self._signals: signal.set_wakeup_fd(-1)
             self._ready.clear()
             self._timeouts.clear()
             self._selector.close()
@@ -1442,9 +1426,6 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
         with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, name)
             return [(family, socket.SOCK_STREAM, 0, "", (name, port))]
-    if len(name) > 253 or not re.fullmatch(r"([^.]{1,63}\.)*[^.]{1,63}\.?", name):
-        raise socket.gaierror(socket.EAI_NONAME,
-                              "a name has at most 253 characters, its labels 1 to 63")
     with TimeLimit(LOOKUP_TIMEOUT):
         # As bytes: a str Python would first encode by its own IDNA (see 8).
         return (yield from to_thread(socket.getaddrinfo, name.encode(), port,
@@ -1468,7 +1449,7 @@ def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             yield from stream.start_tls(tls, host.strip("[]").removesuffix("."))
-        undo.pop_all()
+        undo.pop_all()  # it is the caller's from here on
         return stream
 
 
@@ -1937,7 +1918,7 @@ class Client:
         # What every request says: without the user's *headers*, and with them.
         self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
                         for some in (usual, fields)]
-        self._pool: dict[Stream, str] = {}  # idle streams, the longest idle first: their origins
+        self.pool: dict[Stream, str] = {}  # idle streams, the longest idle first: their origins
         self.lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
         self._tls: ssl.SSLContext | None = None
 
@@ -1970,29 +1951,25 @@ class Client:
                     while kept := self._take(url.origin):  # as old and likely as dead
                         kept.close()
 
-    def idle(self) -> int:
-        """Return how many connections wait to be used again."""
-        return len(self._pool)
-
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
-        for stream in list(self._pool):
+        for stream in list(self.pool):
             self._drop(stream)
 
     def _take(self, origin: str) -> Stream | None:
         """Take the idle stream that was used last, and is silent, out of the pool, or None."""
-        for stream in reversed(self._pool):
-            if self._pool[stream] == origin:
+        for stream in reversed(self.pool):
+            if self.pool[stream] == origin:
                 if stream.spoken():
                     self._drop(stream)
                     return self._take(origin)
-                del self._pool[stream]
+                del self.pool[stream]
                 return stream
         return None
 
     def _drop(self, stream: Stream) -> None:
         """Close a stream if it is idle."""
-        if self._pool.pop(stream, None):
+        if self.pool.pop(stream, None):
             stream.close()
 
     def _exchange(self, stream: Stream, origin: str, request: bytes,
@@ -2006,9 +1983,9 @@ class Client:
             return cast(Response, parser.response)
         finally:
             if parser.response and parser.response.reusable:
-                self._pool[stream] = origin
-                if len(self._pool) > MAX_IDLE:
-                    self._drop(next(iter(self._pool)))
+                self.pool[stream] = origin
+                if len(self.pool) > MAX_IDLE:
+                    self._drop(next(iter(self.pool)))
             else:
                 stream.close()
 
@@ -2030,7 +2007,7 @@ class Client:
             try:
                 stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._pool:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self.pool:
                     self.lookups.pop(key, None)
                     raise
                 self.close()
@@ -3291,7 +3268,7 @@ class Crawler:
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, and where in this file it waits."""
         lines = [f"{len(self.in_flight)} in flight, {self.frontier.qsize()} queued, "
-                 f"{self.client.idle()} of {self.client.opened} connections idle"]
+                 f"{len(self.client.pool)} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines += [f"{node.text}: for {self.loop.time() - began:.1f} s", task.where()]
         return "\n".join([*lines, self.waits_for()])
@@ -3536,7 +3513,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
         options.journal == "-" and sys.stdout.isatty())
-    loop.add_signal_handler(signal.SIGQUIT, lambda: _say(_CLEAR * live + crawler.describe()))
+    signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
+        lambda: _say(_CLEAR * live + crawler.describe())))
     _handle_ending(interrupt)
     began = loop.time()
     progress = create_task(_show_progress(crawler, report, began)) if live else None
@@ -3546,6 +3524,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
         if not ended_by[0]:
             raise
     finally:
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # there is nothing to describe any more
         if progress:
             progress.cancel()
             yield from _finished(progress)
@@ -3599,7 +3578,8 @@ def main(arguments: list[str]) -> int:
     # They are None where the descriptors are closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [(number, signal.getsignal(number))
+              for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)]
     _handle_ending(_end_at_once)
     try:
         return _run(_options(arguments))
