@@ -59,7 +59,6 @@ import argparse
 import collections
 import contextlib
 import contextvars
-import encodings.idna
 import errno
 import functools
 import heapq
@@ -67,16 +66,12 @@ import html.entities
 import io
 import itertools
 import json
-import math
-import random
 import re
 import selectors
 import socket
 import ssl
 import threading
 import time
-import traceback
-import types
 import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
@@ -315,7 +310,7 @@ class CallbackLoop:
         doubled since the last sweep, which takes them all out: amortised O(1) each.
         """
         self._check_open()
-        if math.isnan(deadline):
+        if deadline != deadline:
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
         if len(self._timeouts) >= self._sweep_at:
@@ -423,8 +418,9 @@ class CallbackLoop:
         """
         with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
             print(context["message"], file=sys.stderr)
-            if context.get("exception") is not None:
-                traceback.print_exception(context["exception"], file=sys.stderr)
+            error = context.get("exception")
+            if error is not None:
+                sys.excepthook(type(error), error, error.__traceback__)
 
     # Inside
 
@@ -504,10 +500,8 @@ class _Failure:
     A __del__ on Future itself would cost every successful one a call.
     """
 
-    __slots__ = ("loop", "name", "exception", "trace", "retrieved")
-
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
-        self.loop, self.name, self.exception = future._loop, future._label(), exception
+        self.loop, self.name, self.exception = future._loop, future.get_name(), exception
         # Each raise would lengthen it, so _error() goes back to this. (None has none,
         # and asyncio's tests fail a future with None.)
         self.trace = getattr(exception, "__traceback__", None)
@@ -537,9 +531,10 @@ class Future(Generic[T]):
         self._callbacks: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<{self._label()} {self._state.lower()}>"
+        return f"<{self.get_name()} {self._state.lower()}>"
 
-    def _label(self) -> str:
+    def get_name(self) -> str:
+        """Return what it is called where it is spoken of."""
         return type(self).__name__
 
     def get_loop(self) -> Any:
@@ -706,7 +701,7 @@ class Task(Future[T]):
 
     def __init__(self, coro: Awaitable[T], *, loop: CallbackLoop | None = None,
                  name: object = None, context: Context | None = None) -> None:
-        if not isinstance(coro, (types.GeneratorType, Coroutine)):
+        if not isinstance(coro, (Generator, Coroutine)):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         super().__init__(loop=loop)
         self._coro: Any = coro
@@ -717,9 +712,6 @@ class Task(Future[T]):
         self._name = None if name is None else str(name)
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
-
-    def _label(self) -> str:
-        return f"{type(self).__name__} {self.get_name()}"
 
     def get_name(self) -> str:
         """Return the task's name: the coroutine's, unless it was given another."""
@@ -838,9 +830,8 @@ class Task(Future[T]):
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
     """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
     # Taken directly, for Task.where() can look into these, but not into an __await__().
-    direct = isinstance(awaitable, (types.GeneratorType, types.CoroutineType))
-    iterable: Any = awaitable if direct else awaitable.__await__()
-    return cast(T, (yield from iterable))
+    direct = isinstance(awaitable, (Generator, Coroutine))
+    return cast(T, (yield from cast(Any, awaitable if direct else awaitable.__await__())))
 
 
 def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
@@ -1570,7 +1561,7 @@ def _to_ascii(label: str) -> str:
         raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
     if _UNCERTAIN.search(label):
         raise UnfetchableError("a host whose name means another one to some programs")
-    return encodings.idna.ToASCII(label).decode()
+    return label.encode("idna").decode()
 
 
 @functools.lru_cache(1000)  # more than most sites link to; a name costs 4 microseconds
@@ -1681,8 +1672,6 @@ def _always(_: object) -> bool:
 class Response:
     """The answer to one request."""
 
-    __slots__ = ("version", "status", "reason", "headers", "body", "reusable")
-
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
         self.version = version      # 1 for HTTP/1.1
         self.status = status
@@ -1760,9 +1749,6 @@ class ResponseParser:
     MAX_DROPPED bytes, for then the connection can be used again. *max_body* is in
     bytes, on the wire and decoded (0: MAX_BODY).
     """
-
-    __slots__ = ("response", "buffer", "ended", "_method", "_budget", "_wanted", "_max_body",
-                 "_parsing")
 
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = _always,
                  max_body: int = 0) -> None:
@@ -2448,7 +2434,8 @@ class Journal:
         self.path = path
         # Where the last definite answer for a URL begins; -1: why it was not asked for is told.
         self._answers: dict[str, int] = {}
-        self._file, self._lines = -1, cast(BinaryIO, io.BytesIO())
+        self._file = -1
+        self._lines: BinaryIO = io.BytesIO()
         try:
             self._file = os.dup(1) if path == "-" else os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -2599,11 +2586,10 @@ class Scope:
 
 
 class Site:
-    """What is known of one origin: its rules, and when it may be asked."""
+    """An origin, and when it may be asked."""
 
     def __init__(self, url: URL) -> None:
         self.url = url                      # one of its URLs
-        self.robots: Robots | None = None   # its rules, once they are known
         self.delay = 0.0                    # seconds between two requests
         self.next_turn = 0.0                # loop time before which it is not to be asked
         self.next_slot = 0.0                # loop time that nobody who waits has been given yet
@@ -3120,13 +3106,11 @@ class Crawler:
 
     def _rule(self, site: Site, url: URL) -> Waits[str | None]:
         """Return the rule of robots.txt that forbids a URL; asks for it if nobody has."""
-        if site.robots is None:
-            robots = _NO_RULES
-            if self.robots and self.scope.covers(url):
-                robots = yield from _once(self._rules, self._load_robots, site)
-            site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
-            site.robots = robots
-        return site.robots.rule(url.target)
+        robots = _NO_RULES
+        if self.robots and self.scope.covers(url):
+            robots = yield from _once(self._rules, self._load_robots, site)
+        site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
+        return robots.rule(url.target)
 
     @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
@@ -3166,7 +3150,7 @@ class Crawler:
             return True
         if not passing or node.tries >= self.max_tries:
             return False
-        back_off = BACKOFF * (1 << node.tries - 1) * random.uniform(0.5, 1.5)
+        back_off = BACKOFF * (1 << node.tries - 1) * (0.5 + os.urandom(1)[0] / 256)
         self.frontier.postpone(node, now + max(back_off, pause))
         return True
 
@@ -3247,9 +3231,7 @@ class Crawler:
     def _tell_of_the_rest(self) -> None:
         """Deal with what has not ended, if the crawl was ended before its end."""
         met = set(self.frontier.seen_urls.values())
-        for node in met:
-            if isinstance(node, str) or node.done:
-                continue
+        for node in [node for node in met if isinstance(node, Node) and not node.done]:
             if node.tries:
                 self._tell(Record(node.text, error="the crawl was interrupted", method=node.method,
                                   kind="not finished", tries=node.tries, **self._way(node)))
@@ -3379,12 +3361,8 @@ class Report:
                + f", {_count_of(taken, 'URL')} from the journal" * bool(taken))
         yield "statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
                                        for status, count in sorted(self.statuses.items()))
-        reasons = (+crawler.frontier.skipped).most_common()
-        for reason, count in reasons[:20]:
+        for reason, count in (+crawler.frontier.skipped).most_common():
             yield f"not fetched: {count} ({reason})"
-        others = sum(count for _, count in reasons[20:])
-        if others:
-            yield f"not fetched: {others} (other reasons)"
 
 
 # 18  Command line

@@ -499,7 +499,7 @@ def test_a_task_is_the_future_of_its_return_value() -> None:
     async def main() -> None:
         task = create_task(sleep(1, "slept"))
         assert not task.done() and await task == "slept" and task.done()
-        assert repr(task) == "<Task sleep resolved>"
+        assert repr(task) == "<sleep resolved>"
     play(main())
 
 
@@ -545,7 +545,7 @@ def test_a_task_whose_error_nobody_looks_at_is_reported_by_name(loop: JumpingLoo
         await sleep(1)
         gc.collect()
     loop.run_until_complete(main())
-    assert loop.reported.pop()["message"] == "the exception of Task the culprit was never retrieved"
+    assert loop.reported.pop()["message"] == "the exception of the culprit was never retrieved"
 
 
 def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
@@ -1474,10 +1474,10 @@ class Performance:
         self.tasks: list[Any] = []
 
     async def run(self, program: list[Plan]) -> None:
-        """Perform the program; what is not done after an hour is cancelled until it is."""
+        """Perform the program; what is not done after 100 seconds is cancelled until it is."""
         for number, plan in enumerate(program):
             self.tasks.append(self.lib.create_task(self.act(str(number), plan)))
-        await self.lib.sleep(3600)
+        await self.lib.sleep(100)
         while not all(task.done() for task in self.tasks):
             for task in self.tasks:
                 task.cancel()
@@ -3953,9 +3953,9 @@ def gaps(asked: list[tuple[float, str]]) -> list[float]:
 @pytest.mark.parametrize("end, pauses", [(0, [0.5, 1, 2]), (1, [1.5, 3, 6])])
 def test_tries_wait_longer_and_longer_half_a_time_to_one_and_a_half(
         end: int, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda *ends: ends[end])
+    monkeypatch.setattr(os, "urandom", lambda size: bytes([255 * end]) * size)
     records, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=4)
-    assert [gap - 0.125 for gap in gaps(asked)] == pauses
+    assert [gap - 0.125 for gap in gaps(asked)] == pytest.approx(pauses, rel=0.01)
     assert records["http://h/"].tries == 4
 
 
@@ -4645,14 +4645,6 @@ def test_a_broken_root_names_the_pages_that_link_to_it(site: Server) -> None:
     site.add("/a", "<a href=/gone>")
     lines = said(f"{site.url}/gone", f"{site.url}/a")[1].splitlines()
     assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/a"]
-
-
-def test_reasons_are_listed_up_to_a_number(site: Server) -> None:
-    site.add("/robots.txt", "User-agent: *\n" + "".join(f"Disallow: /{number}\n" for number in range(10, 40)), 200)
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(10, 40)))
-    lines = [line for line in said(site.url)[1].splitlines() if line.startswith("not fetched")]
-    assert not any("other reasons" in line for line in said(site.url, "--no-robots")[1].splitlines())
-    assert len(lines) == 20 + 1 and lines[-1] == "not fetched: 10 (other reasons)"
 
 
 def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
