@@ -1512,6 +1512,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
 _NO_HOST = re.compile(r"[^!-~]|[#%/:<>?@[\\\]^|]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NO_DIGIT = re.compile(r"\b0x(?![0-9a-f])")         # is 0, too
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
 _UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")  # IDNA 2003 and 2008 differ
@@ -1524,15 +1525,10 @@ def _percent(match: re.Match[str]) -> str:
 
 def _ipv4(host: str) -> str:
     """Return "a.b.c.d" for any spelling in up to four decimal, octal or hexadecimal numbers."""
-    parts = host.removesuffix(".").split(".")
-    if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
-        raise ValueError(f"{host[:60]} is not an IPv4 address")
-    *numbers, last = [int("0" + part[2:], 16) if part[:2] == "0x" else
-                      int(part, 8 if part[0] == "0" else 10) for part in parts]
-    value = last + sum(number << (24 - 8 * i) for i, number in enumerate(numbers))
-    if max([0, *numbers]) > 255 or last >= 256 ** (4 - len(numbers)):
-        raise ValueError(f"{host[:60]} is not an IPv4 address")
-    return ".".join(map(str, value.to_bytes(4, "big")))
+    try:
+        return socket.inet_ntoa(socket.inet_aton(_NO_DIGIT.sub("0", host.removesuffix("."))))
+    except OSError:
+        raise ValueError(f"{host[:60]} is not an IPv4 address") from None
 
 
 def _ipv6(text: str) -> str:
