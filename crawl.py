@@ -2116,7 +2116,8 @@ def _unescape(value: str) -> str:
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of a captured tag; of two of one name the first counts."""
     attributes: dict[str, str] = {}
-    (element, _), *pairs = _PAIR.findall(tag)
+    pairs = (match.groups("") for match in _PAIR.finditer(tag))
+    element, _ = next(pairs)
     for name, value in pairs:
         if name == ">":  # what follows is a script's text
             break

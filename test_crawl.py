@@ -2710,10 +2710,13 @@ def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str,
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
-@pytest.mark.parametrize("piece", [
+HOSTILE = [  # of these pages are made that a careless expression would need hours for
     "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<a b=c ",
     "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="',
-    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" ='])
+    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" =']
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     with linear_time():
         hostile = "<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece))
@@ -4324,6 +4327,17 @@ def test_the_life_of_a_journal(tmp_path: pathlib.Path) -> None:
         assert final == {record.url: (record.status, record.kind == "broken") for record in whole}, number
 
 
+class MeteredLoop(crawl.EventLoop):
+    """A loop that notes how long its longest callback took, in seconds."""
+
+    longest = 0.0
+
+    def _run(self, entry: Any) -> None:
+        began = time.perf_counter()
+        super()._run(entry)
+        self.longest = max(self.longest, time.perf_counter() - began)
+
+
 def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
     """A peer that floods with tiny chunks, and a page of thousands of links, beside an ordinary one."""
     def flood(connection: socket.socket) -> None:
@@ -4334,21 +4348,53 @@ def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
     site.add("/big", "".join(f"<a href=/{number}>x</a>" for number in range(5000)))
     site.add("/", "<a href=/flood><a href=/big><a href=/fine>")
     site.add("/fine", "")
-    longest = [0.0]
-
-    class Metered(crawl.EventLoop):
-        def _run(self, entry: Any) -> None:
-            began = time.perf_counter()
-            super()._run(entry)
-            longest[0] = max(longest[0], time.perf_counter() - began)
+    loop = MeteredLoop()
 
     async def main() -> RecordingCrawler:
         crawler = RecordingCrawler([site.url], timeout=0.5, max_tries=1, depth=1)
         await crawler.crawl()
         return crawler
-    records = crawl.run(main(), loop_factory=Metered).records
+    records = crawl.run(main(), loop_factory=lambda: loop).records
     assert records[site.url + "/flood"].kind == "timed out" and records[site.url + "/flood"].seconds < 9
-    assert records[site.url + "/fine"].status == 200 and longest[0] < 3  # a machine may be slow
+    assert records[site.url + "/fine"].status == 200 and loop.longest < 3  # a machine may be slow
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_hostile_page_of_ten_megabytes_stops_the_loop_for_a_second_at_most(piece: str, site: Server) -> None:
+    loop = MeteredLoop()
+    site.add("/", piece * (crawl.MAX_BODY // len(piece)))
+
+    async def main() -> None:
+        await crawl.Crawler([site.url], depth=0, pages_only=True).crawl()
+    crawl.run(main(), loop_factory=lambda: loop)
+    print(f"{piece!r} in 10 MB: the longest callback took {loop.longest:.2f} s")
+    assert loop.longest < 5  # a machine may be slow
+
+
+def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other server closes the connection that it promised to keep."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **options: [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))])
+    watched: list[int] = []
+
+    def leave(connection: socket.socket) -> None:
+        connection.sendall(OK + b"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n")
+        connection.close()
+    site.add("/stay", "", content_type="text/plain")
+    site.answers["/leave"] = leave
+    site.add("/", "".join(f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>" for number in range(1500)))
+
+    async def main() -> crawl.Crawler:
+        loop = get_running_loop()
+        crawler = crawl.Crawler([site.url], external=True, on_record=lambda _: watched.append(loop._watched))
+        await crawler.crawl()
+        assert loop._watched == 0 and not crawler.client.pool and len(loop.tasks) == 1
+        assert all(entry.obsolete() for _, _, entry in loop._timeouts)
+        return crawler
+    crawler = crawl.run(main())
+    assert len(watched) == 1501 and crawler.client.opened > 1500
+    assert crawl.MAX_IDLE / 2 < max(watched) <= crawl.MAX_IDLE + crawler.max_tasks
 
 
 def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
