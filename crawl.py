@@ -196,8 +196,6 @@ class Handle:
     well; this is the plainest.
     """
 
-    __slots__ = ("callback", "args", "context")
-
     def __init__(self, callback: Callback, args: tuple[Any, ...],
                  context: Context | None = None) -> None:
         self.callback: Callback | None = callback
@@ -221,8 +219,6 @@ class Handle:
 
 class Timeout(Handle):
     """A Handle that becomes ready at *deadline*, in the loop's seconds: asyncio's TimerHandle."""
-
-    __slots__ = ("deadline",)
 
     def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...]) -> None:
         super().__init__(callback, args)
@@ -1284,9 +1280,6 @@ CONNECT_TIMEOUT = 10.0  # seconds to connect to one address: a lost SYN is sent 
 
 class Stream:
     """A stream socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
-
-    __slots__ = ("sock", "unasked", "_fd", "_loop", "_reader", "_writer", "_watching",
-                 "_decrypted", "_unsent")
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -2812,8 +2805,11 @@ class Frontier(Queue[Node]):
         except ValueError as error:
             reference = reference[:MAX_URL + 1]  # what is too long stays so
             text, known = _printable(reference.partition("#")[0]), self.seen_urls.get(reference)
-            if known is None and isinstance(error, UnfetchableError):
-                known = self.refuse(text, str(error), page)
+            reason = str(error) if isinstance(error, UnfetchableError) else ""
+            if self.scope.exclude.search(text):
+                reason = "excluded"
+            if known is None and reason:
+                known = self.refuse(text, reason, page)
             elif known is None:
                 known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
                 known.done = True
@@ -3471,7 +3467,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
         report.add(record)
         if options.verbose:
             _say(record.url, record.skipped and f"not fetched: {record.skipped}"
-                 or record.error or record.next_url or record.status)
+                 or record.error or f"{record.status} {record.next_url}".rstrip())
 
     def end(number: int) -> None:
         ended_by[0] = number
@@ -3494,10 +3490,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     began = loop.time()
     progress = create_task(_show_progress(crawler, report, began)) if live else None
     try:
-        yield from crawler.crawl()
-    except CancelledError:
-        if not ended_by[0]:
-            raise
+        with contextlib.suppress(CancelledError):  # by a signal: there is nobody else
+            yield from crawler.crawl()
     finally:
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # there is nothing to describe any more
         if progress:

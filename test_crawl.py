@@ -3197,6 +3197,16 @@ def test_what_is_no_url_is_said_once_and_what_is_none_for_us_with_its_reason() -
     assert frontier.node("http://exa mple/").referrers == 2 and frontier.skipped.total() == 3  # type: ignore[union-attr]
 
 
+def test_what_is_no_url_may_be_excluded() -> None:
+    told: list[crawl.Record] = []
+
+    async def main() -> None:
+        frontier, page = frontier_of(tell=told.append, exclude="exa|mailto")
+        referred(frontier, page, ["http://exa mple/", "mailto:x"])
+    crawl.run(main())
+    assert [(record.kind, record.skipped) for record in told] == [("", "excluded")] * 2
+
+
 def test_a_host_or_a_pattern_refuses_a_url_for_good_depth_and_limit_only_this_way_to_it() -> None:
     async def main() -> None:
         frontier, page = frontier_of(depth=1, max_pages=3, exclude="pdf")
@@ -4830,7 +4840,7 @@ def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
     assert said("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
-        "mailto:x not fetched: mailto: neither http nor https", "/ 200", "/gone 404 Not Found", "/old /"]
+        "mailto:x not fetched: mailto: neither http nor https", "/ 200", "/gone 404 Not Found", "/old 302 /"]
 
 
 def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -5006,11 +5016,11 @@ def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> 
     assert process.returncode == 1 and "timed out (2)" in out
 
 
-def test_a_cancelled_command_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cancelled(self: Any) -> Any:
-        yield
+def test_a_second_ctrl_c_that_reaches_the_clean_up_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cancelled(story: Any) -> Any:
+        story.close()
         raise CancelledError
-    monkeypatch.setattr(crawl.Crawler, "crawl", cancelled)
+    monkeypatch.setattr(crawl, "run", cancelled)
     assert said("h") == (130, "", "")
 
 
