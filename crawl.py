@@ -51,9 +51,12 @@ import sys
 
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-    # No traceback while this file loads (the tests see it in children).
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # pragma: no cover
+if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
+    # Until there is a crawl to be ended, and once there is none any more, these end the
+    # program where it is. What the caller ignores stays ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: os._exit(128 + number))
 
 import argparse
 import collections
@@ -63,9 +66,9 @@ import errno
 import functools
 import heapq
 import html.entities
-import io
 import itertools
 import json
+import math
 import re
 import selectors
 import socket
@@ -76,7 +79,7 @@ import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from types import coroutine as coroutine
-from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
+from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 # 1  Vocabulary
 # =============
@@ -306,7 +309,7 @@ class CallbackLoop:
         doubled since the last sweep, which takes them all out: amortised O(1) each.
         """
         self._check_open()
-        if deadline != deadline:
+        if math.isnan(deadline):
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
         if len(self._timeouts) >= self._sweep_at:
@@ -2234,9 +2237,8 @@ def _comparable(path: str) -> str:
 
 def _matches(pattern: str, path: str) -> bool:
     """Return whether a robots pattern matches the beginning of *path*, in linear time."""
-    anchored = pattern.endswith("$")
-    # A "$" elsewhere than at the end is a plain one, and rule() writes those as %24.
-    first, *others = pattern.removesuffix("$").replace("$", "%24").split("*")
+    # Each path ends with a "$", and has %24 for any other, as has the pattern here.
+    first, *others = (pattern[:-1].replace("$", "%24") + pattern[-1:]).split("*")
     if not path.startswith(first):
         return False
     at = len(first)
@@ -2245,7 +2247,7 @@ def _matches(pattern: str, path: str) -> bool:
         if found < 0:
             return False
         at = found + len(part)
-    return not anchored or at == len(path) or bool(others) and path.endswith(others[-1])
+    return True
 
 
 def product_of(user_agent: str) -> str:
@@ -2295,7 +2297,7 @@ class Robots:
             return None
         # RFC 9309 section 2.2.3. The rest of it parse_url() has escaped.
         target = target.replace("*", "%2A").replace("$", "%24")
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target)
+        path = _ESCAPED.sub(lambda match: match[0].upper(), target) + "$"
         for key, pattern in self.rules:
             if _matches(pattern, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2396,12 +2398,10 @@ _TYPES = list(map(type, Record("")))
 
 
 def _parse_record(line: bytes) -> Record:
-    fields = json.loads(line)
-    for name in {"links", "assets"} & fields.keys():
-        fields[name] = tuple(fields[name])
-    for name in {"at", "seconds"} & fields.keys():
-        fields[name] += 0.0  # jq writes 2.0 as 2
-    record = Record(**fields)
+    record = Record(**json.loads(line[:-1]))  # what has no end does not parse
+    record = record._replace(  # JSON knows no tuples, and jq writes 2.0 as 2
+        links=tuple(record.links), assets=tuple(record.assets),
+        at=float(record.at), seconds=float(record.seconds))
     if list(map(type, record)) != _TYPES or set(map(type, record.links + record.assets)) - {str}:
         raise ValueError("a field of another type was expected")
     if _UNPRINTABLE.search(record.url + record.error) or record.kind not in ("", *PROBLEMS):
@@ -2424,32 +2424,31 @@ class Journal:
         self.path = path
         # Where the last definite answer for a URL begins; -1: why it was not asked for is told.
         self._answers: dict[str, int] = {}
-        self._file = -1
-        self._lines: BinaryIO = io.BytesIO()
+        self._files = contextlib.ExitStack()
         try:
             self._file = os.dup(1) if path == "-" else os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._files.callback(os.close, self._file)
             self._regular = path != "-" and os.path.isfile(path)
             if self._regular:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._lines = open(path, "rb")
+                self._lines = self._files.enter_context(open(path, "rb"))
                 self._read(progress)
         except (OSError, ValueError) as error:
-            if self._file >= 0:
-                self.close()
+            self.close()
             busy = "another crawl writes there" if isinstance(error, BlockingIOError) else ""
             raise CrawlError(f"{path}: {busy or _explain(error)}") from None
 
     def _read(self, progress: Callable[[float], object]) -> None:
         """Note where each line begins; ValueError for one that is no record."""
-        start, end, torn = 0, os.fstat(self._file).st_size, False
+        start, end = 0, os.fstat(self._file).st_size
         for number, line in enumerate(self._lines, 1):
-            torn = not line.endswith(b"\n")
             try:
                 record = _parse_record(line)
             except Exception as error:
                 # A crash cuts a line off, and may leave zeros at the end.
-                if torn and _BEGINNING.startswith(line.rstrip(b"\0")[:len(_BEGINNING)]):
+                beginning = line.rstrip(b"\0")[:len(_BEGINNING)]
+                if not line.endswith(b"\n") and _BEGINNING.startswith(beginning):
                     return os.ftruncate(self._file, start)
                 raise ValueError(
                     f"no journal of a crawl: line {number}: {_explain(error)}") from None
@@ -2460,8 +2459,6 @@ class Journal:
             start += len(line)
             if number % 1000 == 0:
                 progress(start / end)
-        if torn:  # whole but for its end: cut off there, or left so by an editor
-            os.write(self._file, b"\n")
 
     def find(self, url: str, read: bool = True) -> Record | None:
         """Return the last definite answer for *url*, None if there is none.
@@ -2498,8 +2495,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the file; another crawl may use it."""
-        self._lines.close()
-        os.close(self._file)
+        self._files.close()
 
 
 # 14  Scope
@@ -2543,8 +2539,7 @@ class Scope:
         """
         if named:
             self._trusted |= {("https", *self._host(url)), (url.scheme, *self._host(url))}
-        if not self.covers(url):
-            self.hosts.add(self._host(url))
+        self.hosts.add(self._host(url))
         return True
 
     def trusts(self, url: URL) -> bool:
@@ -2616,6 +2611,11 @@ class Node:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
         origin, scheme, host, port, _ = self.site.url
         return URL(origin, scheme, host, port, self.text[len(origin):])
+
+    def record(self, **fields: Any) -> Record:
+        """Return a Record of the URL that says how the crawl came to it, with more *fields*."""
+        return Record(self.text, method=self.method, tries=self.tries, depth=self.depth,
+                      parent=self.parent.text if self.parent else "", **fields)
 
     def path(self, length: int | None = None) -> list[Node]:
         """Return the nodes that led here, from a root or *length* steps ago, and this one."""
@@ -2692,7 +2692,7 @@ class Frontier(Queue[Node]):
         self.sites: dict[str, Site] = {}        # by origin
         self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
         self.waiting: dict[Node, Timeout] = {}  # what will come back, and when
-        self._later: list[Node] | None = []     # for the second stage; None once it has begun
+        self._second_stage = False              # whether no page is left
         self._num_pages = 0
         self._loop = get_running_loop()
 
@@ -2730,12 +2730,10 @@ class Frontier(Queue[Node]):
         node = known if isinstance(known, Node) else Node(
             str(url), self.sites.setdefault(url.origin, Site(url)))
         node.parent, node.depth, node.hops, node.method = parent, depth, hops, method
-        node.done = shown and self.pages_only and self._later is not None
+        node.done = shown and self.pages_only and not self._second_stage
         self.seen_urls[key] = node
-        if not method or self._later is None:
+        if not method or self._second_stage:
             self.put_nowait(node)
-        elif not node.done:
-            self._later.append(node)
         return node
 
     def refuse(self, text: str, reason: str, parent: Node | None) -> str:
@@ -2750,17 +2748,16 @@ class Frontier(Queue[Node]):
         known = self.seen_urls.get(_key(text)) or self.seen_urls.get(text)
         return known if isinstance(known, Node) else None
 
-    def refer(self, page: Node, links: Sequence[str], assets: Sequence[str], base: URL,
-              nofollow: bool) -> Waits[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Let in what a page refers to; return the URLs, or what was written instead of one."""
-        linked = yield from self._resolve(page, links, base, False, nofollow)
-        shown = yield from self._resolve(page, assets, base, True, False)
+    def refer(self, page: Node, record: Record, base: URL) -> Waits[Record]:
+        """Let in what a page's *record* refers to; return it with the URLs in place of that."""
+        linked = yield from self._resolve(page, record.links, base, False, record.nofollow)
+        shown = yield from self._resolve(page, record.assets, base, True, False)
         for node in {*linked.values(), *shown.values()}:
             if node.__class__ is Node:
                 if node.referrers < 3:
                     node.linked_from += (page,)
                 node.referrers += 1
-        return tuple(linked), tuple(shown)
+        return record._replace(links=tuple(linked), assets=tuple(shown))
 
     def _resolve(self, page: Node, references: Sequence[str], base: URL, shown: bool,
                  nofollow: bool) -> Waits[dict[str, Any]]:
@@ -2776,11 +2773,8 @@ class Frontier(Queue[Node]):
         for number, reference in enumerate(references, 1):
             if reference[:1] == "/":
                 text = origin + reference
-            elif reference[:1] == "." and len(reference) < MAX_URL:
-                rest, above = reference.removeprefix("./"), path
-                while rest[:3] == "../":
-                    rest, above = rest[3:], above.rpartition("/")[0]
-                text = f"{origin}{above}/{rest}"
+            elif reference[:3] == "../":
+                text = f"{origin}{path.rpartition('/')[0]}{reference[2:]}"
             elif ":" in reference or reference[:1] in ("?", ""):
                 text = reference or str(base)
             else:
@@ -2813,20 +2807,21 @@ class Frontier(Queue[Node]):
             elif known is None:
                 known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
                 known.done = True
-                self.tell(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
-                                 depth=known.depth, parent=page.text))
+                self.tell(known.record(error=f"no URL: {_explain(error)}", kind="broken"))
             self.seen_urls[reference] = known  # which is no key of a URL, for it does not parse
             return reference, known
         return str(url), self.admit(url, page, 0, shown, nofollow)
 
     def begin_second_stage(self) -> None:
-        """Let in what was collected and is no page, up to the page limit."""
-        later, self._later = [node for node in self._later or () if node.method], None
-        for number, node in enumerate(later):
-            node.done = number >= self.max_pages
-            self.skipped["page limit"] += node.done
-            if not node.done:
-                self.put_nowait(node)
+        """Let in what was met and is no page, up to the page limit."""
+        self._second_stage, num_asked = True, 0
+        for node in self.seen_urls.values():
+            if isinstance(node, Node) and node.method and not node.done:
+                node.done = num_asked >= self.max_pages
+                self.skipped["page limit"] += node.done
+                if not node.done:
+                    self.put_nowait(node)
+                    num_asked += 1
 
     # Letting them wait
 
@@ -2851,12 +2846,6 @@ class Frontier(Queue[Node]):
         del self.waiting[node]
         self.put_nowait(node)
         self.task_done()  # it was got before, and put again
-
-    def close(self) -> None:
-        """Forget what would come back."""
-        for timeout in self.waiting.values():
-            timeout.cancel()
-        self.waiting.clear()
 
 
 # 16  Crawler
@@ -3007,7 +2996,8 @@ class Crawler:
             try:
                 yield from _finished(rest)
             finally:  # also when it is cancelled here
-                self.frontier.close()
+                while self.frontier.waiting:
+                    self.frontier.waiting.popitem()[1].cancel()
                 self.client.close()
                 self._tell_of_the_rest()
 
@@ -3032,25 +3022,22 @@ class Crawler:
         """
         for root in roots:
             with contextlib.suppress(OSError, ProtocolError):
-                yield from self._follow(root, "HEAD", self.max_redirect, self.scope.add)
+                yield from self._follow(root, "HEAD", self.scope.add)
 
-    def _follow(self, url: URL, method: str, limit: int, may: Callable[[URL], bool]
-                ) -> Waits[Response]:
-        """Return the answer at the end of at most *limit* redirects to URLs that *may* be asked."""
+    def _follow(self, url: URL, method: str, may: Callable[[URL], bool]) -> Waits[Response]:
+        """Return the answer at the end of redirects to URLs that *may* be asked."""
+        left = self.max_redirect
         while True:
             response = yield from self.client.fetch(
                 url, method, lambda response: response.status == 200, MAX_BODY,
                 own_headers=self.scope.trusts(url))
-            if response.status == 405:  # some servers know GET only
-                response = yield from self.client.fetch(
-                    url, "GET", lambda _: False, own_headers=self.scope.trusts(url))
             target = url
-            if response.status in _REDIRECTS and limit > 0:
+            if response.status in _REDIRECTS and left > 0:
                 with contextlib.suppress(ValueError):
                     target = parse_url(_location(response), url)
             if target == url or not may(target):
                 return response
-            url, limit = target, limit - 1
+            url, left = target, left - 1
 
     @coroutine
     def _work(self) -> Waits[None]:
@@ -3071,7 +3058,8 @@ class Crawler:
         # Roots, and what they redirect to, are asked for in every crawl.
         known = self.journal and node.depth and self.journal.find(node.text, not node.method)
         if known:
-            fields, base = known._asdict() | self._way(node), url
+            way, base = node.record(), url
+            record = known._replace(depth=way.depth, parent=way.parent)
         else:
             outcome = yield from _attempt(self._rule(node.site, url))
             if isinstance(outcome, str):
@@ -3087,8 +3075,11 @@ class Crawler:
                     own_headers=self.scope.trusts(url)))
             if self._comes_back(node, outcome):
                 return False
-            fields, base = self._outcome(node, outcome, url)
-        record = yield from self._apply(node, fields, base)
+            record, base = self._outcome(node, outcome, url)
+        if record.encoding and not node.method:
+            record = yield from self.frontier.refer(node, record, base)
+        elif record.status in _REDIRECTS:
+            record = self._redirected(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only a page has one
             work = self.on_page(Page(record, outcome.headers, outcome.body))
             if isinstance(work, (Awaitable, Generator)):
@@ -3113,13 +3104,10 @@ class Crawler:
         asked for it, and tries it again.
         """
         response = yield from self._follow(
-            parse_url("/robots.txt", site.url), "GET", 5, self.scope.covers)
+            parse_url("/robots.txt", site.url), "GET", self.scope.covers)
         if response.status >= 500:
             raise OSError(f"robots.txt: {response.status} {_printable(response.reason)}")
-        if response.status == 429:
-            site.next_turn = self.loop.time() + _retry_after(response)
-        text = response.body.decode("utf-8", "replace") if response.status == 200 else ""
-        robots = Robots(text, self._product)
+        robots = Robots(response.body.decode("utf-8", "replace"), self._product)
         if robots.delay:
             self.notes.append(f"{site.url.origin} asks for {min(robots.delay, MAX_PAUSE):g} s "
                               "between two requests (Crawl-delay)")
@@ -3149,70 +3137,56 @@ class Crawler:
 
     # What came of it
 
-    def _way(self, node: Node) -> dict[str, Any]:
-        """Return the fields of a Record that say how the crawl came to a URL."""
-        return {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
-
-    def _outcome(self, node: Node, outcome: Response | Exception, url: URL
-                 ) -> tuple[dict[str, Any], URL]:
-        """Return an outcome as fields of a Record, and what its links are relative to."""
+    def _outcome(self, node: Node, outcome: Response | Exception, url: URL) -> tuple[Record, URL]:
+        """Return the record of an outcome, and what its references are relative to."""
         seconds = self.loop.time() - self.in_flight[node][0]
-        fields = self._way(node) | {
-            "url": node.text, "method": node.method, "tries": node.tries,
-            "at": round(time.time() - seconds, 3), "seconds": round(seconds, 3)}
+        record = node.record(at=round(time.time() - seconds, 3), seconds=round(seconds, 3))
         if isinstance(outcome, Exception):
-            fields["error"] = _explain(outcome)
-            fields["kind"] = ("timed out" if isinstance(outcome, TimeoutError) else
-                              "bad certificate" if hasattr(outcome, "verify_code") else
-                              "refused" if isinstance(outcome, OSError) else
-                              "over a limit" if isinstance(outcome, LimitError) else "broken")
-            return fields, url
+            kind = ("timed out" if isinstance(outcome, TimeoutError) else
+                    "bad certificate" if hasattr(outcome, "verify_code") else
+                    "refused" if isinstance(outcome, OSError) else
+                    "over a limit" if isinstance(outcome, LimitError) else "broken")
+            return record._replace(error=_explain(outcome), kind=kind), url
         status, content_type = outcome.status, outcome.headers.get("content-type", "")
-        fields |= {"status": status, "content_type": _printable(content_type),
-                   "size": len(outcome.body)}
+        record = record._replace(status=status, content_type=_printable(content_type),
+                                 size=len(outcome.body))
         if status >= 400:
-            fields["error"] = f"{status} {_printable(outcome.reason)}".rstrip()
-            fields["kind"] = "blocked" if status in (401, 403, 429) else "broken"
-        elif status in _REDIRECTS:
-            fields["next_url"] = _location(outcome)
-        elif not node.method and _is_page(outcome):
-            text, fields["encoding"] = decode_page(outcome.body, content_type)
-            links, fields["assets"], refresh, url, nofollow = read_markup(
-                text, url, self._product)
-            fields["links"] = [*links, refresh] if refresh else links
-            fields["nofollow"] = nofollow or _says_nofollow(
-                outcome.headers.get("x-robots-tag", ""), self._product)
-        return fields, url
+            kind = "blocked" if status in (401, 403, 429) else "broken"
+            words = f"{status} {_printable(outcome.reason)}".rstrip()
+            return record._replace(error=words, kind=kind), url
+        if status in _REDIRECTS:
+            return record._replace(next_url=_location(outcome)), url
+        if node.method or not _is_page(outcome):
+            return record, url
+        text, encoding = decode_page(outcome.body, content_type)
+        links, assets, refresh, url, nofollow = read_markup(text, url, self._product)
+        if refresh:
+            links.append(refresh)
+        nofollow |= _says_nofollow(outcome.headers.get("x-robots-tag", ""), self._product)
+        return record._replace(encoding=encoding, links=tuple(links), assets=tuple(assets),
+                               nofollow=nofollow), url
 
-    def _apply(self, node: Node, fields: dict[str, Any], base: URL) -> Waits[Record]:
-        """Do what an answer asks for, wherever it comes from; return its record."""
-        if fields.get("status") in _REDIRECTS:
-            self._redirected(node, fields)
-        elif fields.get("encoding") and not node.method:
-            fields["links"], fields["assets"] = yield from self.frontier.refer(
-                node, fields["links"], fields["assets"], base, fields["nofollow"])
-        return Record(**fields)
-
-    def _redirected(self, node: Node, fields: dict[str, Any]) -> None:
-        """Let a redirect's target in; say in *fields* what is wrong with it."""
+    def _redirected(self, node: Node, record: Record) -> Record:
+        """Let a redirect's target in; return its record, which says what is wrong with it."""
         try:
-            if not fields["next_url"]:
+            if not record.next_url:
                 raise ValueError("it has no Location")
-            target = parse_url(fields["next_url"], node.url)
+            target = parse_url(record.next_url, node.url)
         except ValueError as error:
-            fields.update(error=f"a redirect that leads nowhere: {_explain(error)}", kind="broken")
-            return
-        fields.update(next_url=str(target), error="", kind="")
+            words = f"a redirect that leads nowhere: {_explain(error)}"
+            return record._replace(error=words, kind="broken")
+        record = record._replace(next_url=str(target), error="", kind="")
         step = self.frontier.node(str(target))
         for _ in range(100):  # does the target lead back here? A longer circle is not found
             step = step.next_node if step and step is not node else step
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
             kind = "too many redirects"
-            fields.update(error=f"{kind}{', in a circle' * (step is node)}: {path}", kind=kind)
-        else:
-            known = self.frontier.admit(target, node, node.hops + 1, shown=bool(node.method))
-            node.next_node = known if isinstance(known, Node) else None
+            words = f"{kind}{', in a circle' * (step is node)}: {path}"
+            return record._replace(error=words, kind=kind)
+        known = self.frontier.admit(target, node, node.hops + 1, shown=bool(node.method))
+        node.next_node = known if isinstance(known, Node) else None
+        return record
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
         """Write a record, unless it stands in the journal, and tell of it."""
@@ -3226,15 +3200,16 @@ class Crawler:
         met = set(self.frontier.seen_urls.values())
         for node in [node for node in met if isinstance(node, Node) and not node.done]:
             if node.tries:
-                self._tell(Record(node.text, error="the crawl was interrupted", method=node.method,
-                                  kind="not finished", tries=node.tries, **self._way(node)))
+                self._tell(node.record(error="the crawl was interrupted", kind="not finished"))
             else:  # it is found again by whoever goes on
                 self.frontier.skipped["the crawl was ended"] += 1
 
     # Explaining
 
     def waits_for(self) -> str:
-        """Return how many URLs wait, and which was the first to, "" if none does."""
+        """Return which fetch takes longest, or which URL waits; "" if there is none."""
+        for node, (began, _) in self.in_flight.items():
+            return f"{self.loop.time() - began:.1f} s {node.text}"
         for node, timeout in self.frontier.waiting.items():
             return (f"{len(self.frontier.waiting)} wait, {node.text} for "
                     f"{max(0.0, timeout.deadline - self.loop.time()):.0f} s")
@@ -3246,7 +3221,7 @@ class Crawler:
                  f"{len(self.client.pool)} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines += [f"{node.text}: for {self.loop.time() - began:.1f} s", task.where()]
-        return "\n".join([*lines, self.waits_for()])
+        return "\n".join(lines)
 
 
 # 17  Report
@@ -3270,12 +3245,13 @@ def _story(node: Node, record: Record) -> Iterator[str]:
     What redirects have led to is mended in the pages that refer to their beginning.
     """
     beginning = node.path(node.hops)[0]
-    at_end = record.kind != "too many redirects"
-    yield f"  {node.text if at_end else beginning.text}"
-    yield f"    {record.error or f'{record.status} to {record.next_url}'}"
-    if node is not beginning and node.parent and at_end:
+    if record.kind == "too many redirects":
+        node = beginning
+    yield f"  {node.text}"
+    yield f"    {record.error}"
+    if node.hops and node.parent:
         yield f"    redirected from {node.parent.text}"
-    referred = node if node.referrers and at_end else beginning
+    referred = node if node.referrers else beginning
     more = referred.referrers - len(referred.linked_from)
     if referred.referrers:
         pages = ", ".join(page.text for page in referred.linked_from)
@@ -3283,7 +3259,7 @@ def _story(node: Node, record: Record) -> Iterator[str]:
     path = [step.text for step in node.path()]
     if len(path) > 12:
         path[4:-4] = ["..."]
-    if len(path) > 2 and at_end:
+    if len(path) > 2:
         yield f"    path {' > '.join(path)}"
 
 
@@ -3292,7 +3268,6 @@ class Report:
 
     def __init__(self) -> None:
         self.problems: list[Record] = []
-        self.outdated: list[Record] = []    # permanent redirects
         self.statuses: collections.Counter[int] = collections.Counter()
         self.pages = self.files = self.checked = 0  # read; not read; only asked for
         self.size = 0                       # bytes
@@ -3301,8 +3276,6 @@ class Report:
         """Take in one record."""
         if record.kind:
             self.problems.append(record)
-        elif record.status in (301, 308) and not record.method:
-            self.outdated.append(record)
         if record.status or record.tries:
             self.statuses[record.status] += 1
         self.size += record.size
@@ -3313,10 +3286,6 @@ class Report:
     def progress(self, crawler: Crawler, seconds: float, columns: int) -> str:
         """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
         done, state = self.statuses.total(), crawler.waits_for()
-        if crawler.in_flight:
-            began, oldest = min((began, node.text)
-                                for node, (began, _) in crawler.in_flight.items())
-            state = f"{crawler.loop.time() - began:.1f} s {oldest}"
         taken = f" ({crawler.num_taken} from the journal)" if crawler.num_taken else ""
         return (f"{done} done{taken}, {crawler.frontier.qsize()} queued, "
                 f"{len(crawler.in_flight)} in flight, "
@@ -3325,20 +3294,15 @@ class Report:
                 + f", {state}" * bool(state))[:columns - 1]
 
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
-        """Print the problems and, unless *brief*, outdated links and numbers."""
-        def section(title: str, records: list[Record]) -> None:
-            met = [(crawler.frontier.node(record.url), record) for record in records]
-            nodes = [(node, record) for node, record in met
-                     if node and (record.kind or node.referrers)]
-            if nodes:
-                print(f"{title} ({len(nodes)})", file=file)
-            for node, record in sorted(nodes, key=lambda pair: -pair[0].referrers):
-                print(*_story(node, record), sep="\n", file=file)
-
+        """Print the problems and, unless *brief*, the numbers."""
         for kind in PROBLEMS:
-            section(kind, [record for record in self.problems if record.kind == kind])
+            found = [(cast(Node, crawler.frontier.node(record.url)), record)
+                     for record in self.problems if record.kind == kind]
+            if found:
+                print(f"{kind} ({len(found)})", file=file)
+            for node, record in sorted(found, key=lambda pair: -pair[0].referrers):
+                print(*_story(node, record), sep="\n", file=file)
         if not brief:
-            section("redirects worth updating", self.outdated)
             print(*self._numbers(crawler, seconds), sep="\n", file=file)
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
@@ -3445,23 +3409,11 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
         _say(_CLEAR, end="")
 
 
-def _end_at_once(number: int, _: object) -> None:
-    """End the program where it is: what a signal does while there is no crawl to be ended."""
-    os._exit(128 + number)
-
-
-def _handle_ending(handler: Callable[[int, Any], None]) -> None:
-    """Have *handler* called for the signals that end a program; what is ignored stays ignored."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
-
-
 @coroutine
 def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
            ) -> Waits[tuple[Crawler, float, int]]:
     """Crawl until the end, or until a signal; return the crawler, the seconds and the signal."""
-    loop, task, ended_by = get_running_loop(), cast("Task[Any]", current_task()), [0]
+    loop, task = get_running_loop(), cast("Task[Any]", current_task())
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -3469,35 +3421,35 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
             _say(record.url, record.skipped and f"not fetched: {record.skipped}"
                  or record.error or f"{record.status} {record.next_url}".rstrip())
 
-    def end(number: int) -> None:
-        ended_by[0] = number
-        task.cancel()
-
     def interrupt(number: int, _: object) -> None:
         """Have the loop end the crawl. If it does not come to that, end the program."""
-        signal.signal(signal.SIGALRM, lambda *_: _end_at_once(number, None))
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + number))
         signal.alarm(1)
-        loop.call_soon_threadsafe(end, number)
+        loop.call_soon_threadsafe(task.cancel, number)
+
+    def describe(_: int, __: object) -> None:
+        loop.call_soon_threadsafe(lambda: _say(_CLEAR * live + crawler.describe()))
 
     given = {**vars(options), "headers": dict(options.headers), "journal": journal,
              "on_record": on_record}
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
     live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
         options.journal == "-" and sys.stdout.isatty())
-    signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
-        lambda: _say(_CLEAR * live + crawler.describe())))
-    _handle_ending(interrupt)
-    began = loop.time()
-    progress = create_task(_show_progress(crawler, report, began)) if live else None
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt, signal.SIGQUIT: describe}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()
+              if signal.getsignal(number) is not signal.SIG_IGN}
+    began, ended_by = loop.time(), 0
+    if live:
+        create_task(_show_progress(crawler, report, began))  # until run() cancels it
     try:
-        with contextlib.suppress(CancelledError):  # by a signal: there is nobody else
-            yield from crawler.crawl()
+        yield from crawler.crawl()
+    except CancelledError as cancelled:
+        ended_by = cancelled.args[0]
     finally:
-        signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # there is nothing to describe any more
-        if progress:
-            progress.cancel()
-            yield from _finished(progress)
-    return crawler, loop.time() - began, ended_by[0]
+        signal.alarm(0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return crawler, loop.time() - began, ended_by
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -3510,8 +3462,6 @@ def _run(options: argparse.Namespace) -> int:
     journal = Journal(options.journal, show_share) if options.journal is not None else None
     with contextlib.closing(journal) if journal else contextlib.nullcontext():
         crawler, seconds, ended_by = run(_crawl(options, journal, report))
-    signal.alarm(0)
-    _handle_ending(_end_at_once)
     if set(report.statuses) <= {0} and not ended_by:  # no answer at all
         reasons = [record.error for record in report.problems] or list(+crawler.frontier.skipped)
         hint = "" if all(map(_HAS_SCHEME.match, options.roots)) else (
@@ -3533,37 +3483,28 @@ def _drop_unwritten() -> None:
         try:
             stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def main(arguments: list[str]) -> int:
     """Do what *arguments*, without the program's name, ask for; return the exit status.
 
     Raises SystemExit for wrong use, --help and --version. To be called in the main
-    thread; until it returns, SIGINT and SIGTERM are handled.
+    thread; while it crawls, SIGINT, SIGTERM and SIGQUIT are handled.
     """
     # They are None where the descriptors are closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
-    before = [(number, signal.getsignal(number))
-              for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)]
-    _handle_ending(_end_at_once)
     try:
         return _run(_options(arguments))
+    except BrokenPipeError:
+        return 1  # whoever read it has seen enough
     except (OSError, CrawlError) as error:
-        if isinstance(error, BrokenPipeError):
-            return 1  # whoever read it has seen enough
         _say(f"crawl.py: {_explain(error)}")
         return 2
-    except CancelledError:
-        return 130
     finally:
-        signal.alarm(0)
         _drop_unwritten()
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":
