@@ -244,14 +244,11 @@ def get_running_loop() -> EventLoop:
     return loop
 
 
-_EVENTS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
-
-
 class CallbackLoop:
     """An event loop that knows callbacks and nothing else.
 
-    Section 5 adds coroutines to it and calls the result EventLoop. *selector*
-    does the waiting; a test may pass one that never sleeps, and override time(), too.
+    Section 5 adds coroutines to it and calls the result EventLoop. *selector* does the
+    waiting; a test may pass one that never sleeps, and override time(), too.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -265,11 +262,13 @@ class CallbackLoop:
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
         self._watched = -1              # sockets in the selector; adding the self-pipe makes it 0
         self._stopping = self._closed = False
+        self.tasks: set[Any] = set()    # every unfinished Task (4),
+        self.current_task: Any = None   # and the one taking a step
         # The self-pipe: a byte written to one end makes the other end readable,
         # which is how a thread or a signal ends a sleep in the selector.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for sock in (self._wake_receiver, self._wake_sender): sock.setblocking(False)
-        self.add_reader(self._wake_receiver, self._drain)
+        self.add_reader(self._wake_receiver, self._wake_receiver.recv, 4096)
 
     # Asking for a call
 
@@ -340,8 +339,8 @@ class CallbackLoop:
 
     # Running
 
-    def run_forever(self) -> None:
-        """Tick until stop() is called.
+    def run_forever(self, ended: Sequence[Any] = ()) -> None:
+        """Tick until stop() is called, or *ended* holds something.
 
         Raises RuntimeError when a loop already runs in this thread. An EventLoop raises
         DeadlockError when nothing could ever happen again.
@@ -351,7 +350,7 @@ class CallbackLoop:
         _thread_state.loop = self
         try:
             self.tick()  # even after a stop(), as in asyncio
-            while not self._stopping: self.tick()
+            while not (self._stopping or ended): self.tick()
         finally:
             self._stopping = False
             _thread_state.loop = None
@@ -365,14 +364,16 @@ class CallbackLoop:
             wait = 0.0
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
-        else:
-            self._check_deadlock()
+        elif not (self._watched or threading.active_count() > 1 or ready):
+            # No other thread could call in; one that has just ended may have: ready is last.
+            raise DeadlockError("every task waits for something that can no longer happen:\n"
+                                + "\n".join(task.where() for task in self.tasks))
         # With work to do and no socket watched there is nothing to poll for: the
         # self-pipe only ends sleeps, and this tick has none.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
-                for handle, event in zip(key.data, _EVENTS):
-                    if handle is not None and events & event: self._run(handle)
+                for event, handle in list(key.data.items()):
+                    if events & event: self._run(handle)
         if timeouts:
             now = self.time() + CLOCK_RESOLUTION
             while timeouts and timeouts[0][0] <= now: ready.append(heapq.heappop(timeouts)[2])
@@ -382,9 +383,7 @@ class CallbackLoop:
         """Run one callback: its errors are reported and stop nobody else."""
         try:
             entry.run()
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
+        except (Exception, CancelledError) as error:
             self.call_exception_handler({"message": f"exception in callback {entry!r}",
                                          "exception": error})
 
@@ -402,12 +401,11 @@ class CallbackLoop:
         Closing twice is allowed. Raises RuntimeError while the loop runs.
         """
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
-        if not self._closed:
-            self._closed = True
-            self._ready.clear()
-            self._timeouts.clear()
-            self._selector.close()
-            for sock in (self._wake_receiver, self._wake_sender): sock.close()
+        self._closed = True
+        self._ready.clear()
+        self._timeouts.clear()
+        self._selector.close()
+        for sock in (self._wake_receiver, self._wake_sender): sock.close()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and the traceback of context["exception"], if any.
@@ -426,29 +424,25 @@ class CallbackLoop:
     def _check_open(self) -> None:
         if self._closed: raise RuntimeError("Event loop is closed")
 
-    def _check_deadlock(self) -> None:
-        """Do nothing; EventLoop raises DeadlockError where a sleep would last for ever."""
-
     def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
         """Put *handle* on one side of a socket, or take it off; return whether one was there."""
         if handle is not None: self._check_open()
         if self._closed: return False
         key = self._selector.get_map().get(sock)
-        # Reader, writer. The list is the selector's, and changed in place: what is
-        # taken off in this tick is not called any more.
-        handles: list[Handle | None] = key.data if key else [None, None]
-        side = event == selectors.EVENT_WRITE
-        before, handles[side] = handles[side], handle
-        events = sum(bit for bit, entry in zip(_EVENTS, handles) if entry)
-        if key: self._selector.unregister(sock)
-        if events: self._selector.register(sock, events, handles)
-        self._watched += bool(events) - bool(key)
+        # Who waits for reading and who for writing. The dict is the selector's, and changed
+        # in place; what is taken off in this tick is cancelled, so as not to be called in it.
+        handles: dict[int, Handle] = key.data if key else {}
+        before = handles.pop(event, None)
+        if before is not None: before.cancel()
+        if handle is not None: handles[event] = handle
+        if not key and handles:
+            self._selector.register(sock, event, handles)
+        elif key and not handles:
+            self._selector.unregister(sock)
+        elif key and sum(handles) != key.events:
+            self._selector.modify(sock, sum(handles), handles)
+        self._watched += bool(handles) - bool(key)
         return before is not None
-
-    def _drain(self) -> None:
-        """Empty the self-pipe: it has done its work by being readable."""
-        with contextlib.suppress(BlockingIOError):
-            while self._wake_receiver.recv(4096): pass
 
 
 # 3  Future
@@ -504,8 +498,9 @@ class _Failure:
         # Each raise would lengthen it, so _error() goes back to this. (None has none,
         # and asyncio's tests fail a future with None.)
         self.trace = getattr(exception, "__traceback__", None)
-        # Nobody misses a cancellation, or an error that comes too late and is refused.
-        self.retrieved = future.done() or isinstance(exception, CancelledError)
+        # Nobody misses a cancellation, what goes on to whoever runs the loop (SystemExit),
+        # or an error that comes too late and is refused.
+        self.retrieved = future.done() or not isinstance(exception, Exception)
 
     def __del__(self) -> None:
         if self.retrieved: return
@@ -737,9 +732,7 @@ class Task(Future[T]):
             self._end("CANCELLED", cancelled.args)
         except BaseException as failure:
             self._end("FAILED", _Failure(self, failure))
-            if isinstance(failure, (KeyboardInterrupt, SystemExit)):
-                self._result.retrieved = True  # it goes on to whoever runs the loop
-                raise
+            if isinstance(failure, (KeyboardInterrupt, SystemExit)): raise
         else:
             self._wait_for(awaited)
         finally:
@@ -796,11 +789,10 @@ class Task(Future[T]):
     def where(self) -> str:
         """Return the task's name and the lines at which it waits, outermost coroutine first."""
         lines, inner = [self.get_name()], self._coro
-        while inner is not None:  # down the pipe, to the one whose future is waited for
-            frame = getattr(inner, "gi_frame", None) or getattr(inner, "cr_frame", None)
-            if frame is not None:
-                code = frame.f_code
-                lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
+        # Down the pipe, to the one whose future is waited for.
+        while frame := getattr(inner, "gi_frame", None) or getattr(inner, "cr_frame", None):
+            code = frame.f_code
+            lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
             inner = getattr(inner, "gi_yieldfrom", None) or getattr(inner, "cr_await", None)
         return "\n".join(lines)
 
@@ -874,11 +866,6 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
 class EventLoop(CallbackLoop):
     """A CallbackLoop that also runs coroutines: asyncio's event loop, in small."""
 
-    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
-        super().__init__(selector)
-        self.tasks: set[Task[Any]] = set()           # every unfinished task
-        self.current_task: Task[Any] | None = None   # the one taking a step
-
     def create_future(self) -> Future[Any]:
         """Return a new pending Future of this loop."""
         return Future(loop=self)
@@ -893,18 +880,11 @@ class EventLoop(CallbackLoop):
 
         Raises what it failed with; RuntimeError when stop() came first.
         """
-        waited = _ensure_future(future, loop=self)
-        waited.add_done_callback(self._stop_at_end)
-        try:
-            self.run_forever()
-        finally:
-            waited.remove_done_callback(self._stop_at_end)
+        waited, ended = _ensure_future(future, loop=self), list[Any]()
+        waited.add_done_callback(ended.append)
+        self.run_forever(ended)
         if not waited.done(): raise RuntimeError("Event loop stopped before Future completed.")
         return waited.result()
-
-    def _stop_at_end(self, future: Future[Any]) -> None:
-        error = None if future.cancelled() else future.exception()
-        if not isinstance(error, (KeyboardInterrupt, SystemExit)): self.stop()  # those did
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by *executor*, one of concurrent.futures'.
@@ -916,14 +896,6 @@ class EventLoop(CallbackLoop):
         future: Future[T] = to_thread(job.result)
         future.add_done_callback(lambda future: future.cancelled() and job.cancel())
         return future
-
-    def _check_deadlock(self) -> None:
-        """Raise DeadlockError, with who waits where, if nothing could wake the loop any more."""
-        # Any other thread could call in. One that has just ended may have done so:
-        # _ready is looked at last.
-        if not (self._watched or threading.active_count() > 1 or self._ready):
-            raise DeadlockError("every task waits for something that can no longer happen:\n"
-                                + "\n".join(task.where() for task in self.tasks))
 
 
 @coroutine
@@ -1014,19 +986,11 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
 
     In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited
     for before the error is raised. With *timeout* <= 0 what is not done already is
-    cancelled at once (and not waited for by a wait_for that is itself cancelled); None
-    waits for any time.
+    cancelled before it begins; None waits for any time.
     """
-    if timeout is not None and timeout <= 0:
-        future = _ensure_future(fut)
-        if future.done(): return future.result()
-        future.cancel()
-        yield from _finished(future)
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise TimeoutError from error
     with TimeLimit(timeout):
+        if timeout is not None and timeout <= 0:
+            fut = _ensure_future(fut)  # a Task comes after the time limit in the ready queue
         return (yield from _await(fut))
 
 
@@ -1087,7 +1051,7 @@ def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Futu
 
 def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
     """Return the task whose step is running now, None between steps."""
-    return (loop or get_running_loop()).current_task
+    return cast("Task[Any] | None", (loop or get_running_loop()).current_task)
 
 
 def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
@@ -1109,16 +1073,6 @@ def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: An
     return task.result()
 
 
-def _end_tasks(loop: EventLoop) -> None:
-    """Cancel every task of a loop that has stopped, and run it until they have ended."""
-    tasks = list(loop.tasks)
-    for task in tasks: task.cancel()
-    for outcome in loop.run_until_complete(gather(*tasks, return_exceptions=True)):
-        if isinstance(outcome, Exception):
-            loop.call_exception_handler({"message": "a task failed when run() ended it",
-                                         "exception": outcome})
-
-
 def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
@@ -1133,7 +1087,9 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
         try:
             return loop.run_until_complete(loop.create_task(main))
         finally:
-            while loop.tasks: _end_tasks(loop)  # one may start others while it ends
+            while tasks := list(loop.tasks):  # one may start others while it ends
+                for task in tasks: task.cancel()
+                for task in tasks: loop.run_until_complete(_finished(task))
 
 
 # 6  Queue
@@ -1287,13 +1243,9 @@ class Stream:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.unasked: Callable[[], object] | None = None  # called when it is readable unasked
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
-        self._reader: Future[None] | None = None  # who waits until it is readable,
-        self._writer: Future[None] | None = None  # and until it is writable
-        self._watching = False          # whether the selector watches it for reading
-        self._decrypted: Callable[[], int] = int  # how many bytes no poll would tell of: 0
+        self._waiters: dict[int, Future[None]] = {}  # who waited last to read, and to write
         self._unsent = bytearray()
 
     @coroutine
@@ -1303,9 +1255,10 @@ class Stream:
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye). Cancelled:
         no byte is lost.
         """
-        if not self._decrypted():
-            yield from self._readable()
-        return (yield from self._call(self._readable, self.sock.recv, size))
+        # No poll would tell of what TLS has decrypted already.
+        if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
+            yield from self._ready(selectors.EVENT_READ)
+        return (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
 
     def write(self, data: bytes) -> None:
         """Take *data* to be sent; wait for drain() to have it sent."""
@@ -1318,26 +1271,16 @@ class Stream:
         Cancelled: what was not sent stays for the next drain().
         """
         while self._unsent:
-            sent = yield from self._call(self._writable, self.sock.send, self._unsent)
+            sent = yield from self._call(selectors.EVENT_WRITE, self.sock.send, self._unsent)
             del self._unsent[:sent]
 
     @coroutine
     def start_tls(self, context: ssl.SSLContext, host: str) -> Waits[None]:
         """Speak TLS from here on, with a server that proves to be *host*; raises ssl.SSLError."""
-        tls = context.wrap_socket(self.sock, server_hostname=host, suppress_ragged_eofs=False,
-                                  do_handshake_on_connect=False)
-        self.sock, self._decrypted = tls, tls.pending
-        yield from self._call(self._readable, tls.do_handshake)
-
-    def spoken(self) -> bool:
-        """Return whether there is something to read now, or the end."""
-        try:
-            socket.socket.recv(self.sock, 1, socket.MSG_PEEK)  # beneath TLS
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-        return True
+        self.sock = tls = context.wrap_socket(
+            self.sock, server_hostname=host, suppress_ragged_eofs=False,
+            do_handshake_on_connect=False)
+        yield from self._call(selectors.EVENT_READ, tls.do_handshake)
 
     def close(self) -> None:
         """Close the socket: the one place where that happens. Closing twice is allowed.
@@ -1347,56 +1290,42 @@ class Stream:
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
-            self._fd, self.unasked = -1, None
+            self._fd = -1
             self.sock.close()
-            for waiter in (self._reader, self._writer):
-                if waiter and not waiter.done():
+            for waiter in self._waiters.values():
+                if not waiter.done():
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
-    def _call(self, usual_wait: Callable[[], Iterable[Any]], operation: Callable[..., T],
-              *args: Any) -> Waits[T]:
+    def _call(self, event: int, operation: Callable[..., T], *args: Any) -> Waits[T]:
         """Return operation(*args), trying again whenever the socket is ready after it was not.
 
-        *usual_wait* is what "would block" waits for; TLS says itself what it wants.
+        *event* is what "would block" waits for; TLS says itself what it wants.
         """
         while True:
             try:
                 return operation(*args)
             except BlockingIOError:
-                wait = usual_wait
+                wanted = event
             except ssl.SSLWantReadError:
-                wait = self._readable
+                wanted = selectors.EVENT_READ
             except ssl.SSLWantWriteError:
-                wait = self._writable
-            yield from wait()
+                wanted = selectors.EVENT_WRITE
+            yield from self._ready(wanted)
 
-    def _readable(self) -> Future[None]:
+    def _ready(self, event: int) -> Future[None]:
+        """Return a future that is resolved when the socket is readable, or writable."""
         if self._fd < 0:
             raise ConnectionAbortedError("the stream was closed")
-        if not self._watching:
-            self._loop.add_reader(self._fd, self._wake)
-            self._watching = True
-        self._reader = Future(loop=self._loop)
-        return self._reader
+        self._loop._watch(self._fd, event, Handle(self._wake, (event,)))
+        self._waiters[event] = Future(loop=self._loop)
+        return self._waiters[event]
 
-    def _wake(self) -> None:
-        """Resume the reader; where nobody reads, watch no more."""
-        if self._reader and not self._reader.done():
-            self._reader.set_result(None)
+    def _wake(self, event: int) -> None:
+        """Resume who waits; where nobody does, watch no more, or this is called in each tick."""
+        if self._waiters[event].done():
+            self._loop._watch(self._fd, event, None)
         else:
-            self._watching = False  # or this would be called in every tick
-            self._loop.remove_reader(self._fd)
-            if self.unasked:
-                self.unasked()
-
-    def _writable(self) -> Waits[None]:
-        self._writer = Future(loop=self._loop)
-        self._loop.add_writer(self._fd, _resolve, self._writer)
-        try:
-            yield from self._writer
-        finally:
-            if self._fd >= 0:
-                self._loop.remove_writer(self._fd)
+            self._waiters[event].set_result(None)
 
 
 @coroutine
@@ -1429,7 +1358,7 @@ def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]
         # it is connected or has failed, and SO_ERROR says which.
         with contextlib.suppress(BlockingIOError):
             sock.connect(address)
-        yield from stream._writable()
+        yield from stream._ready(selectors.EVENT_WRITE)
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
@@ -1458,12 +1387,10 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
         try:
             with TimeLimit(CONNECT_TIMEOUT):
                 stream = yield from _connect(entry, host, ssl)
+            addresses.sort(key=lambda other: other is not entry)
+            return stream, stream
         except OSError as error:
             failure = error
-        else:
-            addresses.remove(entry)
-            addresses.insert(0, entry)
-            return stream, stream
     raise failure
 
 
@@ -1919,6 +1846,7 @@ class Client:
         with TimeLimit(self.timeout):
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
+                yield  # to the poll, which has kept streams closed that are not silent
                 kept = self._take(url.origin)
                 try:
                     stream = kept or (yield from self._connect(url))
@@ -1926,8 +1854,6 @@ class Client:
                 except (OSError, ProtocolError):
                     if not kept or parser.response:
                         raise
-                    while kept := self._take(url.origin):  # as old and likely as dead
-                        kept.close()
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
@@ -1935,20 +1861,16 @@ class Client:
             self._drop(stream)
 
     def _take(self, origin: str) -> Stream | None:
-        """Take the idle stream that was used last, and is silent, out of the pool, or None."""
-        for stream in reversed(self.pool):
-            if self.pool[stream] == origin:
-                if stream.spoken():
-                    self._drop(stream)
-                    return self._take(origin)
-                del self.pool[stream]
-                return stream
-        return None
+        """Take the idle stream that was used last out of the pool; None if there is none."""
+        found = next((one for one in reversed(self.pool) if self.pool[one] == origin), None)
+        if found:
+            del self.pool[found]
+        return found
 
     def _drop(self, stream: Stream) -> None:
-        """Close a stream if it is idle."""
-        if self.pool.pop(stream, None):
-            stream.close()
+        """Close a stream that is idle, or was until just now."""
+        self.pool.pop(stream, None)
+        stream.close()
 
     def _exchange(self, stream: Stream, origin: str, request: bytes,
                   parser: ResponseParser) -> Waits[Response]:
@@ -1962,6 +1884,7 @@ class Client:
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
+                get_running_loop().add_reader(stream.sock, self._drop, stream)
                 if len(self.pool) > MAX_IDLE:
                     self._drop(next(iter(self.pool)))
             else:
@@ -1984,15 +1907,13 @@ class Client:
             addresses = yield from _once(self.lookups, lookup, *key)
             try:
                 stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
+                self.opened += 1
+                return stream
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE) or not self.pool:
                     self.lookups.pop(key, None)
                     raise
                 self.close()
-            else:
-                self.opened += 1
-                stream.unasked = functools.partial(self._drop, stream)
-                return stream
 
 
 @coroutine
