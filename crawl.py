@@ -7,7 +7,7 @@
 crawls a site, follows every link that stays on it, and reports what is broken.
 The same file is a small typed asyncio (`import crawl`) and an explanation of
 both. It is meant to be read from here to the end: each section needs only the
-sections above it (but Task, 4, uses two fields of the loop that stand in 5).
+sections above it.
 
      1  Vocabulary       limits, errors, a few types
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -177,8 +177,8 @@ class LimitError(ProtocolError):
 # does, hence no locks. Of the ready queue a tick runs what stands there once the poll
 # and the deadlines have added theirs; what is added meanwhile waits for the next tick,
 # after the sockets were polled again, so that a callback which keeps rescheduling
-# itself starves nobody. And section 5's EventLoop, if nothing could ever wake it, does
-# not sleep for ever: it raises DeadlockError.
+# itself starves nobody. And a loop that nothing could ever wake does not sleep for ever:
+# it raises DeadlockError.
 #
 # The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per
 # tick, and that costs nothing for sockets that stay silent; to begin and to end
@@ -342,8 +342,8 @@ class CallbackLoop:
     def run_forever(self, ended: Sequence[Any] = ()) -> None:
         """Tick until stop() is called, or *ended* holds something.
 
-        Raises RuntimeError when a loop already runs in this thread. An EventLoop raises
-        DeadlockError when nothing could ever happen again.
+        Raises RuntimeError when a loop already runs in this thread, and DeadlockError
+        when nothing could ever happen again.
         """
         self._check_open()
         if _get_running_loop() is not None: raise RuntimeError("this thread runs a loop already")
@@ -678,9 +678,8 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 # if there is none it ends as cancelled; one that has not begun never enters its body.
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
-# among the callbacks of the one future in `_waiting_for`. The loop (section 5's, which
-# has `tasks` and `current_task`) holds every unfinished task, so that none is
-# garbage-collected in mid-wait. The cost: 0.3 microseconds for a step through the ready
+# among the callbacks of the one future in `_waiting_for`. The loop holds every
+# unfinished task in `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3 microseconds for a step through the ready
 # queue, and for a task that sleeps 1 KB with all it holds.
 
 class Task(Future[T]):
@@ -1077,8 +1076,8 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
     When it ends, in whichever way, tasks still running are cancelled and waited for
-    (their errors are reported to the loop), and the loop, made by *loop_factory*, is
-    closed. Raises DeadlockError when nothing could happen any more, RuntimeError where
+    (an error of theirs is reported as one that nobody has seen), and the loop, made by
+    *loop_factory*, is closed. Raises DeadlockError when nothing could happen any more, RuntimeError where
     a loop is running already.
     """
     if _get_running_loop() is not None:
@@ -1227,10 +1226,10 @@ class Queue(Generic[T]):
 # place, and wakes whoever waits. It has no deadlines of its own: who waits for it does
 # so within a `timeout`, as section 10 and open_connection() do.
 #
-# The cost: four system calls for a request (a look at the kept connection, send, poll,
-# recv), and some 6 KB for a connection at work, a third of them the generators between
-# the worker and the socket. Interest in reading stays registered from one read to the
-# next, which saves two system calls each time.
+# The cost: three system calls for a request (send, poll, recv), and some 6 KB for a
+# connection at work, a third of them the generators between the worker and the socket.
+# Interest in reading stays registered from one read to the next, which saves two system
+# calls each time.
 
 READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
@@ -1601,7 +1600,7 @@ class Response:
 
 
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
-_FIELD = re.compile(r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)$", re.MULTILINE)
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
 _FOLD = re.compile(r"\n[ \t]+")  # a field continued on the next line: obsolete, but met
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
@@ -1614,14 +1613,11 @@ def _parse_head(text: str) -> Response:
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
     match = _STATUS_LINE.fullmatch(line)
     if match is None: raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
-    fields = _FOLD.sub(" ", fields)
-    pairs = _FIELD.findall(fields)
-    if len(pairs) != fields.count("\n") + bool(fields):
-        wrong = next(line for line in fields.split("\n") if not _FIELD.fullmatch(line))
-        raise ProtocolError(f"a header field was expected, not {wrong[:60]!r}")
     headers: dict[str, str] = {}
-    for name, value in pairs:
-        name, value = name.lower(), value.rstrip(" \t")
+    for line in filter(None, _FOLD.sub(" ", fields).split("\n")):
+        field = _FIELD.fullmatch(line)
+        if field is None: raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
+        name, value = field[1].lower(), field[2].rstrip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return Response(int(match[1]), int(match[2]), match[3] or "", headers)
 
@@ -1785,14 +1781,14 @@ class ResponseParser:
 #
 # The invariants. A stream is in the pool or with one task, never both; it goes back
 # only if its response was read to the end and it may be reused, and is closed
-# otherwise, cancelled requests included. It is used again only while it is silent: what
-# came after a response is no answer to the next request, and when the server closes an
-# idle connection, the poll that is made anyway tells of it, and it is closed here, too.
-# A server may do so also while the next request is on its way, and what it said too late
-# may come instead of an answer: a request that fails on a reused connection before a
-# whole head came back is sent once more, on a fresh one (RFC 9112 section 9.3.1: GET is
-# idempotent). The cost of keeping one: an entry in the
-# selector, and now and then a request that is sent in vain.
+# otherwise, cancelled requests included. Between two requests on it lies a poll, and when
+# that tells of an idle stream, it is closed: what came after a response is no answer to
+# the next request, and a server that closes its end leaves nothing open here. A server
+# may do so also while the next request is on its way, and what it said too late may come
+# instead of an answer: a request that fails on a reused connection before a whole head
+# came back is sent once more, on a fresh one (RFC 9112 section 9.3.1: GET is
+# idempotent). The cost of keeping one: an entry in the selector, and now and then a
+# request that is sent in vain.
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 256        # connections kept: a process may usually have 1,024 files open
@@ -1846,7 +1842,7 @@ class Client:
         with TimeLimit(self.timeout):
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
-                yield  # to the poll, which has kept streams closed that are not silent
+                yield  # for a poll, by which kept streams that are not silent are closed
                 kept = self._take(url.origin)
                 try:
                     stream = kept or (yield from self._connect(url))
@@ -2266,6 +2262,8 @@ def _explain(error: BaseException) -> str:
         words = f"TLS: {str(getattr(error, 'reason')).lower().replace('_', ' ')}"
     elif isinstance(error, OSError) and error.strerror:
         words = error.strerror
+    elif isinstance(error, re.error):
+        words = f"{error.pattern!r} is no regular expression: {words}"
     return _printable(words or type(error).__name__)
 
 
@@ -2435,12 +2433,8 @@ class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
 
     def __init__(self, include: str, exclude: str, subdomains: bool) -> None:
-        try:
-            self.include = re.compile(include)              # what a page's URL must hold
-            self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
-        except (re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(
-                f"include or exclude is no regular expression: {_explain(error)}") from None
+        self.include = re.compile(include)              # what a page's URL must hold
+        self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
         self.subdomains = subdomains        # whether hosts below a host count as it
         self.hosts: set[tuple[str, int]] = set()          # with ports, as _host() returns them
         self._trusted: set[tuple[str, str, int]] = set()  # schemes and hosts for secrets
@@ -2552,19 +2546,18 @@ class Node:
 # The problem: of all that pages refer to let in what belongs to the crawl, each URL
 # once; and ask no site more often than it likes.
 #
-# The idea: what links lead to is entered in `seen_urls`, what pages show in `assets`,
-# each URL with its Node or with the reason why it is refused. What is let in stands in
-# a queue, the frontier:
+# The idea: what is met is entered in `seen_urls`, each URL with its Node or with the
+# reason why it is refused. What is let in stands in a queue, the frontier:
 #
 #        roots --> frontier --> worker: fetch --> page --> links --+
 #                     ^                            |               |
 #                     |                          record      new? in scope?
 #                     +----------- new URLs ------------------------+
 #
-# There are two stages. In the first pages are fetched, and the URLs of what they show
-# (and, with *external*, of other hosts) are only collected. When no page is left, those
-# of them that were no page are asked for by HEAD. So it does not matter whether a URL
-# is first met as an image or as a link.
+# There are two stages. In the first pages are fetched; of what they show (and, with
+# *external*, of other hosts) the Nodes only wait, marked with a `method`. When no page is
+# left, those that are still marked are asked for by HEAD. So it does not matter whether
+# a URL is first met as an image or as a link: a link takes the mark away.
 #
 # Courtesy is one moment for each site: before its `next_turn` nobody asks it for a
 # page. A request sets that to the site's delay from now, and a 429 with a Retry-After
@@ -2782,8 +2775,9 @@ class Frontier(Queue[Node]):
 #     a reference is joined, found among `seen_urls` or let in     Frontier.refer
 #     a worker takes it and looks into the journal, or asks        _see_to
 #     some failures come back for another try                      _comes_back
-#     the answer is applied, wherever it came from                 _outcome, _apply
-#     and becomes a record, which is written and told              _tell
+#     the answer becomes a record                                  _outcome
+#     wherever it came from, what it refers to is let in           refer, _redirected
+#     and it is written and told                                   _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
 # same checks of scope, robots.txt and delay, and takes over the place of what led to
@@ -2871,12 +2865,12 @@ class Crawler:
                  on_page: Callable[[Page], object] = _always) -> None:
         if not (timeout > 0 and delay >= 0):
             raise CrawlError(f"seconds were expected, not timeout={timeout} and delay={delay}")
-        self.scope = Scope(include, exclude, subdomains)
         try:
+            self.scope = Scope(include, exclude, subdomains)
             self.client = Client(headers, timeout, max_body)
             self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
                            for text in ([roots] if isinstance(roots, str) else roots)]
-        except ValueError as error:
+        except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error)) from None
         for url in self._roots:
             self.scope.add(url, named=True)
@@ -2925,10 +2919,8 @@ class Crawler:
     @coroutine
     def _stages(self) -> Waits[None]:
         """Fix the scope, have the pages fetched, then have the rest asked for."""
-        roots, named = iter(self._roots), set(self.scope.hosts)
+        roots = iter(self._roots)
         yield from gather(*[self._look_at(roots) for _ in range(max(1, self.max_tasks))])
-        for host, _ in self.scope.hosts - named:
-            self.notes.append(f"{host} is crawled, too: a root redirects there")
         for url in self._roots:
             self.frontier.admit(url)
         yield from self.frontier.join()
@@ -3153,7 +3145,7 @@ class Crawler:
 #
 # The idea: keep the records that have to be acted on, count the others, and print them
 # in the order in which one acts: what is broken, and where the references to it stand;
-# redirects that links should be made to skip; the numbers.
+# then the numbers.
 
 
 def _count_of(number: int, noun: str) -> str:
@@ -3280,7 +3272,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
         "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM.")
     parser.set_defaults(**_DEFAULTS)
-    add = parser.add_argument_group("what to fetch").add_argument
+    add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     add("--depth", type=int, metavar="N", help="links from a root (%(default)s)")
     add("--max-pages", type=int, metavar="N", help="pages fetched (%(default)s)")
@@ -3290,7 +3282,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--external", action="store_true", help="ask also for what links to other hosts lead to")
     add("--pages-only", action="store_true", help="do not ask for images, scripts and the like")
     add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt")
-    add = parser.add_argument_group("how to fetch").add_argument
     add("--max-tasks", type=int, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=int, metavar="N", help="redirects in a row (%(default)s)")
     add("--max-tries", type=int, metavar="N", help="tries where an error may pass (%(default)s)")
@@ -3299,7 +3290,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--delay", type=float, metavar="S", help="seconds between two requests to a site (0)")
     add("-H", type=_header, action="append", default=[], dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here, not to those they redirect to")
-    add = parser.add_argument_group("what to say").add_argument
     add("-o", dest="journal", metavar="FILE.jsonl",
         help="append a line for each URL, and do not ask for what FILE knows; - is stdout")
     add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL")

@@ -2959,6 +2959,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path
     '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
     '{"url": "http://h/", "status": "200"}\n',
     '{"url": "http://h/", "num_urls": 7}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n", '{"url"\n{"url": "http://h/"}\n',
+    '{"url": "http://h/\\u0007"}\n', '{"url": "http://h/", "error": "\\u001b[2J"}\n', '{"url": "http://h/", "kind": "sad"}\n',
     "\x00\n"])
 def test_what_is_no_journal_is_refused_and_left_as_it_is(
         text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -3315,6 +3316,27 @@ def test_no_burst_follows_when_nobody_had_time_to_ask() -> None:
     assert min(after - before for before, after in zip(asked, asked[1:])) >= 2 and asked[-1] <= 70
 
 
+def test_each_that_comes_too_early_is_sent_back_once_and_who_is_a_little_late_keeps_its_turn() -> None:
+    async def main() -> tuple[list[str], int]:
+        frontier, root = frontier_of()
+        root.site.delay = 2
+        paths = [f"/{number}" for number in range(30)]
+        referred(frontier, root, paths)
+        asked, sent_back = list[str](), 0
+        while len(asked) < 31:
+            node = await frontier.get()
+            if frontier.take_turn(node):
+                asked.append(node.text.removeprefix("http://h"))
+                frontier.task_done()
+                await sleep(2.3 if len(asked) == 2 else 0.5)  # the next ones find that their turn comes 0.3 s late
+            else:
+                sent_back += 1
+        assert asked == ["/", *paths] and get_running_loop().time() < 31 * 2.6
+        return asked, sent_back
+    _, sent_back = play(main())
+    assert sent_back <= 3 * 30
+
+
 # 16  Crawler
 # ===========
 
@@ -3361,6 +3383,7 @@ class SimulatedClient:
         self.asked: list[tuple[float, str]] = []  # by GET
         self.checked: list[str] = []              # by HEAD
         self.lookups: dict[Any, Any] = {}
+        self.opened = 0
         self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
     @crawl.coroutine
@@ -3494,7 +3517,6 @@ def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
         path: 302, "https://h/": 302, "https://www.other.test/home": 200, "http://other.test/x": 302, "http://h/y": 200}
     assert client.checked[:3] == [path, "https://h/", "https://www.other.test/home"]
     assert crawler.reasons == {"http://third/": "other host", "https://third/": "other host"}
-    assert crawler.notes == ["other.test is crawled, too: a root redirects there"]
 
 
 def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
@@ -4045,7 +4067,25 @@ def test_what_makes_a_crawl_wait_is_told() -> None:
     site: dict[str, Any] = pages(3) | {"http://h/robots.txt": "User-agent: *\nCrawl-delay: 60"}
     crawler, client = simulated_crawl(["http://h/"], site)
     assert crawler.notes == ["http://h asks for 60 s between two requests (Crawl-delay)"]
+    output = io.StringIO()
+    crawl.Report().print(crawler, 1.0, output)
+    assert output.getvalue().startswith(crawler.notes[0] + "\n0 pages, ")
     assert gaps(client.asked)[1:] == [60, 60]
+
+
+@pytest.mark.parametrize("status, error", [(499, ""), (500, "robots.txt: 500 Words"), (599, "robots.txt: 599 Words")])
+def test_robots_txt_that_fails_with_500_or_more_fails_the_url(status: int, error: str, site: Server) -> None:
+    site.add("/robots.txt", "", status)
+    site.add("/")
+    records, _ = crawled(site.url, max_tries=1)
+    assert records[site.url + "/"].error == error
+
+
+@pytest.mark.parametrize("answer, methods", [
+    ((399, {}, ""), "HEAD"), ((400, {}, ""), "GET"), ((404, {}, ""), "GET"), (ConnectionResetError(), "GET"), ((429, {}, ""), "HEAD")])
+def test_what_is_only_asked_for_is_asked_by_get_after_any_error_but_429(answer: Any, methods: str) -> None:
+    records, _ = simulated("http://h/", {"http://h/": "<img src=/i>", "http://h/i": [answer]}, robots=False, max_tries=1)
+    assert records["http://h/i"].method == methods
 
 
 # Callbacks
@@ -5086,6 +5126,24 @@ def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
         exec(code, {"__name__": "crawl"})
+
+
+def test_the_file_itself_keeps_to_its_bound() -> None:
+    """What it was when it was last made smaller; whatever comes has to take the place of something."""
+    source = (HERE / "crawl.py").read_text()
+    prose: set[int] = set()
+    statements = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            prose |= set(range(node.lineno, (node.end_lineno or 0) + 1))
+        else:
+            statements += isinstance(node, ast.stmt)
+    code = [number for number, line in enumerate(source.splitlines(), 1)
+            if line.strip() and not line.strip().startswith("#") and number not in prose]
+    starts = [source[:match.start()].count("\n") for match in re.finditer(r"^# \d+  .*\n# =+$", source, re.MULTILINE)]
+    sizes = [sum(start < number <= end for number in code) for start, end in zip(starts, [*starts[1:], len(source)])]
+    assert len(sizes) == 18 and max(sizes) <= 300
+    assert len(code) <= 1940 and statements <= 1800 and source.count("\n") <= 3430
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
