@@ -1982,8 +1982,11 @@ _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 # An href is captured with its last letter, so that an empty one is not nothing:
 # <a class=x href="/b"> gives f="/b. In double quotes its fragment is left out: many
 # links lead to places of the same few pages, and so each page is captured once.
-_TO_HREF = rf"""[aA](?:{_word("rea")})?+[\s/]++
-    (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")}"""
+# What comes first in the choices here and at the end of a tag is how most links are
+# written; it saves a seventh of the time.
+_TO_HREF = rf"""(?:a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre(?=f=")
+    | [aA](?:{_word("rea")})?+[\s/]++
+      (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")})"""
 _HREF = r"""(?<=[eE])[fF](?:\s*+=\s*+(?:
       "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # &# begins no fragment
     | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))"""
@@ -1995,7 +1998,7 @@ _TAGS = re.compile(rf"""<
             {_HREF}
           | (?<=<)(?:{_SCRIPT} | {_with_text("iframe")}
               | {_element("base", "frame", "meta", *_ASSETS)}{_REST}(?=>)))
-        (?:\#[^"]*+)?+["']?+{_REST}(?:>|(?=</)|\Z)
+        (?:">|(?:\#[^"]*+)?+["']?+{_REST}(?:>|(?=</)|\Z))
       | (?=[!?nNpPsStTxX])(?:
             {"|".join(map(_with_text, _TEXTS))}
           | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # here it is like any other

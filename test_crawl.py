@@ -2710,7 +2710,8 @@ def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str,
 HOSTILE = [  # of these pages are made that a careless expression would need hours for
     "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<a b=c ",
     "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="',
-    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" =']
+    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" =',
+    '<a b="c" ', '<a b="c', '<a href="x">']
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
