@@ -78,6 +78,7 @@ import time
 import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from types import GeneratorType
 from types import coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
@@ -694,7 +695,7 @@ class Task(Future[T]):
 
     def __init__(self, coro: Awaitable[T], *, loop: CallbackLoop | None = None,
                  name: object = None, context: Context | None = None) -> None:
-        if not isinstance(coro, (Generator, Coroutine)):
+        if not isinstance(coro, (GeneratorType, Coroutine)):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         super().__init__(loop=loop)
         self._coro: Any = coro
@@ -820,7 +821,7 @@ class Task(Future[T]):
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
     """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
     # Taken directly, for Task.where() can look into these, but not into an __await__().
-    direct = isinstance(awaitable, (Generator, Coroutine))
+    direct = isinstance(awaitable, (GeneratorType, Coroutine))
     return cast(T, (yield from cast(Any, awaitable if direct else awaitable.__await__())))
 
 

@@ -5097,7 +5097,9 @@ def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
     readme = (HERE / "README.md").read_text()
     table = readme.partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
     types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple, "boolean": bool}
-    named = [tuple(cell.strip(" `") for cell in line.split("|")[1:3]) for line in table.splitlines()]
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
+    named = [(name, kind.replace("arrays", "array").removesuffix("s") if "of" not in kind else "array of strings")
+             for names, kind in rows for name in re.findall("`([a-z_]+)`", names)]
     assert [name for name, _ in named] == list(crawl.Record._fields)
     assert all(isinstance(value, types[kind]) for value, (_, kind) in zip(crawl.Record(""), named))
 
