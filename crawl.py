@@ -2696,7 +2696,7 @@ class Frontier(Queue[Node]):
             elif ":" in reference or reference[:1] in ("?", ""):
                 text = reference or str(base)
             else:
-                text = folder + reference
+                text = folder + reference.removeprefix("./")
             known = seen_urls.get(text)
             # What was met as a link only may be another thing as an image, and the reverse.
             if known is None or (shown if known.__class__ is str else known.method and not shown):
