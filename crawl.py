@@ -78,8 +78,7 @@ import time
 import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from types import GeneratorType
-from types import coroutine as coroutine
+from types import GeneratorType, coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 # 1  Vocabulary
@@ -245,11 +244,14 @@ def get_running_loop() -> EventLoop:
     return loop
 
 
-class CallbackLoop:
-    """An event loop that knows callbacks and nothing else.
+_EVENTS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
 
-    Section 5 adds coroutines to it and calls the result EventLoop. *selector* does the
-    waiting; a test may pass one that never sleeps, and override time(), too.
+
+class CallbackLoop:
+    """The part of an event loop that waits, and runs callbacks.
+
+    Section 5 adds what starts coroutines and calls the result EventLoop. *selector* does
+    the waiting; a test may pass one that never sleeps, and override time(), too.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
@@ -373,8 +375,9 @@ class CallbackLoop:
         # self-pipe only ends sleeps, and this tick has none.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
-                for event, handle in list(key.data.items()):
-                    if events & event: self._run(handle)
+                for event in _EVENTS:
+                    handle = key.data.get(event)
+                    if handle is not None and events & event: self._run(handle)
         if timeouts:
             now = self.time() + CLOCK_RESOLUTION
             while timeouts and timeouts[0][0] <= now: ready.append(heapq.heappop(timeouts)[2])
@@ -431,10 +434,9 @@ class CallbackLoop:
         if self._closed: return False
         key = self._selector.get_map().get(sock)
         # Who waits for reading and who for writing. The dict is the selector's, and changed
-        # in place; what is taken off in this tick is cancelled, so as not to be called in it.
+        # in place: what is taken off in this tick is not called any more.
         handles: dict[int, Handle] = key.data if key else {}
         before = handles.pop(event, None)
-        if before is not None: before.cancel()
         if handle is not None: handles[event] = handle
         if not key and handles:
             self._selector.register(sock, event, handles)
@@ -680,8 +682,9 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or
 # among the callbacks of the one future in `_waiting_for`. The loop holds every
-# unfinished task in `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3 microseconds for a step through the ready
-# queue, and for a task that sleeps 1 KB with all it holds.
+# unfinished task in `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3
+# microseconds for a step through the ready queue, and for a task that sleeps 1 KB with
+# all it holds.
 
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
@@ -1078,8 +1081,8 @@ def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop
 
     When it ends, in whichever way, tasks still running are cancelled and waited for
     (an error of theirs is reported as one that nobody has seen), and the loop, made by
-    *loop_factory*, is closed. Raises DeadlockError when nothing could happen any more, RuntimeError where
-    a loop is running already.
+    *loop_factory*, is closed. Raises DeadlockError when nothing could happen any more,
+    RuntimeError where a loop is running already.
     """
     if _get_running_loop() is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
@@ -2624,7 +2627,8 @@ class Frontier(Queue[Node]):
         *shown* there. None means that only this way to it does not count: it is too deep,
         one page too many, or not to be followed.
         """
-        key = _key(str(url))
+        text = str(url)
+        key = _key(text)
         known: Node | str | None = self.seen_urls.get(key)
         if nofollow:
             self.skipped["nofollow"] += known is None
@@ -2635,7 +2639,7 @@ class Frontier(Queue[Node]):
             method, reason = "HEAD", ""
         if reason or isinstance(known, Node) and (method or not known.method):
             if known is None:
-                known = self.seen_urls[key] = self.refuse(str(url), reason, parent)
+                known = self.seen_urls[key] = self.refuse(text, reason, parent)
             return known
         # It is new, or known as something else: shown and now a page, refused and now shown.
         depth = parent.depth + (hops == 0) if parent else 0
@@ -2646,7 +2650,7 @@ class Frontier(Queue[Node]):
                 return known
             self._num_pages += hops == 0
         node = known if isinstance(known, Node) else Node(
-            str(url), self.sites.setdefault(url.origin, Site(url)))
+            text, self.sites.setdefault(url.origin, Site(url)))
         node.parent, node.depth, node.hops, node.method = parent, depth, hops, method
         node.done = shown and self.pages_only and not self._second_stage
         self.seen_urls[key] = node
@@ -2717,11 +2721,10 @@ class Frontier(Queue[Node]):
         except ValueError as error:
             reference = reference[:MAX_URL + 1]  # what is too long stays so
             text, known = _printable(reference.partition("#")[0]), self.seen_urls.get(reference)
-            reason = str(error) if isinstance(error, UnfetchableError) else ""
-            if self.scope.exclude.search(text):
-                reason = "excluded"
-            if known is None and reason:
-                known = self.refuse(text, reason, page)
+            if known is None and self.scope.exclude.search(text):
+                known = self.refuse(text, "excluded", page)
+            elif known is None and isinstance(error, UnfetchableError):
+                known = self.refuse(text, str(error), page)
             elif known is None:
                 known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
                 known.done = True
@@ -3125,7 +3128,8 @@ class Crawler:
 
     def waits_for(self) -> str:
         """Return which fetch takes longest, or which URL waits; "" if there is none."""
-        for node, (began, _) in self.in_flight.items():
+        if self.in_flight:
+            node, (began, _) = min(self.in_flight.items(), key=lambda item: item[1][0])
             return f"{self.loop.time() - began:.1f} s {node.text}"
         for node, timeout in self.frontier.waiting.items():
             return (f"{len(self.frontier.waiting)} wait, {node.text} for "
@@ -3138,7 +3142,7 @@ class Crawler:
                  f"{len(self.client.pool)} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines += [f"{node.text}: for {self.loop.time() - began:.1f} s", task.where()]
-        return "\n".join(lines)
+        return "\n".join([*lines, self.waits_for()])
 
 
 # 17  Report
@@ -3361,9 +3365,9 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     except CancelledError as cancelled:
         ended_by = cancelled.args[0]
     finally:
-        signal.alarm(0)
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.alarm(0)
     return crawler, loop.time() - began, ended_by
 
 
