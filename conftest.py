@@ -23,9 +23,10 @@ import crawl
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what takes minutes, unless it is asked for; hide from children what they inherit.
 
-    That is PYTHON variables, and that SIGINT is ignored, as in what a shell runs in the background.
+    That is PYTHON variables, and that signals are ignored, as in what a shell runs in the background.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     for name in [name for name in os.environ if name.startswith("PYTHON")]:
         del os.environ[name]
     config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")

@@ -73,6 +73,7 @@ import re
 import selectors
 import socket
 import ssl
+import struct
 import threading
 import time
 import zlib
@@ -86,15 +87,13 @@ from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 #
 # A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
 # calls another with `yield from` (3 and 4 say what that does): so every place where
-# control may pass to others is visible, and the machinery is the generator's own.
-# `async def` and `await` are the same thing with their own keywords, and add safety: a
-# generator does not say whether it is meant to be iterated or waited for, so that a
-# forgotten `yield from` is silent where a forgotten `await` is a warning. Either kind
-# may wait for the other, and whoever uses this file may write either. `@coroutine` does
-# two things: `await` takes such a generator, and a `yield from` in it takes an `async
-# def`. A generator that is only called by a `yield from` of this file, and calls no
-# `async def`, needs neither and is left bare. What a generator coroutine returns is
-# annotated Waits[T]: it yields whatever it waits for, and in the end returns a T.
+# control may pass to others is visible. `async def` and `await` do the same, and are
+# safer: a forgotten `yield from` is silent where a forgotten `await` is a warning. Either
+# kind may wait for the other, and whoever uses this file may write either: `@coroutine`
+# lets `await` take a generator, and a `yield from` in it take an `async def`. A generator
+# that needs neither, and is only called by a `yield from` of this file, is left bare.
+# What a generator coroutine returns is annotated Waits[T]: it yields whatever it waits
+# for, and in the end returns a T.
 #
 # Everything in an answer has a limit: a named number, beside the code that keeps to it.
 
@@ -152,11 +151,11 @@ class LimitError(ProtocolError):
 # 2  Event loop
 # =============
 #
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to
-# arrive and 100 microseconds to look at, so one that waits for each page in turn
-# idles 99.9 % of its time. Threads can wait in parallel, one blocking `recv`
-# each, but a thread costs tens of kilobytes and is switched by the kernel at
-# moments nobody chose, so that everything shared wants a lock.
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and
+# 100 microseconds to look at, so one that waits for each page in turn idles 99.9 % of
+# its time. Threads can wait in parallel, one blocking `recv` each, but a thread costs
+# tens of kilobytes and is switched by the kernel at moments nobody chose, so that
+# everything shared wants a lock.
 #
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket
 # never waits: `recv` returns what is there or fails with BlockingIOError. The system
@@ -172,19 +171,15 @@ class LimitError(ProtocolError):
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time: in each tick those
-# of ready sockets first, then the ready queue in its order. While one runs no other
-# does, hence no locks. Of the ready queue a tick runs what stands there once the poll
-# and the deadlines have added theirs; what is added meanwhile waits for the next tick,
-# after the sockets were polled again, so that a callback which keeps rescheduling
-# itself starves nobody. And a loop that nothing could ever wake does not sleep for ever:
-# it raises DeadlockError.
+# The invariants. Callbacks run in one place (`_run`), one at a time, and while one runs
+# no other does, hence no locks. What is added to the ready queue while it is being run
+# waits for the next tick, after the next poll, so that a callback which keeps
+# rescheduling itself starves nobody. And a loop that nothing could ever wake does not
+# sleep for ever: it raises DeadlockError.
 #
-# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per
-# tick, and that costs nothing for sockets that stay silent; to begin and to end
-# watching one is a system call each. A callback that computes for a second stops
-# everything for a second; that is the price of having no other threads.
-
+# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per tick,
+# and nothing for sockets that stay silent; to begin and to end watching one is a system
+# call each. A callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9   # seconds: a deadline that close is now; clocks count nanoseconds
@@ -231,8 +226,8 @@ class Timeout(Handle):
 _thread_state = threading.local()  # the one thing that is no parameter: a thread's running loop
 
 
-def _get_running_loop() -> EventLoop | None:
-    """Return the event loop that runs in this thread, or None; asyncio's tests ask by this name."""
+def _get_running_loop() -> EventLoop | None:  # asyncio's tests ask by this name
+    """Return the event loop that runs in this thread, or None."""
     return getattr(_thread_state, "loop", None)
 
 
@@ -452,42 +447,41 @@ class CallbackLoop:
 # =========
 #
 # The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a
-# chain of functions, each naming the next. Loops, `try` and local variables do
-# not cross from one callback to another: the state has to be carried by hand, and
-# a traceback shows the loop and the last link of the chain, never who began it.
+# chain of functions, each naming the next. Loops, `try` and local variables do not cross
+# from one callback to another, and a traceback shows the last link of the chain, never
+# who began it.
 #
-# The idea: put "what happens next" into an object. A Future is a result that has
-# not happened yet. Whoever will know the result resolves it, whoever wants it
-# waits, and neither needs to know the other:
+# The idea: put "what happens next" into an object. A Future is a result that has not
+# happened yet. Whoever will know the result resolves it, whoever wants it waits, and
+# neither needs to know the other:
 #
 #                   set_result(x)      -> resolved    result() returns x
 #       pending  -- set_exception(e)   -> failed      result() raises e
 #                   cancel()           -> cancelled   result() raises CancelledError
 #
-# The invariants. A future leaves "pending" once and never returns to it. Its
-# callbacks are not called there and then but moved to the ready queue, so that
-# resolving runs nobody's code, a chain of thousands of futures needs no deep stack,
-# and a callback added too late still comes. The cost: 72 bytes, and a third of a
-# microsecond to make one and resolve it.
+# The invariants. A future leaves "pending" once and never returns to it. Its callbacks
+# are not called there and then but moved to the ready queue, so that resolving runs
+# nobody's code, a chain of thousands of futures needs no deep stack, and a callback added
+# too late still comes. The cost: 72 bytes, and a third of a microsecond to make one and
+# resolve it.
 #
-# A future alone only changes where a callback is registered: loops and `try` still do
-# not cross it. What is missing is a function that can stop in its middle and go on
-# later with everything it had. Python has one, the generator: its frame (its variables,
-# and the line it has reached) survives suspension. `yield` hands a value to whoever
-# called send() (next() is send(None)) and leaves loops and `try` blocks as they are, in
-# memory of their own and not on the thread's stack, until the next send().
+# A future alone only changes where a callback is registered. What is missing is a
+# function that can stop in its middle and go on later with everything it had. Python has
+# one, the generator: its frame (its variables, and the line it has reached) survives
+# suspension, in memory of its own and not on the thread's stack. `yield` hands a value to
+# whoever called send() (next() is send(None)) and leaves loops and `try` blocks as they
+# are, until the next send().
 #
-# The one `yield` of this file that hands out a future is in Future.__iter__, and
-# `yield from future` runs that method inside the function that says it: what it yields
-# comes out of this function's send(), and what it returns is the value of the
-# expression (4 has the general rule). So a function that says
+# The one `yield` of this file that hands out a future is in Future.__iter__, and `yield
+# from future` runs that method inside the function that says it: what it yields comes out
+# of this function's send(), and what it returns is the value of the expression (4 has the
+# general rule). So a function that says
 #
 #       result = yield from future
 #
-# stops there, and the future itself comes out of the send() that was driving it:
-# the driver learns what is being waited for. It calls send() again once that
-# future is done. That send() brings only None; __iter__, the innermost frame, then
-# returns the future's result(), and with that the function goes on.
+# stops there, and the future itself comes out of the send() that was driving it: the
+# driver learns what is being waited for. It calls send() again once that future is done;
+# __iter__ then returns the future's result(), and with that the function goes on.
 
 
 class _Failure:
@@ -642,13 +636,13 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 # 4  Task
 # =======
 #
-# The problem: a function that stops at `yield from future` needs somebody who
-# calls send() again when the future is done, not before and not twice.
+# The problem: a function that stops at `yield from future` needs somebody who calls
+# send() again when the future is done, not before and not twice.
 #
-# The idea: a Task is that somebody. Each step sends None into the coroutine and
-# gets back the next future it waits for; the task puts itself among that future's
-# callbacks and is out of the way until then. That is all that happens between
-# "recv would block" and the line after it:
+# The idea: a Task is that somebody. Each step sends None into the coroutine and gets back
+# the next future it waits for; the task puts itself among that future's callbacks and is
+# out of the way until then. That is all that happens between "recv would block" and the
+# line after it:
 #
 #    recv -> BlockingIOError      coroutine: make a future, watch the socket,
 #    yield from future            the future comes out of send()
@@ -658,33 +652,32 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 #    recv again -> bytes          being ready was a hint; recv decides
 #
 # With coroutines inside coroutines, `yield from` is a pipe: while a generator stands
-# there, Python hands every send() and throw() that it gets straight to the inner one,
-# and what that yields straight to whoever called, until the inner one returns. The
-# innermost future comes out of the outermost send(), past everyone in between, and None
-# goes down the same way; a return value travels up one joint, an exception as far as
-# the first `except`:
+# there, Python hands every send() and throw() that it gets straight to the inner one, and
+# what that yields straight to whoever called, until the inner one returns. The innermost
+# future comes out of the outermost send(), past everyone in between, and None goes down
+# the same way; a return value travels up one joint, an exception as far as the first
+# `except`:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# A Task is itself a Future, resolved by the coroutine's `return` (which Python
-# spells StopIteration): so a task can be waited for, and one word, "wait", does
-# for a byte, a pause and a whole crawl.
+# A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
+# StopIteration): so a task can be waited for, and one word, "wait", does for a byte, a
+# pause and a whole crawl.
 #
-# Cancelling must reach a coroutine that is suspended, deep in its pipe, and
-# release what it holds on the way out. Only an exception does that: cancel()
-# cancels the future being waited for, whose CancelledError then appears at the
-# `yield from`, runs the `finally` blocks and, if nobody stops it, ends the task. (If
-# that future is a task, it is cancelled in its turn; 5's `_finished` waits without.)
-# It is a BaseException so that `except Exception` does not swallow it. A task
-# that was woken already gets it at its next step; a running one at its next wait, and
-# if there is none it ends as cancelled; one that has not begun never enters its body.
+# Cancelling must reach a coroutine that is suspended, deep in its pipe, and release what
+# it holds on the way out. Only an exception does that: cancel() cancels the future being
+# waited for, whose CancelledError then appears at the `yield from`, runs the `finally`
+# blocks and, if nobody stops it, ends the task. (If that future is a task, it is cancelled
+# in its turn; 5's `_finished` waits without.) It is a BaseException so that `except
+# Exception` does not swallow it. A task that was woken already gets it at its next step; a
+# running one at its next wait, or at its end; one that has not begun never enters its body.
 #
-# The invariant: an unfinished task is running, or in the ready queue once, or
-# among the callbacks of the one future in `_waiting_for`. The loop holds every
-# unfinished task in `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3
-# microseconds for a step through the ready queue, and for a task that sleeps 1 KB with
-# all it holds.
+# The invariant: an unfinished task is running, or in the ready queue once, or among the
+# callbacks of the one future in `_waiting_for`. The loop holds every unfinished task in
+# `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3 microseconds for a
+# step through the ready queue, and for a task that sleeps 1 KB with all it holds.
+
 
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
@@ -1463,11 +1456,9 @@ def _ipv6(text: str) -> str:
         packed = socket.inet_pton(socket.AF_INET6, text)
     except (OSError, UnicodeError):
         raise ValueError(f"[{text[:60]}] is not an IPv6 address") from None
-    groups = ":".join(f"{packed[i] << 8 | packed[i + 1]:x}" for i in range(0, 16, 2))
-    zeros = max(re.findall(r"\b0(?::0)+\b", groups), key=len, default="")
-    if zeros:
-        groups = re.sub(":{3,4}", "::", re.sub(rf"\b{zeros}\b", "::", groups, count=1))
-    return groups
+    # Some end in an IPv4 address here, which browsers spell like the rest.
+    return re.sub("[0-9.]+[.][0-9.]+$", "{:x}:{:x}".format(*struct.unpack("!12x2H", packed)),
+                  socket.inet_ntop(socket.AF_INET6, packed))
 
 
 def _to_ascii(label: str) -> str:
@@ -2017,7 +2008,9 @@ _REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
+# Bytes that can be read as this are not UTF-16, whatever they say.
+_META_CHARSET = re.compile(
+    rb"<meta[^>]*?[\s;\"'](?!charset[\s=\"']*+utf[^a-z0-9]*16)" + _CHARSET.pattern, re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
 # hides tags.
 _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
@@ -2123,8 +2116,6 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
         charset = match[1].decode() if match else charset
-        if match and match.re is _META_CHARSET and re.match("utf[^a-z0-9]*16", charset, re.I):
-            charset = "utf-8"  # the bytes that said it were not UTF-16
     if not _WEB_CHARSET.match(charset):
         charset = "utf-8"
     try:
@@ -2216,12 +2207,10 @@ class Robots:
         self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
 
     def rule(self, target: str) -> str | None:
-        """Return the rule that forbids a path with query, None if it is allowed."""
+        """Return the rule that forbids a path with query, None if it is allowed, RFC 9309, 2.2.2."""
         if not self.rules or target == "/robots.txt":
             return None
-        # RFC 9309 section 2.2.3. The rest of it parse_url() has escaped.
-        target = target.replace("*", "%2A").replace("$", "%24")
-        path = _ESCAPED.sub(lambda match: match[0].upper(), target) + "$"
+        path = _comparable(target.replace("*", "%2A").replace("$", "%24")) + "$"
         for key, pattern in self.rules:
             if _matches(pattern, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2881,7 +2870,7 @@ class Crawler:
             raise CrawlError(_explain(error)) from None
         for url in self._roots:
             self.scope.add(url, named=True)
-        self.max_tasks, self.max_tries, self.max_redirect = max_tasks, max_tries, max_redirect
+        self.max_tasks, self.max_tries, self.max_redirect = max(1, max_tasks), max_tries, max_redirect
         self.delay, self.robots = delay, robots
         self.journal, self.on_record, self.on_page = journal, on_record, on_page
         self.loop = get_running_loop()
@@ -2903,17 +2892,14 @@ class Crawler:
         Cancelled, it cuts off what is in flight; each such URL gets a record that says
         so. An error in a callback, or in this code, ends the crawl and comes out here.
         """
-        stages = create_task(self._stages())
-        workers = [create_task(self._work()) for _ in range(max(1, self.max_tasks))]
-        everyone = gather(*workers)
-        everyone.add_done_callback(lambda _: stages.cancel())  # a worker ends only by an error
+        tasks = [create_task(self._stages())]
+        tasks += [create_task(self._work()) for _ in range(self.max_tasks)]
         try:
-            yield from _finished(stages)
-            (everyone if everyone.done() else stages).result()  # raises what went wrong
+            yield from gather(*tasks)  # the first error ends all
         finally:
             self._ending = True  # also for who would not be cancelled
-            rest = gather(stages, *workers, *self._rules.values(),
-                          *self.client.lookups.values(), return_exceptions=True)
+            rest = gather(*tasks, *self._rules.values(), *self.client.lookups.values(),
+                          return_exceptions=True)
             rest.cancel()
             try:
                 yield from _finished(rest)
@@ -2925,14 +2911,16 @@ class Crawler:
 
     @coroutine
     def _stages(self) -> Waits[None]:
-        """Fix the scope, have the pages fetched, then have the rest asked for."""
+        """Fix the scope, have the pages fetched, have the rest asked for, send the workers home."""
         roots = iter(self._roots)
-        yield from gather(*[self._look_at(roots) for _ in range(max(1, self.max_tasks))])
+        yield from gather(*[self._look_at(roots) for _ in range(self.max_tasks)])
         for url in self._roots:
             self.frontier.admit(url)
         yield from self.frontier.join()
         self.frontier.begin_second_stage()
         yield from self.frontier.join()
+        for _ in range(self.max_tasks):
+            self.frontier.put_nowait(cast(Any, None))
 
     @coroutine
     def _look_at(self, roots: Iterator[URL]) -> Waits[None]:
@@ -2961,9 +2949,8 @@ class Crawler:
 
     @coroutine
     def _work(self) -> Waits[None]:
-        """Take URLs from the frontier and see to them, one after the other, for ever."""
-        while not self._ending:
-            node = yield from self.frontier.get()
+        """Take URLs from the frontier and see to them, one after the other, until None comes."""
+        while not self._ending and (node := (yield from self.frontier.get())):
             self.in_flight[node] = self.loop.time(), self.loop.current_task
             node.done = yield from self._see_to(node)
             del self.in_flight[node]
