@@ -61,7 +61,6 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 import argparse
 import collections
 import contextlib
-import contextvars
 import errno
 import functools
 import heapq
@@ -73,12 +72,12 @@ import re
 import selectors
 import socket
 import ssl
-import struct
 import threading
 import time
 import zlib
 from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextvars import Context, copy_context
 from types import GeneratorType, coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
@@ -99,11 +98,10 @@ from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 T = TypeVar("T")
 Callback = Callable[..., object]
-Context = contextvars.Context
 Waits = Generator[Any, Any, T]
+Runnable = Awaitable[T] | Waits[T]  # what a Task (4) can run
 
 VERSION = "1.0"
-USER_AGENT = f"crawl.py/{VERSION}"
 MAX_SHOWN = 200  # characters of somebody else's words that are shown
 PRODUCT = "crawl"  # the name that robots.txt knows us by: see product_of(), 12
 
@@ -190,7 +188,7 @@ class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
     A context holds what ContextVars are set to: each task's own globals. The ready
-    queue takes anything with a run(), the heap of deadlines what has an obsolete() as
+    queue takes anything with a run(), the heap of deadlines what has a cancelled() as
     well; this is the plainest.
     """
 
@@ -198,7 +196,7 @@ class Handle:
                  context: Context | None = None) -> None:
         self.callback: Callback | None = callback
         self.args = args
-        self.context = contextvars.copy_context() if context is None else context
+        self.context = copy_context() if context is None else context
 
     def run(self) -> None:
         """Call the callback, unless it was cancelled."""
@@ -209,10 +207,8 @@ class Handle:
         self.callback, self.args = None, ()
 
     def cancelled(self) -> bool:
-        """Return whether cancel() was called."""
+        """Return whether cancel() was called, so that run() would do nothing."""
         return self.callback is None
-
-    obsolete = cancelled  # would run() do nothing?
 
 
 class Timeout(Handle):
@@ -239,9 +235,6 @@ def get_running_loop() -> EventLoop:
     return loop
 
 
-_EVENTS = (selectors.EVENT_READ, selectors.EVENT_WRITE)
-
-
 class CallbackLoop:
     """The part of an event loop that waits, and runs callbacks.
 
@@ -253,7 +246,7 @@ class CallbackLoop:
         self._selector = selector or selectors.DefaultSelector()
         self._ready: collections.deque[Any] = collections.deque()
         # A heap of (deadline, sequence, entry); an entry is a Timeout or, in 5,
-        # another thing with run() and obsolete(). The sequence number keeps equal
+        # another thing with run() and cancelled(). The sequence number keeps equal
         # deadlines in order and the heap from ever comparing entries.
         self._timeouts: list[tuple[float, int, Any]] = []
         self._sequence = itertools.count()
@@ -310,7 +303,7 @@ class CallbackLoop:
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
         if len(self._timeouts) >= self._sweep_at:
-            self._timeouts[:] = [item for item in self._timeouts if not item[2].obsolete()]
+            self._timeouts[:] = [item for item in self._timeouts if not item[2].cancelled()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
         return entry
@@ -356,7 +349,7 @@ class CallbackLoop:
     def tick(self) -> None:
         """Wait until something is ready, then run what is: the heart of the file."""
         ready, timeouts = self._ready, self._timeouts
-        while timeouts and timeouts[0][2].obsolete(): heapq.heappop(timeouts)
+        while timeouts and timeouts[0][2].cancelled(): heapq.heappop(timeouts)
         wait = None
         if ready or self._stopping:
             wait = 0.0
@@ -370,9 +363,8 @@ class CallbackLoop:
         # self-pipe only ends sleeps, and this tick has none.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
-                for event in _EVENTS:
-                    handle = key.data.get(event)
-                    if handle is not None and events & event: self._run(handle)
+                for event in list(key.data):  # one may take off the other
+                    if event & events and event in key.data: self._run(key.data[event])
         if timeouts:
             now = self.time() + CLOCK_RESOLUTION
             while timeouts and timeouts[0][0] <= now: ready.append(heapq.heappop(timeouts)[2])
@@ -689,13 +681,13 @@ class Task(Future[T]):
 
     __slots__ = ("_coro", "_context", "_waiting_for", "_throw", "_cancel_requests", "_name")
 
-    def __init__(self, coro: Awaitable[T], *, loop: CallbackLoop | None = None,
+    def __init__(self, coro: Runnable[T], *, loop: CallbackLoop | None = None,
                  name: object = None, context: Context | None = None) -> None:
         if not isinstance(coro, (GeneratorType, Coroutine)):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         super().__init__(loop=loop)
         self._coro: Any = coro
-        self._context = contextvars.copy_context() if context is None else context
+        self._context = copy_context() if context is None else context
         self._waiting_for: Future[Any] | None = None
         self._throw: BaseException | None = None  # what the next step raises in the coroutine
         self._cancel_requests = 0  # that no uncancel() took back: a TimeLimit (5) counts them
@@ -821,7 +813,7 @@ def _await(awaitable: Awaitable[T]) -> Waits[T]:
     return cast(T, (yield from cast(Any, awaitable if direct else awaitable.__await__())))
 
 
-def _ensure_future(awaitable: Awaitable[T], loop: EventLoop | None = None) -> Future[T]:
+def _ensure_future(awaitable: Runnable[T], loop: EventLoop | None = None) -> Future[T]:
     """Return a Future as it is, any other awaitable as a new Task; TypeError for what is none."""
     if not isinstance(awaitable, Future):
         if isinstance(awaitable, Awaitable) and not isinstance(awaitable, Coroutine):
@@ -840,7 +832,7 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     Cancelled, the call goes on, and its result is dropped. Raises OSError where no
     thread can be started.
     """
-    loop, context = get_running_loop(), contextvars.copy_context()
+    loop, context = get_running_loop(), copy_context()
     future: Future[T] = loop.create_future()
 
     def work() -> None:
@@ -866,12 +858,12 @@ class EventLoop(CallbackLoop):
         """Return a new pending Future of this loop."""
         return Future(loop=self)
 
-    def create_task(self, coro: Awaitable[T], **options: Any) -> Task[T]:
+    def create_task(self, coro: Runnable[T], **options: Any) -> Task[T]:
         """Return a new Task that begins to run *coro* soon; options are Task's."""
         self._check_open()
         return Task(coro, loop=self, **options)
 
-    def run_until_complete(self, future: Awaitable[T]) -> T:
+    def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until *future* (a Future, or a coroutine made a Task) is done; return its result.
 
         Raises what it failed with; RuntimeError when stop() came first.
@@ -955,8 +947,8 @@ class TimeLimit:
     async def __aexit__(self, *failure: Any) -> None:
         self.__exit__(*failure)
 
-    def obsolete(self) -> bool:
-        """Return whether the block has been left."""
+    def cancelled(self) -> bool:
+        """Return whether the block has been left, so that run() would do nothing."""
         return self._left
 
     def run(self) -> None:
@@ -1003,8 +995,7 @@ class _Gathering(Future[list[Any]]):
 
     def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
         super().__init__(loop=loop)
-        self.children = list(children)
-        self.left = len(self.children)
+        self.children = dict.fromkeys(children)  # that are not done, in their order
         self.cancel_error: CancelledError | None = None
 
     def cancel(self, msg: Any = None) -> bool:
@@ -1014,7 +1005,7 @@ class _Gathering(Future[list[Any]]):
         return True
 
 
-def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
+def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
     """Return the Future of all results, in the order of the arguments.
 
     Coroutines become tasks. The first error makes it fail at once, and the others
@@ -1030,14 +1021,14 @@ def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> Futu
     outer = _Gathering(futures.values(), loop)
 
     def child_done(child: Future[Any]) -> None:
-        outer.left -= 1
+        del outer.children[child]
         outcome = _outcome(child)  # which also marks an error as retrieved
         if outer.done(): return
         if child._state != "RESOLVED" and not return_exceptions:
             outer.set_exception(outcome)
-        elif outer.left == 0 and outer.cancel_error is not None:
+        elif not outer.children and outer.cancel_error is not None:
             outer.set_exception(outer.cancel_error)  # as in asyncio, it failed; it is not cancelled
-        elif outer.left == 0:
+        elif not outer.children:
             outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
 
     for child in outer.children: child.add_done_callback(child_done)
@@ -1050,12 +1041,12 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
     return cast("Task[Any] | None", (loop or get_running_loop()).current_task)
 
 
-def create_task(coro: Awaitable[T], **options: Any) -> Task[T]:
+def create_task(coro: Runnable[T], **options: Any) -> Task[T]:
     """Run *coro* as a Task of the running loop, beginning soon."""
     return get_running_loop().create_task(coro, **options)
 
 
-def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: Any) -> Waits[T]:
+def _once(tasks: dict[Any, Task[T]], work: Callable[..., Runnable[T]], *key: Any) -> Waits[T]:
     """Return what work(*key) gives. It is done once for all callers.
 
     Whoever comes after it failed begins it anew. *tasks* holds its Task by key;
@@ -1069,7 +1060,7 @@ def _once(tasks: dict[Any, Task[T]], work: Callable[..., Awaitable[T]], *key: An
     return task.result()
 
 
-def run(main: Awaitable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
+def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
     When it ends, in whichever way, tasks still running are cancelled and waited for
@@ -1429,12 +1420,8 @@ _CONTROLS = "".join(map(chr, range(33)))  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-_NO_HOST = re.compile(r"[^!-~]|[#%/:<>?@[\\\]^|]")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_NO_DIGIT = re.compile(r"\b0x(?![0-9a-f])")         # is 0, too
 _NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
 _NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
-_UNCERTAIN = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")  # IDNA 2003 and 2008 differ
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -1442,23 +1429,22 @@ def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
-def _ipv4(host: str) -> str:
-    """Return "a.b.c.d" for any spelling in up to four decimal, octal or hexadecimal numbers."""
-    try:
-        return socket.inet_ntoa(socket.inet_aton(_NO_DIGIT.sub("0", host.removesuffix("."))))
-    except OSError:
-        raise ValueError(f"{host[:60]} is not an IPv4 address") from None
+def _parse_address(host: str) -> str:
+    """Return the shortest spelling (RFC 5952) of an IPv6 address in brackets, or "a.b.c.d".
 
-
-def _ipv6(text: str) -> str:
-    """Return the shortest spelling (RFC 5952) of what stands in the brackets."""
+    An IPv4 address may come in up to four decimal, octal or hexadecimal numbers.
+    """
     try:
-        packed = socket.inet_pton(socket.AF_INET6, text)
+        if host.startswith("["):
+            packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
+        else:
+            numbers = re.sub(r"\b0x(?![0-9a-f])", "0", host.removesuffix("."))  # 0x is 0
+            return socket.inet_ntoa(socket.inet_aton(numbers))
     except (OSError, UnicodeError):
-        raise ValueError(f"[{text[:60]}] is not an IPv6 address") from None
-    # Some end in an IPv4 address here, which browsers spell like the rest.
-    return re.sub("[0-9.]+[.][0-9.]+$", "{:x}:{:x}".format(*struct.unpack("!12x2H", packed)),
-                  socket.inet_ntop(socket.AF_INET6, packed))
+        raise ValueError(f"{host[:60]} is not an IP address") from None
+    # inet_ntop ends some like an IPv4 address (::ffff:1.2.3.4), which browsers do not.
+    end = f"{packed[12] << 8 | packed[13]:x}:{packed[14] << 8 | packed[15]:x}"
+    return f"[{re.sub('[0-9]+[.].*', end, socket.inet_ntop(socket.AF_INET6, packed))}]"
 
 
 def _to_ascii(label: str) -> str:
@@ -1472,7 +1458,7 @@ def _to_ascii(label: str) -> str:
         return label
     if len(label) > 63:  # what comes next takes the square of it
         raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
-    if _UNCERTAIN.search(label):
+    if re.search("[\u00df\u1e9e\u03c2\u200c\u200d]", label):
         raise UnfetchableError("a host whose name means another one to some programs")
     return label.encode("idna").decode()
 
@@ -1481,14 +1467,15 @@ def _to_ascii(label: str) -> str:
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent."""
     if text.startswith("["):
-        return f"[{_ipv6(text[1:-1])}]"
+        return _parse_address(text)
     if "%" in text:
         from urllib.parse import unquote_to_bytes  # 3 ms that most runs save
         text = unquote_to_bytes(text).decode()
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
-    if not host or _NO_HOST.search(host):
+    if not host or re.search(r"[^!-~]|[#%/:<>?@[\\\]^|]", host):
         raise ValueError(f"{text[:60]!r} is not a host")
-    return _ipv4(host) if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) else host
+    last = host.removesuffix(".").rpartition(".")[2]
+    return _parse_address(host) if re.fullmatch("[0-9]+|0x[0-9a-f]*", last) else host
 
 
 def _parse_path(path: str) -> str:
@@ -1596,7 +1583,6 @@ class Response:
 
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
-_FOLD = re.compile(r"\n[ \t]+")  # a field continued on the next line: obsolete, but met
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
@@ -1609,7 +1595,8 @@ def _parse_head(text: str) -> Response:
     match = _STATUS_LINE.fullmatch(line)
     if match is None: raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     headers: dict[str, str] = {}
-    for line in filter(None, _FOLD.sub(" ", fields).split("\n")):
+    # A field may go on in the next line: obsolete, but met.
+    for line in filter(None, re.sub(r"\n[ \t]+", " ", fields).split("\n")):
         field = _FIELD.fullmatch(line)
         if field is None: raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
         name, value = field[1].lower(), field[2].rstrip(" \t")
@@ -1800,7 +1787,7 @@ class Client:
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
-        usual = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip"}
+        usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields take the place of the
         # usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
@@ -1838,25 +1825,23 @@ class Client:
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
                 yield  # for a poll, by which kept streams that are not silent are closed
-                kept = self._take(url.origin)
+                idle = (one for one in reversed(self.pool) if self.pool[one] == url.origin)
+                kept = next(idle, None)  # the one that was used last
+                if kept:
+                    del self.pool[kept]
                 try:
                     stream = kept or (yield from self._connect(url))
                     return (yield from self._exchange(stream, url.origin, request, parser))
-                except (OSError, ProtocolError):
-                    if not kept or parser.response:
+                except (OSError, ProtocolError) as error:
+                    if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and self.pool:
+                        self.close()  # no descriptor is left: idle connections make room
+                    elif not kept or parser.response:
                         raise
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
         for stream in list(self.pool):
             self._drop(stream)
-
-    def _take(self, origin: str) -> Stream | None:
-        """Take the idle stream that was used last out of the pool; None if there is none."""
-        found = next((one for one in reversed(self.pool) if self.pool[one] == origin), None)
-        if found:
-            del self.pool[found]
-        return found
 
     def _drop(self, stream: Stream) -> None:
         """Close a stream that is idle, or was until just now."""
@@ -1882,10 +1867,7 @@ class Client:
                 stream.close()
 
     def _connect(self, url: URL) -> Waits[Stream]:
-        """Return a new stream. A host and port is looked up once, until no address of it answers.
-
-        Where no descriptor is left, idle connections are closed for it.
-        """
+        """Return a new stream. A host is looked up once, until no address of it answers."""
         key = url.host, url.port
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
@@ -1894,17 +1876,14 @@ class Client:
             self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
             self._tls.set_alpn_protocols(["http/1.1"])
         tls = self._tls if url.scheme == "https" else None
-        while True:
-            addresses = yield from _once(self.lookups, lookup, *key)
-            try:
-                stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
-                self.opened += 1
-                return stream
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self.pool:
-                    self.lookups.pop(key, None)
-                    raise
-                self.close()
+        addresses = yield from _once(self.lookups, lookup, *key)
+        try:
+            stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
+        except OSError:
+            self.lookups.pop(key, None)
+            raise
+        self.opened += 1
+        return stream
 
 
 @coroutine
@@ -2010,7 +1989,7 @@ _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 # Bytes that can be read as this are not UTF-16, whatever they say.
 _META_CHARSET = re.compile(
-    rb"<meta[^>]*?[\s;\"'](?!charset[\s=\"']*+utf[^a-z0-9]*16)" + _CHARSET.pattern, re.I)
+    rb"<meta[^>]*?[\s;\"'](?!charset[\s=\"']*+utf[\W_]*16)" + _CHARSET.pattern, re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
 # hides tags.
 _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
@@ -2152,12 +2131,10 @@ def _comparable(path: str) -> str:
 
 def _matches(pattern: str, path: str) -> bool:
     """Return whether a robots pattern matches the beginning of *path*, in linear time."""
-    # Each path ends with a "$", and has %24 for any other, as has the pattern here.
-    first, *others = (pattern[:-1].replace("$", "%24") + pattern[-1:]).split("*")
-    if not path.startswith(first):
-        return False
-    at = len(first)
-    for part in others:
+    # Each path begins with a space and ends with a "$", and has %20 and %24 for any other,
+    # as has the pattern here. So its beginning and end are found like all that it says.
+    at = 0
+    for part in f" {pattern[:-1].replace('$', '%24')}{pattern[-1:]}".split("*"):
         found = path.find(part, at)
         if found < 0:
             return False
@@ -2191,8 +2168,7 @@ class Robots:
                 token = product_of(value).lower()
                 if value == "*" or token == product.lower():
                     names.add(token)
-                for name in names:
-                    groups.setdefault(name, [])
+                    groups.setdefault(token, [])
             elif key == "allow" or key in _DISALLOW or key == "crawl-delay":
                 rules_began = rules_began or key != "crawl-delay"  # which may stand among the names
                 for name in names:
@@ -2207,10 +2183,12 @@ class Robots:
         self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
 
     def rule(self, target: str) -> str | None:
-        """Return the rule that forbids a path with query, None if it is allowed, RFC 9309, 2.2.2."""
+        """Return the rule that forbids a path with query, None if it is allowed."""
         if not self.rules or target == "/robots.txt":
             return None
-        path = _comparable(target.replace("*", "%2A").replace("$", "%24")) + "$"
+        # The rest of what RFC 9309 section 2.2.3 wants escaped parse_url() has escaped.
+        target = target.replace("*", "%2A").replace("$", "%24")
+        path = f" {_ESCAPED.sub(lambda match: match[0].upper(), target)}$"
         for key, pattern in self.rules:
             if _matches(pattern, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2344,8 +2322,7 @@ class Journal:
             self._file = os.dup(1) if path == "-" else os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             self._files.callback(os.close, self._file)
-            self._regular = path != "-" and os.path.isfile(path)
-            if self._regular:
+            if path != "-" and os.path.isfile(path):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lines = self._files.enter_context(open(path, "rb"))
                 self._read(progress)
@@ -2404,7 +2381,7 @@ class Journal:
         except BrokenPipeError:
             raise
         except OSError as error:
-            if self._regular:
+            with contextlib.suppress(OSError):  # from a device nothing can be taken back
                 os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from None
 
@@ -2428,12 +2405,14 @@ class Journal:
 class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
 
-    def __init__(self, include: str, exclude: str, subdomains: bool) -> None:
+    def __init__(self, roots: list[URL], include: str, exclude: str, subdomains: bool) -> None:
         self.include = re.compile(include)              # what a page's URL must hold
         self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
         self.subdomains = subdomains        # whether hosts below a host count as it
-        self.hosts: set[tuple[str, int]] = set()          # with ports, as _host() returns them
-        self._trusted: set[tuple[str, str, int]] = set()  # schemes and hosts for secrets
+        self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
+        # Where secrets may go: over https, over http only to a root that says http.
+        self._trusted = {(scheme, *self._host(url)) for url in roots
+                         for scheme in ("https", url.scheme)}
 
     def _host(self, url: URL) -> tuple[str, int]:
         """Return the host without "www.", and the port, 0 if it is the scheme's own."""
@@ -2442,14 +2421,8 @@ class Scope:
             host = host.removeprefix("www.")
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
-    def add(self, url: URL, named: bool = False) -> bool:
-        """Take in the host of what a root redirects to, or of the root, which was *named*.
-
-        Secrets may go to one that was named: over https, over http only if it says http.
-        Returns True: a root's redirects are followed wherever they lead.
-        """
-        if named:
-            self._trusted |= {("https", *self._host(url)), (url.scheme, *self._host(url))}
+    def add(self, url: URL) -> bool:
+        """Take in the host of what a root redirects to; return True: follow it there."""
         self.hosts.add(self._host(url))
         return True
 
@@ -2520,8 +2493,7 @@ class Node:
     @property
     def url(self) -> URL:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
-        origin, scheme, host, port, _ = self.site.url
-        return URL(origin, scheme, host, port, self.text[len(origin):])
+        return self.site.url._replace(target=self.text.removeprefix(self.site.url.origin))
 
     def record(self, **fields: Any) -> Record:
         """Return a Record of the URL that says how the crawl came to it, with more *fields*."""
@@ -2604,7 +2576,6 @@ class Frontier(Queue[Node]):
         self.waiting: dict[Node, Timeout] = {}  # what will come back, and when
         self._second_stage = False              # whether no page is left
         self._num_pages = 0
-        self._loop = get_running_loop()
 
     # Letting URLs in
 
@@ -2737,7 +2708,7 @@ class Frontier(Queue[Node]):
 
     def take_turn(self, node: Node) -> bool:
         """Return whether *node*, which was got, may be asked for now; else it will come back."""
-        site, now = node.site, self._loop.time()
+        site, now = node.site, get_running_loop().time()
         if now + CLOCK_RESOLUTION >= site.next_turn:
             site.next_turn = now + site.delay
             return True
@@ -2750,7 +2721,7 @@ class Frontier(Queue[Node]):
 
     def postpone(self, node: Node, until: float) -> None:
         """Have *node*, which was got, come back at *until*, in the loop's time."""
-        self.waiting[node] = self._loop.call_at(until, self._come_back, node)
+        self.waiting[node] = get_running_loop().call_at(until, self._come_back, node)
 
     def _come_back(self, node: Node) -> None:
         del self.waiting[node]
@@ -2792,7 +2763,6 @@ class Frontier(Queue[Node]):
 
 BACKOFF = 1.0  # seconds before the second try, doubled for each further one
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_RETRIED = frozenset([408, 429, 500, 502, 503, 504])
 _NO_RULES = Robots("")
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -2862,15 +2832,14 @@ class Crawler:
         if not (timeout > 0 and delay >= 0):
             raise CrawlError(f"seconds were expected, not timeout={timeout} and delay={delay}")
         try:
-            self.scope = Scope(include, exclude, subdomains)
-            self.client = Client(headers, timeout, max_body)
             self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
                            for text in ([roots] if isinstance(roots, str) else roots)]
+            self.scope = Scope(self._roots, include, exclude, subdomains)
+            self.client = Client(headers, timeout, max_body)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error)) from None
-        for url in self._roots:
-            self.scope.add(url, named=True)
-        self.max_tasks, self.max_tries, self.max_redirect = max(1, max_tasks), max_tries, max_redirect
+        self.max_tasks = max(1, max_tasks)
+        self.max_tries, self.max_redirect = max_tries, max_redirect
         self.delay, self.robots = delay, robots
         self.journal, self.on_record, self.on_page = journal, on_record, on_page
         self.loop = get_running_loop()
@@ -2909,7 +2878,6 @@ class Crawler:
                 self.client.close()
                 self._tell_of_the_rest()
 
-    @coroutine
     def _stages(self) -> Waits[None]:
         """Fix the scope, have the pages fetched, have the rest asked for, send the workers home."""
         roots = iter(self._roots)
@@ -2922,7 +2890,6 @@ class Crawler:
         for _ in range(self.max_tasks):
             self.frontier.put_nowait(cast(Any, None))
 
-    @coroutine
     def _look_at(self, roots: Iterator[URL]) -> Waits[None]:
         """Ask *roots* by HEAD where they redirect to, and take the hosts met there into the scope.
 
@@ -2947,7 +2914,6 @@ class Crawler:
                 return response
             url, left = target, left - 1
 
-    @coroutine
     def _work(self) -> Waits[None]:
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
         while not self._ending and (node := (yield from self.frontier.get())):
@@ -2991,7 +2957,7 @@ class Crawler:
             work = self.on_page(Page(record, outcome.headers, outcome.body))
             if isinstance(work, (Awaitable, Generator)):
                 # As a Task: a bare generator cannot wait for an `async def`.
-                yield from _ensure_future(cast("Awaitable[Any]", work))
+                yield from _ensure_future(work)
         self._tell(record, fresh=not known)
         return True
 
@@ -3003,7 +2969,6 @@ class Crawler:
         site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
         return robots.rule(url.target)
 
-    @coroutine
     def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt, RFC 9309 section 2.3.1; every status but 200 means no rules.
 
@@ -3023,23 +2988,20 @@ class Crawler:
     def _comes_back(self, node: Node, outcome: Response | Exception) -> bool:
         """Return whether a URL is to be tried again, for which it will come back."""
         status, pause, now = 0, 0.0, self.loop.time()
+        passing = isinstance(outcome, (OSError, TruncatedError)) and not (
+            hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
         if isinstance(outcome, Response):
             status, pause = outcome.status, _retry_after(outcome)
-            passing = status in _RETRIED
-        else:
-            lasting = getattr(outcome, "errno", 0) == socket.EAI_NONAME or hasattr(
-                outcome, "verify_code")
-            passing = isinstance(outcome, (OSError, TruncatedError)) and not lasting
+            passing = status in (408, 429, 500, 502, 503, 504)
+        back_off = BACKOFF * (1 << node.tries - 1) * (0.5 + os.urandom(1)[0] / 256)
+        wait = max(back_off, pause)
         if status == 429:
             node.site.next_turn = max(node.site.next_turn, now + pause)
-        elif node.method == "HEAD" and not 0 < status < 400:  # some servers know GET only
-            node.method, node.tries = "GET", 0
-            self.frontier.postpone(node, now)
-            return True
-        if not passing or node.tries >= self.max_tries:
+        if node.method == "HEAD" and status != 429 and not 0 < status < 400:
+            node.method, node.tries, wait = "GET", 0, 0.0  # some servers know GET only
+        elif not passing or node.tries >= self.max_tries:
             return False
-        back_off = BACKOFF * (1 << node.tries - 1) * (0.5 + os.urandom(1)[0] / 256)
-        self.frontier.postpone(node, now + max(back_off, pause))
+        self.frontier.postpone(node, now + wait)
         return True
 
     # What came of it
@@ -3302,7 +3264,6 @@ def _say(*words: object, end: str = "\n") -> None:
 _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
 
 
-@coroutine
 def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None]:
     """Say on the terminal, again and again, how far the crawl is; it began at *began*."""
     try:
@@ -3315,7 +3276,6 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
         _say(_CLEAR, end="")
 
 
-@coroutine
 def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
            ) -> Waits[tuple[Crawler, float, int]]:
     """Crawl until the end, or until a signal; return the crawler, the seconds and the signal."""
@@ -3380,19 +3340,6 @@ def _run(options: argparse.Namespace) -> int:
     return 128 + ended_by if ended_by else 1 if report.problems else 0
 
 
-def _drop_unwritten() -> None:
-    """Throw away what stdout or stderr, being full or closed, did not take: the status says so.
-
-    Python would try once more at its exit, and make the exit status 120.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), stream.fileno())
-
-
 def main(arguments: list[str]) -> int:
     """Do what *arguments*, without the program's name, ask for; return the exit status.
 
@@ -3410,7 +3357,14 @@ def main(arguments: list[str]) -> int:
         _say(f"crawl.py: {_explain(error)}")
         return 2
     finally:
-        _drop_unwritten()
+        # What stdout or stderr, being full or closed, did not take is thrown away, for the
+        # status says so. Python would try once more at its exit, and make the status 120.
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                with open(os.devnull, "w") as nowhere:
+                    os.dup2(nowhere.fileno(), stream.fileno())
 
 
 if __name__ == "__main__":
