@@ -5,9 +5,8 @@
     python3 crawl.py xkcd.com
 
 crawls a site, follows every link that stays on it, and reports what is broken.
-The same file is a small typed asyncio (`import crawl`) and an explanation of
-both. It is meant to be read from here to the end: each section needs only the
-sections above it.
+The same file is a small typed asyncio (`import crawl`) and an explanation of both,
+meant to be read from here to the end.
 
      1  Vocabulary       limits, errors, a few types
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -28,16 +27,6 @@ sections above it.
     17  Report           what was found, worst first
     18  Command line
 
-         crawler  13-18      what to fetch next, and what was found
-        ----------------
-         HTTP      8-12      text and bytes; most of it does no I/O at all
-        ----------------
-         sockets   7         "would block" becomes "wait here"
-        ----------------
-         coroutines 3-6      code that can stop in the middle and go on
-        ----------------
-         event loop 2        one thread that waits for everything at once
-
 What one needs to know: Python's generators as iterators, sockets as "a thing
 to connect, send and recv", that HTTP exists, and from 8 on regular
 expressions (`*+` is a `*` that never gives back what it took).
@@ -52,8 +41,7 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
-    # Until there is a crawl to be ended, and once there is none any more, these end the
-    # program where it is. What the caller ignores stays ignored.
+    # Before and after the crawl these end the program at once; what is ignored stays ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: os._exit(128 + number))
@@ -75,7 +63,7 @@ import ssl
 import threading
 import time
 import zlib
-from builtins import TimeoutError as TimeoutError  # crawl.TimeoutError, as asyncio has it
+from builtins import TimeoutError as TimeoutError  # "as": these names are part of this module
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextvars import Context, copy_context
 from types import GeneratorType, coroutine as coroutine
@@ -84,17 +72,12 @@ from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 # 1  Vocabulary
 # =============
 #
-# A coroutine is written here as a generator under `@coroutine` (types.coroutine), and
-# calls another with `yield from` (3 and 4 say what that does): so every place where
-# control may pass to others is visible. `async def` and `await` do the same, and are
-# safer: a forgotten `yield from` is silent where a forgotten `await` is a warning. Either
-# kind may wait for the other, and whoever uses this file may write either: `@coroutine`
-# lets `await` take a generator, and a `yield from` in it take an `async def`. A generator
-# that needs neither, and is only called by a `yield from` of this file, is left bare.
-# What a generator coroutine returns is annotated Waits[T]: it yields whatever it waits
-# for, and in the end returns a T.
-#
-# Everything in an answer has a limit: a named number, beside the code that keeps to it.
+# A coroutine is written here as a generator and calls another with `yield from` (3 and 4 say
+# what that does): so every place where control may pass to others is visible. `async def` and
+# `await` do the same, and are safer: a forgotten `yield from` is silent where a forgotten
+# `await` is a warning. `@coroutine` (types.coroutine) lets a generator be awaited, and lets it
+# `yield from` an `async def`; one that needs neither goes without. The annotation of such a
+# generator is Waits[T]: it yields what it waits for and in the end returns a T.
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -149,47 +132,43 @@ class LimitError(ProtocolError):
 # 2  Event loop
 # =============
 #
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and
-# 100 microseconds to look at, so one that waits for each page in turn idles 99.9 % of
-# its time. Threads can wait in parallel, one blocking `recv` each, but a thread costs
-# tens of kilobytes and is switched by the kernel at moments nobody chose, so that
-# everything shared wants a lock.
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and 100
+# microseconds to look at, so one that waits for each page in turn idles 99.9 % of its time.
+# Threads can wait in parallel, one blocking `recv` each, but a thread costs tens of kilobytes
+# and is switched by the kernel at moments nobody chose, so that everything shared wants a lock.
 #
-# The idea: ask the kernel to wait for all sockets at once. A non-blocking socket
-# never waits: `recv` returns what is there or fails with BlockingIOError. The system
-# call to wait for many is epoll on Linux (the `selectors` module picks each platform's
-# best): it takes any number of sockets and one deadline, sleeps, and tells which are
-# readable or writable. A waiting socket then costs an entry in a kernel table, which is
-# why one thread can hold ten thousand of them. What to do when one is ready is a
-# function, registered beforehand: a callback. The loop sleeps, collects what is due,
-# calls it, and that is one tick:
+# The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never waits:
+# `recv` returns what is there or fails with BlockingIOError. The system call to wait for many
+# is epoll on Linux (the `selectors` module picks each platform's best): it takes any number of
+# sockets and one deadline, sleeps, and tells which are readable or writable. A waiting socket
+# then costs an entry in a kernel table, which is why one thread can hold ten thousand of them.
+# What to do when one is ready is a function, registered beforehand: a callback. The loop
+# sleeps, collects what is due, calls it, and that is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (these mostly add more)
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, and while one runs
-# no other does, hence no locks. What is added to the ready queue while it is being run
-# waits for the next tick, after the next poll, so that a callback which keeps
-# rescheduling itself starves nobody. And a loop that nothing could ever wake does not
-# sleep for ever: it raises DeadlockError.
+# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. What is
+# added to the ready queue while it is being run waits for the next tick, after the next poll,
+# so that a callback which keeps rescheduling itself starves nobody. And a loop that nothing
+# could ever wake does not sleep for ever: it raises DeadlockError.
 #
-# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per tick,
-# and nothing for sockets that stay silent; to begin and to end watching one is a system
-# call each. A callback that computes for a second stops everything for a second.
+# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per tick, and
+# nothing for sockets that stay silent; to begin and to end watching one is a system call each.
+# A callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
-CLOCK_RESOLUTION = 1e-9   # seconds: a deadline that close is now; clocks count nanoseconds
-MAX_WAIT = 1.0            # seconds of one sleep: a signal just before it is seen after it
+CLOCK_RESOLUTION = 1e-9   # seconds: a deadline this near has passed
+MAX_WAIT = 1.0            # seconds of one sleep: so long a signal that came just before it may wait
 
 
 class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
-    A context holds what ContextVars are set to: each task's own globals. The ready
-    queue takes anything with a run(), the heap of deadlines what has a cancelled() as
-    well; this is the plainest.
+    A context holds what ContextVars are set to: each task's own globals. The ready queue holds
+    anything with a run(), the heap of deadlines what has a cancelled(), too.
     """
 
     def __init__(self, callback: Callback, args: tuple[Any, ...],
@@ -203,7 +182,7 @@ class Handle:
         if self.callback is not None: self.context.run(self.callback, *self.args)
 
     def cancel(self) -> None:
-        """Make sure that the callback is not called (any more). O(1)."""
+        """Make sure that the callback is not called (any more)."""
         self.callback, self.args = None, ()
 
     def cancelled(self) -> bool:
@@ -219,7 +198,7 @@ class Timeout(Handle):
         self.deadline = deadline
 
 
-_thread_state = threading.local()  # the one thing that is no parameter: a thread's running loop
+_thread_state = threading.local()  # the one global: each thread's running loop
 
 
 def _get_running_loop() -> EventLoop | None:  # asyncio's tests ask by this name
@@ -238,33 +217,30 @@ def get_running_loop() -> EventLoop:
 class CallbackLoop:
     """The part of an event loop that waits, and runs callbacks.
 
-    Section 5 adds what starts coroutines and calls the result EventLoop. *selector* does
-    the waiting; a test may pass one that never sleeps, and override time(), too.
+    Section 5 adds what starts coroutines and calls the result EventLoop. *selector* does the
+    waiting; a test may pass one that never sleeps, and override time(), too.
     """
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._ready: collections.deque[Any] = collections.deque()
-        # A heap of (deadline, sequence, entry); an entry is a Timeout or, in 5,
-        # another thing with run() and cancelled(). The sequence number keeps equal
-        # deadlines in order and the heap from ever comparing entries.
+        # A heap of (deadline, sequence, entry). The sequence number keeps equal deadlines in
+        # order and the heap from ever comparing entries.
         self._timeouts: list[tuple[float, int, Any]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
-        self._watched = -1              # sockets in the selector; adding the self-pipe makes it 0
+        self._watched = -1              # sockets watched, the self-pipe (added below) not counted
         self._stopping = self._closed = False
         self.tasks: set[Any] = set()    # every unfinished Task (4),
         self.current_task: Any = None   # and the one taking a step
-        # The self-pipe: a byte written to one end makes the other end readable,
-        # which is how a thread or a signal ends a sleep in the selector.
+        # The self-pipe: a byte written to one end makes the other end readable, which is how a
+        # thread or a signal ends a sleep in the selector.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for sock in (self._wake_receiver, self._wake_sender): sock.setblocking(False)
         self.add_reader(self._wake_receiver, self._wake_receiver.recv, 4096)
 
-    # Asking for a call
-
     def time(self) -> float:
-        """Return the loop's clock in seconds: monotonic, and the only clock there is."""
+        """Return the loop's clock, in seconds: monotonic."""
         return time.monotonic()
 
     def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Handle:
@@ -286,17 +262,14 @@ class CallbackLoop:
         return self.call_at(self.time() + delay, callback, *args)
 
     def call_at(self, deadline: float, callback: Callback, *args: Any) -> Timeout:
-        """Call callback(*args) once time() has reached *deadline*. O(log n).
-
-        Raises ValueError for NaN, which no heap can order.
-        """
+        """Call callback(*args) once time() has reached *deadline* (ValueError for NaN)."""
         return self._add_timeout(deadline, Timeout(deadline, callback, args))
 
     def _add_timeout(self, deadline: float, entry: T) -> T:
         """Have *entry* run at *deadline*, and return it.
 
-        Cancelled ones stay in the heap until they reach its top, or until the heap has
-        doubled since the last sweep, which takes them all out: amortised O(1) each.
+        Cancelled ones stay in the heap until they reach its top, or until the heap has doubled
+        since the last sweep, which takes them all out: amortised O(1) each.
         """
         self._check_open()
         if math.isnan(deadline):
@@ -311,8 +284,8 @@ class CallbackLoop:
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is readable.
 
-        A reader and a writer on one socket (or file descriptor) are independent.
-        Both must be removed before it is closed: a new socket may get its descriptor.
+        A reader and a writer on one socket (or file descriptor) are independent. Both must be
+        removed before it is closed: a new socket may get its descriptor.
         """
         self._watch(sock, selectors.EVENT_READ, Handle(callback, args))
 
@@ -328,14 +301,8 @@ class CallbackLoop:
         """Stop watching for writability; return whether it was watched."""
         return self._watch(sock, selectors.EVENT_WRITE, None)
 
-    # Running
-
     def run_forever(self, ended: Sequence[Any] = ()) -> None:
-        """Tick until stop() is called, or *ended* holds something.
-
-        Raises RuntimeError when a loop already runs in this thread, and DeadlockError
-        when nothing could ever happen again.
-        """
+        """Tick until stop(), or until *ended* holds something. May raise DeadlockError."""
         self._check_open()
         if _get_running_loop() is not None: raise RuntimeError("this thread runs a loop already")
         _thread_state.loop = self
@@ -356,11 +323,10 @@ class CallbackLoop:
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         elif not (self._watched or threading.active_count() > 1 or ready):
-            # No other thread could call in; one that has just ended may have: ready is last.
+            # A thread may have called in and ended during this line: so `ready` is asked last.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # With work to do and no socket watched there is nothing to poll for: the
-        # self-pipe only ends sleeps, and this tick has none.
+        # With work to do and no socket there is no poll, for the self-pipe only ends sleeps.
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
                 for event in list(key.data):  # one may take off the other
@@ -387,10 +353,7 @@ class CallbackLoop:
         return _get_running_loop() is self
 
     def close(self) -> None:
-        """Release the selector and the self-pipe; pending callbacks are dropped.
-
-        Closing twice is allowed. Raises RuntimeError while the loop runs.
-        """
+        """Release what the loop holds, and drop what is pending. RuntimeError while it runs."""
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
         self._closed = True
         self._ready.clear()
@@ -401,16 +364,14 @@ class CallbackLoop:
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and the traceback of context["exception"], if any.
 
-        Every error that nobody is there to catch ends here; replace the method
-        on a loop to send them elsewhere.
+        Every error that nobody is there to catch ends here; replace the method on a loop to
+        send them elsewhere.
         """
         with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
             print(context["message"], file=sys.stderr)
             error = context.get("exception")
             if error is not None:
                 sys.excepthook(type(error), error, error.__traceback__)
-
-    # Inside
 
     def _check_open(self) -> None:
         if self._closed: raise RuntimeError("Event loop is closed")
@@ -420,8 +381,8 @@ class CallbackLoop:
         if handle is not None: self._check_open()
         if self._closed: return False
         key = self._selector.get_map().get(sock)
-        # Who waits for reading and who for writing. The dict is the selector's, and changed
-        # in place: what is taken off in this tick is not called any more.
+        # Who waits for reading and who for writing. The selector holds this dict itself: what
+        # is taken out of it is not called later in this tick.
         handles: dict[int, Handle] = key.data if key else {}
         before = handles.pop(event, None)
         if handle is not None: handles[event] = handle
@@ -429,7 +390,7 @@ class CallbackLoop:
             self._selector.register(sock, event, handles)
         elif key and not handles:
             self._selector.unregister(sock)
-        elif key and sum(handles) != key.events:
+        elif key and sum(handles) != key.events:  # its keys are the bits of the events
             self._selector.modify(sock, sum(handles), handles)
         self._watched += bool(handles) - bool(key)
         return before is not None
@@ -438,57 +399,49 @@ class CallbackLoop:
 # 3  Future
 # =========
 #
-# The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a
-# chain of functions, each naming the next. Loops, `try` and local variables do not cross
-# from one callback to another, and a traceback shows the last link of the chain, never
-# who began it.
+# The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a chain of
+# functions, each naming the next. Loops, `try` and local variables do not cross from one
+# callback to another, and a traceback shows the last link of the chain, never who began it.
 #
-# The idea: put "what happens next" into an object. A Future is a result that has not
-# happened yet. Whoever will know the result resolves it, whoever wants it waits, and
-# neither needs to know the other:
+# The idea: put "what happens next" into an object. A Future is a result that has not happened
+# yet. Whoever will know the result resolves it, whoever wants it waits, and neither needs to
+# know the other:
 #
 #                   set_result(x)      -> resolved    result() returns x
 #       pending  -- set_exception(e)   -> failed      result() raises e
 #                   cancel()           -> cancelled   result() raises CancelledError
 #
-# The invariants. A future leaves "pending" once and never returns to it. Its callbacks
-# are not called there and then but moved to the ready queue, so that resolving runs
-# nobody's code, a chain of thousands of futures needs no deep stack, and a callback added
-# too late still comes. The cost: 72 bytes, and a third of a microsecond to make one and
-# resolve it.
+# The invariants. A future leaves "pending" once and never returns to it. Its callbacks are not
+# called there and then but moved to the ready queue, so that resolving runs nobody's code, a
+# chain of thousands of futures needs no deep stack, and a callback added afterwards is still
+# called.
 #
-# A future alone only changes where a callback is registered. What is missing is a
-# function that can stop in its middle and go on later with everything it had. Python has
-# one, the generator: its frame (its variables, and the line it has reached) survives
-# suspension, in memory of its own and not on the thread's stack. `yield` hands a value to
-# whoever called send() (next() is send(None)) and leaves loops and `try` blocks as they
-# are, until the next send().
+# A future alone only changes where a callback is registered. What is missing is a function that
+# can stop in its middle and go on later with everything it had. Python has one, the generator:
+# its frame (its variables, and the line it has reached) survives suspension, in memory of its
+# own and not on the thread's stack. `yield` hands a value to whoever called send() (next() is
+# send(None)) and leaves loops and `try` blocks as they are, until the next send().
 #
-# The one `yield` of this file that hands out a future is in Future.__iter__, and `yield
-# from future` runs that method inside the function that says it: what it yields comes out
-# of this function's send(), and what it returns is the value of the expression (4 has the
-# general rule). So a function that says
+# Only Future.__iter__ yields futures. `yield from future` runs that method inside the function
+# that says it: what it yields comes out of the send() to that function, and what it returns is
+# the value of the expression (4 has the general rule). So a function that says
 #
 #       result = yield from future
 #
-# stops there, and the future itself comes out of the send() that was driving it: the
-# driver learns what is being waited for. It calls send() again once that future is done;
-# __iter__ then returns the future's result(), and with that the function goes on.
-
+# stops there, and the future itself comes out of the send() that was driving it: the driver
+# learns what is being waited for. It calls send() again once that future is done; __iter__ then
+# returns the future's result(), and with that the function goes on.
 
 class _Failure:
-    """The exception of a failed future; reports it when dropped without a look.
-
-    A __del__ on Future itself would cost every successful one a call.
-    """
+    """The exception of a failed future; its __del__ reports it if it was never looked at."""
 
     def __init__(self, future: Future[Any], exception: BaseException) -> None:
         self.loop, self.name, self.exception = future._loop, future.get_name(), exception
-        # Each raise would lengthen it, so _error() goes back to this. (None has none,
-        # and asyncio's tests fail a future with None.)
+        # Each raise lengthens the traceback; _error() goes back to this one. (Asyncio's tests
+        # fail a future with None, which has none.)
         self.trace = getattr(exception, "__traceback__", None)
-        # Nobody misses a cancellation, what goes on to whoever runs the loop (SystemExit),
-        # or an error that comes too late and is refused.
+        # Not reported: what is no Exception (CancelledError, SystemExit), and what comes too
+        # late and is refused.
         self.retrieved = future.done() or not isinstance(exception, Exception)
 
     def __del__(self) -> None:
@@ -498,16 +451,13 @@ class _Failure:
 
 
 class Future(Generic[T]):
-    """A result to come: pending, then resolved, failed or cancelled.
-
-    Belongs to one loop (by default the running one) and to its thread.
-    """
+    """A result to come, in one loop and its thread: pending, then resolved, failed or cancelled."""
 
     __slots__ = ("_loop", "_state", "_result", "_callbacks", "__weakref__")
 
     def __init__(self, *, loop: CallbackLoop | None = None) -> None:
         self._loop: Any = loop or get_running_loop()
-        self._state = "PENDING"     # "PENDING", "RESOLVED", "FAILED" or "CANCELLED"
+        self._state = "PENDING"
         # By state: None, the result, a _Failure, the args of the CancelledError.
         self._result: Any = None
         # What to put into the ready queue when done: Handles and waiting tasks.
@@ -542,10 +492,7 @@ class Future(Generic[T]):
         return result
 
     def exception(self) -> BaseException | None:
-        """Return what the future failed with, None if it was resolved.
-
-        Raises CancelledError when cancelled, InvalidStateError while pending.
-        """
+        """Return what the future failed with, None if it was resolved; else raise as result()."""
         return None if self._state == "RESOLVED" else self._error()
 
     def set_result(self, result: T) -> None:
@@ -555,9 +502,9 @@ class Future(Generic[T]):
     def set_exception(self, exception: BaseException | type[BaseException]) -> None:
         """Make the future fail. Raises InvalidStateError unless it is pending.
 
-        An exception that nobody asks for by the time the future is dropped is
-        reported to the loop. StopIteration arrives as the cause of a RuntimeError,
-        for inside a generator it would mean "the end".
+        An exception that nobody asks for by the time the future is dropped is reported to the
+        loop. StopIteration arrives as the cause of a RuntimeError, for inside a generator it
+        would mean "the end".
         """
         if isinstance(exception, type): exception = exception()
         if isinstance(exception, StopIteration):
@@ -567,23 +514,18 @@ class Future(Generic[T]):
         self._finish("FAILED", _Failure(self, exception))
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the future; return False if it was done already.
-
-        Whoever waits for it gets CancelledError(msg).
-        """
+        """Have all who wait get CancelledError(msg); return False if it was done already."""
         if self._state != "PENDING": return False
         self._finish("CANCELLED", () if msg is None else (msg,))
         return True
 
     def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
-        """Have the loop call callback(self) when the future is done, or soon if it is.
-
-        What has a run() is taken as it is: a task that waits stands here itself.
-        """
+        """Have the loop call callback(self) when the future is done, or soon if it is."""
+        # A Task, which has a run(), stands here itself when it waits.
         entry = callback if hasattr(callback, "run") else Handle(callback, (self,), context)
         if self._state != "PENDING":
             self._loop._ready.append(entry)
-        else:  # nearly always the only one: a tuple is the smallest that holds it
+        else:  # a tuple, for nearly always it holds one
             self._callbacks += (entry,)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
@@ -628,13 +570,12 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 # 4  Task
 # =======
 #
-# The problem: a function that stops at `yield from future` needs somebody who calls
-# send() again when the future is done, not before and not twice.
+# The problem: a function that stops at `yield from future` needs somebody who calls send()
+# again when the future is done, not before and not twice.
 #
-# The idea: a Task is that somebody. Each step sends None into the coroutine and gets back
-# the next future it waits for; the task puts itself among that future's callbacks and is
-# out of the way until then. That is all that happens between "recv would block" and the
-# line after it:
+# The idea: a Task is that somebody. Each step sends None into the coroutine and gets back the
+# next future it waits for; the task puts itself among that future's callbacks and is out of the
+# way until then. That is all that happens between "recv would block" and the line after it:
 #
 #    recv -> BlockingIOError      coroutine: make a future, watch the socket,
 #    yield from future            the future comes out of send()
@@ -643,40 +584,41 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
 #    recv again -> bytes          being ready was a hint; recv decides
 #
-# With coroutines inside coroutines, `yield from` is a pipe: while a generator stands
-# there, Python hands every send() and throw() that it gets straight to the inner one, and
-# what that yields straight to whoever called, until the inner one returns. The innermost
-# future comes out of the outermost send(), past everyone in between, and None goes down
-# the same way; a return value travels up one joint, an exception as far as the first
-# `except`:
+# With coroutines inside coroutines, `yield from` is a pipe: while a generator stands there,
+# Python hands every send() and throw() that it gets straight to the inner one, and what that
+# yields straight to whoever called, until the inner one returns. The innermost future comes out
+# of the outermost send(), past everyone in between, and None goes down the same way; a return
+# value travels up one joint, an exception as far as the first `except`:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
-# StopIteration): so a task can be waited for, and one word, "wait", does for a byte, a
-# pause and a whole crawl.
+# StopIteration): so a task can be waited for, and one word, "wait", does for a byte, a pause
+# and a whole crawl.
 #
-# Cancelling must reach a coroutine that is suspended, deep in its pipe, and release what
-# it holds on the way out. Only an exception does that: cancel() cancels the future being
-# waited for, whose CancelledError then appears at the `yield from`, runs the `finally`
-# blocks and, if nobody stops it, ends the task. (If that future is a task, it is cancelled
-# in its turn; 5's `_finished` waits without.) It is a BaseException so that `except
-# Exception` does not swallow it. A task that was woken already gets it at its next step; a
-# running one at its next wait, or at its end; one that has not begun never enters its body.
+# Cancelling must reach a coroutine that is suspended, deep in its pipe, and release what it
+# holds on the way out. Only an exception does that: cancel() cancels the future being waited
+# for, whose CancelledError then appears at the `yield from`, runs the `finally` blocks and, if
+# nobody stops it, ends the task. (If that future is a task, it is cancelled, too;
+# `_until_done`, in 5, waits without that.) It is a BaseException so that `except Exception`
+# does not swallow it. Where no future is waited for, it comes
+#
+#    to a task that was woken already    at its next step
+#    to the one that is running          at its next wait, or at its end
+#    to one that has not begun           instead of its first step
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or among the
 # callbacks of the one future in `_waiting_for`. The loop holds every unfinished task in
-# `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3 microseconds for a
-# step through the ready queue, and for a task that sleeps 1 KB with all it holds.
-
+# `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3 microseconds for a step
+# through the ready queue, and for a task that sleeps 1 KB with all it holds.
 
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
 
-    *coro* is a generator, with @coroutine or without, or an `async def` coroutine
-    (TypeError for anything else). It takes its first step soon, from the ready queue,
-    inside *context* (a copy of the current one by default).
+    *coro* is a generator, with @coroutine or without, or an `async def` coroutine (TypeError
+    for anything else). It takes its first step soon, from the ready queue, inside *context* (a
+    copy of the current one by default).
     """
 
     __slots__ = ("_coro", "_context", "_waiting_for", "_throw", "_cancel_requests", "_name")
@@ -755,8 +697,8 @@ class Task(Future[T]):
     def cancel(self, msg: Any = None) -> bool:
         """Ask the coroutine to end; return False if it has ended already.
 
-        CancelledError(msg) is raised where it waits, at its next step. The coroutine
-        may catch it, to clean up or to refuse. Asking again asks again.
+        CancelledError(msg) is raised where it waits, at its next step. The coroutine may catch
+        it, to clean up or to refuse.
         """
         if self._state != "PENDING": return False
         self._cancel_requests += 1
@@ -788,27 +730,22 @@ class Task(Future[T]):
 # 5  Waiting
 # ==========
 #
-# The problem: futures and tasks are parts; a program wants verbs. Run this. Wait a
-# second. Give it at most thirty. Do these ten at once. Call that blocking function
-# without blocking.
+# The problem: futures and tasks are parts; a program wants verbs. Run this. Wait a second. Give
+# it at most thirty. Do these ten at once. Call that blocking function without blocking.
 #
-# The idea: each verb is a few lines over the parts. `sleep` is a future that resolves
-# itself at a deadline. `timeout` cancels the current task at one, and turns the
-# CancelledError it caused, and only that one, into TimeoutError. `gather` is a
-# future that the last of many resolves. A thread's result is a future that the
-# thread resolves by way of the self-pipe.
+# The idea: each verb is a few lines over the parts. `sleep` is a future that resolves itself at
+# a deadline. `timeout` cancels the current task at one, and turns the CancelledError it caused,
+# and only that one, into TimeoutError: it counts who asked. `gather` is a future that the last
+# of many resolves. A thread's result is a future that the thread resolves by way of the
+# self-pipe.
 #
-# The invariants. However a wait ends, no deadline of it remains that would still do
-# something; `run` leaves no task behind. Only a call that has begun in a thread cannot
-# be stopped: it goes on, and its result is dropped. The cost: one object and one entry
-# in the heap for each wait with a deadline. Two kinds of entry stand there: a Timeout
-# calls a callback, and a TimeLimit cancels a task.
-
+# The invariants. When a wait has ended, its deadline does nothing any more; when `run` has
+# ended, there is no task.
 
 @coroutine
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
     """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
-    # Taken directly, for Task.where() can look into these, but not into an __await__().
+    # These directly, for Task.where() can look into them.
     direct = isinstance(awaitable, (GeneratorType, Coroutine))
     return cast(T, (yield from cast(Any, awaitable if direct else awaitable.__await__())))
 
@@ -827,10 +764,9 @@ def _ensure_future(awaitable: Runnable[T], loop: EventLoop | None = None) -> Fut
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
 
-    Each call has a thread of its own, a daemon: neither run() nor the program waits for
-    one that never ends, and when the program ends it is cut off wherever it is.
-    Cancelled, the call goes on, and its result is dropped. Raises OSError where no
-    thread can be started.
+    Each call has a thread of its own, a daemon: neither run() nor the program waits for one
+    that never ends, and when the program ends it is cut off wherever it is. Cancelled, the call
+    goes on, and its result is dropped. Raises OSError where no thread can be started.
     """
     loop, context = get_running_loop(), copy_context()
     future: Future[T] = loop.create_future()
@@ -852,7 +788,7 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
 
 
 class EventLoop(CallbackLoop):
-    """A CallbackLoop that also runs coroutines: asyncio's event loop, in small."""
+    """A CallbackLoop that also runs coroutines."""
 
     def create_future(self) -> Future[Any]:
         """Return a new pending Future of this loop."""
@@ -877,8 +813,8 @@ class EventLoop(CallbackLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by *executor*, one of concurrent.futures'.
 
-        A thread waits for it. Cancelling the future keeps a call that has not begun
-        from beginning. The executor is the caller's, to be shut down in the end.
+        A thread waits for it. Cancelling the future keeps a call that has not begun from
+        beginning. The executor is the caller's, to be shut down in the end.
         """
         job = executor.submit(func, *args)
         future: Future[T] = to_thread(job.result)
@@ -888,10 +824,7 @@ class EventLoop(CallbackLoop):
 
 @coroutine
 def sleep(delay: float, result: Any = None) -> Waits[Any]:
-    """Wait *delay* seconds, then return *result*. 0 just lets the others run once.
-
-    Raises ValueError for NaN.
-    """
+    """Wait *delay* seconds (ValueError for NaN), return *result*; 0 lets others run once."""
     if delay <= 0:
         yield
         return result
@@ -907,13 +840,12 @@ def sleep(delay: float, result: Any = None) -> Waits[Any]:
 class TimeLimit:
     """A context manager that allows its block *delay* seconds (None: any time).
 
-    `with` in generator coroutines, `async with` in `async def` ones. When the time is
-    up the current task is cancelled, and the CancelledError that leaves the block is
-    turned into TimeoutError. A cancellation from elsewhere passes as it is.
-    It can be entered once.
+    `with` in generator coroutines, `async with` in `async def` ones. When the time is up the
+    current task is cancelled, and the CancelledError that leaves the block is turned into
+    TimeoutError. A cancellation from elsewhere passes as it is.
     """
 
-    # It is its own Timeout: 240 bytes less than to have one.
+    # It stands in the heap itself: 240 bytes less than with a Timeout.
     __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_left")
 
     def __init__(self, delay: float | None) -> None:
@@ -928,7 +860,7 @@ class TimeLimit:
         if self._task is not None: raise RuntimeError("a time limit can be entered only once")
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
-            # From the heap it would come after a bare `yield` in the block.
+            # The heap would let the block run on past a bare `yield` first.
             loop._ready.append(self)
         elif self._delay is not None:
             loop._add_timeout(loop.time() + self._delay, self)
@@ -936,7 +868,8 @@ class TimeLimit:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._left = True
-        # No more requests than before, our own taken back: then the error is ours.
+        # If, our own request to cancel taken back, no more are left than at the entry, nobody
+        # else asked: the error is ours.
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -948,11 +881,11 @@ class TimeLimit:
         self.__exit__(*failure)
 
     def cancelled(self) -> bool:
-        """Return whether the block has been left, so that run() would do nothing."""
+        """Return whether the block was left."""
         return self._left
 
     def run(self) -> None:
-        """Cancel the task: the time is up."""
+        """Cancel the task."""
         if not self._left: self._expired = self._task.cancel()
 
 
@@ -960,7 +893,7 @@ timeout = TimeLimit  # asyncio's name for making one
 
 
 @coroutine
-def _finished(future: Future[Any]) -> Waits[None]:
+def _until_done(future: Future[Any]) -> Waits[None]:
     """Wait until *future* is done; its error is not raised, and a cancelled wait leaves it be."""
     if future.done(): return
     waiter = get_running_loop().create_future()
@@ -972,13 +905,13 @@ def _finished(future: Future[Any]) -> Waits[None]:
 def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
-    In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited
-    for before the error is raised. With *timeout* <= 0 what is not done already is
-    cancelled before it begins; None waits for any time.
+    In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited for before
+    the error is raised. With *timeout* <= 0 what is not done already is cancelled before it
+    begins; None waits for any time.
     """
     with TimeLimit(timeout):
         if timeout is not None and timeout <= 0:
-            fut = _ensure_future(fut)  # a Task comes after the time limit in the ready queue
+            fut = _ensure_future(fut)  # a Task would begin after the limit has cancelled us
         return (yield from _await(fut))
 
 
@@ -991,7 +924,7 @@ def _outcome(future: Future[Any]) -> Any:
 
 
 class _Gathering(Future[list[Any]]):
-    """The future that gather() returns; cancelling it cancels its children."""
+    """The future that gather() returns."""
 
     def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
         super().__init__(loop=loop)
@@ -1008,16 +941,14 @@ class _Gathering(Future[list[Any]]):
 def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
     """Return the Future of all results, in the order of the arguments.
 
-    Coroutines become tasks. The first error makes it fail at once, and the others
-    go on; with *return_exceptions* errors are results like any other. Cancelling it
-    cancels all of them.
+    Coroutines become tasks. The first error makes it fail at once, and the others go on; with
+    *return_exceptions* errors are results like any other. Cancelling it cancels all of them.
     """
     loop: EventLoop | None = None
-    futures: dict[Any, Future[Any]] = {}  # an awaitable given twice is run once
-    for awaitable in awaitables:
-        if awaitable not in futures:
-            futures[awaitable] = _ensure_future(awaitable, loop)
-            loop = futures[awaitable].get_loop()
+    futures: dict[Any, Future[Any]] = {}
+    for awaitable in dict.fromkeys(awaitables):  # one that is given twice is run once
+        futures[awaitable] = _ensure_future(awaitable, loop)
+        loop = futures[awaitable].get_loop()
     outer = _Gathering(futures.values(), loop)
 
     def child_done(child: Future[Any]) -> None:
@@ -1046,27 +977,25 @@ def create_task(coro: Runnable[T], **options: Any) -> Task[T]:
     return get_running_loop().create_task(coro, **options)
 
 
-def _once(tasks: dict[Any, Task[T]], work: Callable[..., Runnable[T]], *key: Any) -> Waits[T]:
-    """Return what work(*key) gives. It is done once for all callers.
+def _shared(tasks: dict[Any, Task[T]], work: Callable[..., Runnable[T]], *key: Any) -> Waits[T]:
+    """Return what work(*key) returns, done once for all callers; after a failure, done anew.
 
-    Whoever comes after it failed begins it anew. *tasks* holds its Task by key;
-    cancelling a caller does not cancel that.
+    *tasks* holds its Task by key; cancelling a caller leaves it running.
     """
     task = tasks.get(key)
     if task is None or task._state in ("FAILED", "CANCELLED"):
         task = tasks[key] = create_task(work(*key))
         task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
-    yield from _finished(task)
+    yield from _until_done(task)
     return task.result()
 
 
 def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it ends, in whichever way, tasks still running are cancelled and waited for
-    (an error of theirs is reported as one that nobody has seen), and the loop, made by
-    *loop_factory*, is closed. Raises DeadlockError when nothing could happen any more,
-    RuntimeError where a loop is running already.
+    When it ends, in whichever way, tasks still running are cancelled and waited for (an error
+    of theirs is reported as one that nobody has seen), and the loop, made by *loop_factory*, is
+    closed. Raises DeadlockError, and RuntimeError in a running loop.
     """
     if _get_running_loop() is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
@@ -1076,37 +1005,32 @@ def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop)
         finally:
             while tasks := list(loop.tasks):  # one may start others while it ends
                 for task in tasks: task.cancel()
-                for task in tasks: loop.run_until_complete(_finished(task))
+                for task in tasks: loop.run_until_complete(_until_done(task))
 
 
 # 6  Queue
 # ========
 #
-# The problem: workers need work handed to them, must wait when there is none, and
-# somebody must know when all is done. "The queue is empty" does not say that: the
-# last item may be in a worker's hands, and about to become ten more.
+# The problem: workers need work handed to them, must wait when there is none, and somebody must
+# know when all is done. "The queue is empty" does not say that: the last item may be in a
+# worker's hands, and about to become ten more.
 #
-# The idea: count. `put` adds one to the unfinished, `task_done` takes one away, and
-# `join` waits for zero. A worker puts what it found before it says that the item
-# is done, so the count is zero only when nothing is queued and nobody works.
+# The idea: count. `put` adds one to the unfinished, `task_done` takes one away, and `join`
+# waits for zero. A worker puts what it found before it says that the item is done, so the count
+# is zero only when nothing is queued and nobody works.
 #
-# A task that finds the queue empty (or full) stands in line with a future of its own.
-# Waking it resolves that future and promises nothing: until its next step somebody else
-# may have taken the item, so it looks again, and waits again.
+# A task that finds the queue empty (or full) stands in line with a future of its own. Waking it
+# resolves that future and promises nothing: until its next step somebody else may have taken
+# the item, so it looks again, and waits again.
 #
-# The invariant: a wake-up is never lost. A getter that was woken, and cancelled before
-# its next step, cannot use its wake-up, so it passes it on to the next in line; so does
-# a putter. The cost: O(1) for each call, amortised: a wait pays for its wake-up.
-
+# The invariant: a wake-up is never lost. A getter that was woken, and cancelled before its next
+# step, cannot use its wake-up, so it passes it on to the next in line; so does a putter.
 
 _Line = collections.OrderedDict[Future[None], None]  # oldest first; any one leaves it in O(1)
 
 
 class Queue(Generic[T]):
-    """A first-in first-out queue between tasks, with asyncio's names.
-
-    *maxsize* <= 0 means without a bound; otherwise put() waits while it is full.
-    """
+    """A first-in first-out queue between tasks, of *maxsize* items (0: without a bound)."""
 
     def __init__(self, maxsize: int = 0) -> None:
         self.maxsize = maxsize
@@ -1153,10 +1077,7 @@ class Queue(Generic[T]):
         return self.get_nowait()
 
     def task_done(self) -> None:
-        """Say that an item got from the queue is dealt with.
-
-        Raises ValueError when called more often than items were put.
-        """
+        """Say that an item got from the queue is dealt with. ValueError if all were already."""
         if self._unfinished <= 0: raise ValueError("task_done() called too many times")
         self._unfinished -= 1
         if not self._unfinished:
@@ -1164,12 +1085,11 @@ class Queue(Generic[T]):
 
     @coroutine
     def join(self) -> Waits[None]:
-        """Wait until task_done() was called for every item, those put meanwhile included.
-
-        By the time it returns, others may have been put, by tasks that ran after the
-        last task_done().
-        """
-        yield from self._line_up(self._joiners, lambda: self._unfinished > 0, once=True)
+        """Wait until task_done() was called for every item, those put meanwhile included."""
+        if self._unfinished:  # it waits once, whatever is put after it was woken
+            waiter = get_running_loop().create_future()
+            self._joiners[waiter] = None
+            yield from waiter
 
     def _wake(self, line: _Line) -> None:
         """Wake the first in line who still waits."""
@@ -1177,11 +1097,8 @@ class Queue(Generic[T]):
             waiter, _ = line.popitem(last=False)
             if not waiter.done(): return waiter.set_result(None)
 
-    def _line_up(self, line: _Line, blocked: Callable[[], bool], once: bool = False) -> Waits[None]:
-        """While *blocked()*, wait in *line* to be woken; with *once*, one time at most.
-
-        join() waits once: it is over when it is woken, whatever was put since.
-        """
+    def _line_up(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
+        """While *blocked()*, wait in *line* to be woken."""
         while blocked():
             waiter = get_running_loop().create_future()
             line[waiter] = None
@@ -1192,32 +1109,26 @@ class Queue(Generic[T]):
                 if not waiter.cancelled() and not blocked():
                     self._wake(line)  # woken, but unable to use it: the next one may be
                 raise
-            if once: return
 
 
 # 7  Streams
 # ==========
 #
-# The problem: make "would block" read as "wait here". And nothing on a network may be
-# waited for without a deadline: a name server that is silent, an address that swallows
-# packets, a server that accepts and then says nothing, or says something for ever.
+# The problem: make "would block" read as "wait here". And nothing on a network may be waited
+# for without a deadline: a name server that is silent, an address that swallows packets, a
+# server that accepts and then says nothing, or says something for ever.
 #
-# The idea: one method, `_call`, tries a socket operation and, when it would block,
-# waits for the socket and tries again. The TLS handshake, sending and receiving are
-# that method with different operations; TLS's "want read" is another spelling of "would
-# block".
+# The idea: one method, `_call`, tries a socket operation and, when it would block, waits for
+# the socket and tries again: to shake hands, to send, to receive.
 #
-# The invariants. Between two reads the loop polls: read() waits until the socket is
-# readable before it calls recv, even if bytes are there, so a peer that is faster than
-# we read stops nobody else, and no clock. Only bytes that TLS has decrypted already are
-# taken at once, for the poll would not tell of them. A stream closes its socket in one
-# place, and wakes whoever waits. It has no deadlines of its own: who waits for it does
-# so within a `timeout`, as section 10 and open_connection() do.
+# The invariants. Between two reads the loop polls, even if bytes are there: so a fast peer
+# holds up no other socket and no deadline. Only what TLS has decrypted already is taken at
+# once, for the poll does not know of it. A stream has no deadlines of its own: who waits for it
+# does so within a `timeout`, as section 10 and open_connection() do.
 #
-# The cost: three system calls for a request (send, poll, recv), and some 6 KB for a
-# connection at work, a third of them the generators between the worker and the socket.
-# Interest in reading stays registered from one read to the next, which saves two system
-# calls each time.
+# The cost: three system calls for a request (send, poll, recv), and some 6 KB for a connection
+# at work. Interest in reading stays registered from one read to the next, which saves two
+# system calls each time.
 
 READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
@@ -1232,19 +1143,18 @@ class Stream:
         self.sock = sock
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
-        self._waiters: dict[int, Future[None]] = {}  # who waited last to read, and to write
+        self._waiters: dict[int, Future[None]] = {}  # by event: the last that waited
         self._unsent = bytearray()
 
     @coroutine
     def read(self, size: int = READ_SIZE) -> Waits[bytes]:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
-        Raises OSError (ssl.SSLError when TLS is cut off without its goodbye). Cancelled:
-        no byte is lost.
+        Raises OSError (ssl.SSLError when TLS is cut off without its goodbye). Cancelled: no
+        byte is lost.
         """
-        # No poll would tell of what TLS has decrypted already.
         if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
-            yield from self._ready(selectors.EVENT_READ)
+            yield from self._until_ready(selectors.EVENT_READ)
         return (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
 
     def write(self, data: bytes) -> None:
@@ -1253,10 +1163,7 @@ class Stream:
 
     @coroutine
     def drain(self) -> Waits[None]:
-        """Wait until all that was written is sent. Raises OSError.
-
-        Cancelled: what was not sent stays for the next drain().
-        """
+        """Wait until all is sent (OSError). Cancelled: the rest stays for the next drain()."""
         while self._unsent:
             sent = yield from self._call(selectors.EVENT_WRITE, self.sock.send, self._unsent)
             del self._unsent[:sent]
@@ -1265,15 +1172,12 @@ class Stream:
     def start_tls(self, context: ssl.SSLContext, host: str) -> Waits[None]:
         """Speak TLS from here on, with a server that proves to be *host*; raises ssl.SSLError."""
         self.sock = tls = context.wrap_socket(
-            self.sock, server_hostname=host, suppress_ragged_eofs=False,
-            do_handshake_on_connect=False)
+            self.sock, server_hostname=host, do_handshake_on_connect=False,
+            suppress_ragged_eofs=False)  # an end without TLS's goodbye is an error
         yield from self._call(selectors.EVENT_READ, tls.do_handshake)
 
     def close(self) -> None:
-        """Close the socket: the one place where that happens. Closing twice is allowed.
-
-        Whoever waits for it gets ConnectionAbortedError.
-        """
+        """Close the socket, here and nowhere else; whoever waits gets ConnectionAbortedError."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
@@ -1284,10 +1188,7 @@ class Stream:
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     def _call(self, event: int, operation: Callable[..., T], *args: Any) -> Waits[T]:
-        """Return operation(*args), trying again whenever the socket is ready after it was not.
-
-        *event* is what "would block" waits for; TLS says itself what it wants.
-        """
+        """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
                 return operation(*args)
@@ -1297,9 +1198,9 @@ class Stream:
                 wanted = selectors.EVENT_READ
             except ssl.SSLWantWriteError:
                 wanted = selectors.EVENT_WRITE
-            yield from self._ready(wanted)
+            yield from self._until_ready(wanted)
 
-    def _ready(self, event: int) -> Future[None]:
+    def _until_ready(self, event: int) -> Future[None]:
         """Return a future that is resolved when the socket is readable, or writable."""
         if self._fd < 0:
             raise ConnectionAbortedError("the stream was closed")
@@ -1308,7 +1209,7 @@ class Stream:
         return self._waiters[event]
 
     def _wake(self, event: int) -> None:
-        """Resume who waits; where nobody does, watch no more, or this is called in each tick."""
+        """Resume who waits; if nobody does, stop watching, or every tick would call this."""
         if self._waiters[event].done():
             self._loop._watch(self._fd, event, None)
         else:
@@ -1319,10 +1220,9 @@ class Stream:
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    A number such as 127.0.0.1 or [::1] is its own address. For a name it runs in a
-    thread, for getaddrinfo blocks and has no deadline. Raises OSError for an unknown or
-    impossible name, or where no thread can be started, TimeoutError after
-    LOOKUP_TIMEOUT seconds.
+    A number such as 127.0.0.1 or [::1] is its own address. For a name it runs in a thread,
+    for getaddrinfo blocks and has no deadline. Raises OSError (TimeoutError after
+    LOOKUP_TIMEOUT seconds).
     """
     name = host.strip("[]")
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -1338,14 +1238,14 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
 def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]:
     """Return a stream to one address, as getaddrinfo gives it; leaves no socket if it fails."""
     family, kind, protocol, _, address = entry
-    with contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as undo:  # two contexts, for Stream() may fail, too
         sock = undo.enter_context(socket.socket(family, kind, protocol))
         stream = undo.enter_context(contextlib.closing(Stream(sock)))
-        # Not by _call, for connect is not tried again: the socket becomes writable when
-        # it is connected or has failed, and SO_ERROR says which.
+        # Not by _call, for connect is not tried again: the socket becomes writable when it is
+        # connected or has failed, and SO_ERROR says which.
         with contextlib.suppress(BlockingIOError):
             sock.connect(address)
-        yield from stream._ready(selectors.EVENT_WRITE)
+        yield from stream._until_ready(selectors.EVENT_WRITE)
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
@@ -1361,11 +1261,10 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
                     addresses: list[Any] | None = None) -> Waits[tuple[Stream, Stream]]:
     """Connect to the first address of *host* that accepts, and return (stream, stream).
 
-    The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a
-    context, it speaks TLS. *addresses* (by default those that lookup() finds) are tried
-    in turn, for CONNECT_TIMEOUT seconds each, and the one that accepts is moved to the
-    front of the list. The error of the last is raised (OSError). Cancelled, it closes
-    the socket.
+    The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a context, it
+    speaks TLS. *addresses* (by default those that lookup() finds) are tried in turn, for
+    CONNECT_TIMEOUT seconds each, and the one that accepts is moved to the front of the list.
+    The error of the last is raised (OSError).
     """
     failure = OSError(f"{host} has no address")
     if addresses is None:
@@ -1374,7 +1273,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
         try:
             with TimeLimit(CONNECT_TIMEOUT):
                 stream = yield from _connect(entry, host, ssl)
-            addresses.sort(key=lambda other: other is not entry)
+            addresses.sort(key=lambda other: other is not entry)  # it goes to the front
             return stream, stream
         except OSError as error:
             failure = error
@@ -1384,21 +1283,20 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # 8  URLs
 # =======
 #
-# The problem: a crawler remembers where it has been by the spelling of an address,
-# and an address has endless spellings: relative ones, upper and lower case, `/./`,
-# `:80`, `%2e`, backslashes, tabs, an IPv4 address written as one octal number.
+# The problem: a crawler remembers where it has been by the spelling of an address, and an
+# address has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`,
+# backslashes, tabs, an IPv4 address written as one octal number.
 #
-# The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and
-# https), so that each becomes the one spelling that a browser would request (on pages
-# in UTF-8; elsewhere browsers write queries in the page's own charset).
+# The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and https), so that
+# each becomes the one spelling that a browser would request (on pages in UTF-8; elsewhere
+# browsers write queries in the page's own charset).
 #
-# The invariants. A URL holds printable ASCII only and no space: it can be put into a
-# request, a log or a terminal as it is. User names and passwords are dropped at
-# once. Whatever cannot be understood with certainty is a ValueError, never a guess
-# at another host. Everything else (scope, pool, connection) looks at the parsed
-# object, so that no two parts can read one address differently. What is parsed parses to
-# itself. The cost: some 4 microseconds where the host was met before, so section 15
-# parses as few references as it can.
+# The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
+# log or a terminal as it is. User names and passwords are dropped at once. Whatever cannot be
+# understood with certainty is a ValueError, never a guess at another host. Everything else
+# (scope, pool, connection) looks at the parsed object, so that no two parts can read one
+# address differently. The spelling of a URL parses to that URL. The cost: some 4 microseconds
+# where the host was met before, so section 15 parses as few references as it can.
 
 MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
 
@@ -1420,8 +1318,8 @@ _CONTROLS = "".join(map(chr, range(33)))  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-_NO_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")       # to be percent-encoded in a path,
-_NO_QUERY = re.compile(r"[^!$-&(-;=?-~]+")          # and in a query
+_NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")   # is percent-encoded in a path,
+_NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")      # and in a query
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -1430,10 +1328,7 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def _parse_address(host: str) -> str:
-    """Return the shortest spelling (RFC 5952) of an IPv6 address in brackets, or "a.b.c.d".
-
-    An IPv4 address may come in up to four decimal, octal or hexadecimal numbers.
-    """
+    """Return an IP address, IPv6 in brackets or IPv4 in any notation, as browsers spell it."""
     try:
         if host.startswith("["):
             packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
@@ -1450,16 +1345,15 @@ def _parse_address(host: str) -> str:
 def _to_ascii(label: str) -> str:
     """Return one label of an international name in its ASCII form, RFC 3490.
 
-    The standard library knows IDNA 2003, browsers use its successor. A name with one of
-    the characters that the two take differently (sharp s, final sigma, joiners) is
-    refused.
+    The standard library knows IDNA 2003, browsers use its successor. A name with one of the
+    characters that the two take differently (sharp s, final sigma, joiners) is refused.
     """
     if label.isascii():
         return label
-    if len(label) > 63:  # what comes next takes the square of it
+    if len(label) > 63:  # to encode it would take quadratic time
         raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
     if re.search("[\u00df\u1e9e\u03c2\u200c\u200d]", label):
-        raise UnfetchableError("a host whose name means another one to some programs")
+        raise UnfetchableError("a host name that programs take for different hosts")
     return label.encode("idna").decode()
 
 
@@ -1486,7 +1380,7 @@ def _parse_path(path: str) -> str:
         if dots == "..":
             del segments[-1:]
         elif dots != ".":
-            segments.append(_NO_PATH.sub(_percent, part))
+            segments.append(_NOT_IN_PATH.sub(_percent, part))
     if dots in (".", ".."):
         segments.append("")  # it ends with a slash, then
     return "/" + "/".join(segments)
@@ -1495,9 +1389,8 @@ def _parse_path(path: str) -> str:
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base*; raise ValueError if none.
 
-    WHATWG URL, section 4.4, for the schemes http and https. Of the errors an
-    UnfetchableError means that it may be a URL, but not for us: it has another scheme,
-    more than MAX_URL characters, or a name that standards disagree about.
+    WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
+    another scheme, more than MAX_URL characters, or a doubtful host.
     """
     text = reference.strip(_CONTROLS).replace("\t", "").replace("\n", "").replace("\r", "")
     match = _SCHEME.match(text)
@@ -1528,7 +1421,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
             path = directory
             if not mark:
                 mark, query = base_mark, base_query
-    target = _parse_path(path) + mark + _NO_QUERY.sub(_percent, query)
+    target = _parse_path(path) + mark + _NOT_IN_QUERY.sub(_percent, query)
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
@@ -1537,14 +1430,14 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # 9  HTTP messages
 # ================
 #
-# The problem: a response is a head of text lines and a body of bytes, and nothing
-# marks the body's end but what the head says about it. A client that guesses wrong
-# takes the rest of one answer for the beginning of the next.
+# The problem: a response is a head of text lines and a body of bytes, and nothing marks the
+# body's end but what the head says about it. A client that guesses wrong takes the rest of one
+# answer for the beginning of the next.
 #
-# The idea: a parser that does no I/O. It is fed what the network gave, in pieces of
-# any size, and says when a response is complete. Inside it is a coroutine again,
-# one that waits for bytes instead of futures: a bare `yield` wherever the grammar of
-# HTTP/1.1 (RFC 9112) needs bytes that are not there yet.
+# The idea: a parser that does no I/O. It is fed what the network gave, in pieces of any size,
+# and says when a response is complete. Inside it is a coroutine again, one that waits for bytes
+# instead of futures: a bare `yield` wherever the grammar of HTTP/1.1 (RFC 9112) needs bytes
+# that are not there yet.
 #
 # Where a body ends is decided in one place, `_framing`:
 #
@@ -1553,12 +1446,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# The invariants. Every byte is accounted for: an end before the length is reached, two
-# lengths that differ, or a Transfer-Encoding that is not plain chunked or has a length
-# beside it, are errors; bytes after the end are nobody's answer, and the connection is
-# not used again. No part grows without a bound. Numbers are digits and nothing else
-# (`int` takes "+5", "5_0" and Arabic digits). The cost: linear in the bytes, however
-# they are cut into pieces; some 7 microseconds for a page of 12 KB.
+# The invariants. Every byte is accounted for: an end before the length is reached, two lengths
+# that differ, or a Transfer-Encoding that is not plain chunked or has a length beside it, are
+# errors; bytes after the end are nobody's answer, and the connection is not used again. No part
+# grows without a bound. The cost: linear in the bytes, however they are cut into pieces.
 
 MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
@@ -1641,10 +1532,9 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
-    *method* is the request's. *wanted(response)* is asked when the head is complete: a
-    body that is not wanted is read, and dropped, only if it is known to have at most
-    MAX_DROPPED bytes, for then the connection can be used again. *max_body* is in
-    bytes, on the wire and decoded (0: MAX_BODY).
+    *method* is the request's. *wanted(response)* is asked when the head is complete: a body
+    that is not wanted is read, and dropped, only if it is known to have at most MAX_DROPPED
+    bytes, for then the connection can be used again. *max_body* is in bytes.
     """
 
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = _always,
@@ -1660,20 +1550,19 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether the response is complete.
 
-        Then it is in .response, which before that may hold an interim one or lack its
-        body. Raises ProtocolError, of which TruncatedError means that the end came too
-        early and LimitError that something is larger than it may be. After True or an
-        error the parser is not to be fed again.
+        It is in .response (earlier that may be an interim one, or one without its body). Raises
+        ProtocolError (TruncatedError, LimitError). After True or an error the parser is not to
+        be fed again.
         """
         self.buffer += data
         self.ended = not data
-        return next(self._parsing, "complete") == "complete"  # each yield gives None
+        return bool(next(self._parsing, True))  # each `yield` in there gives None
 
     def _parse(self) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
-            # An empty line before it is borne.
+            # Empty lines before it are allowed.
             self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
             if response.status >= 200 or response.status == 101:  # after 101 comes no HTTP
@@ -1737,9 +1626,8 @@ class ResponseParser:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
             if size == 0: break
-            # The line was charged whole; up to 16 bytes and twice its chunk are given
-            # back. So plain chunks are free, however many, and extensions (what follows
-            # a ";") stay bounded.
+            # The line was charged whole. Up to 16 bytes and twice its chunk are given back:
+            # plain chunks cost nothing, extensions (after a ";") stay bounded.
             self._budget += min(len(line), 16 + 2 * size)
             self._check_size(len(body) + size)
             chunk = yield from self._take(size + 2)
@@ -1754,23 +1642,20 @@ class ResponseParser:
 # 10  HTTP client
 # ===============
 #
-# The problem: a new connection costs one round trip, a TLS one two or three and a
-# millisecond of arithmetic, and a crawler asks the same server again and again.
+# The problem: a new connection costs one round trip, a TLS one two or three and a millisecond
+# of arithmetic, and a crawler asks the same server again and again.
 #
-# The idea: keep what is not in use. The pool holds idle streams by origin, and a
-# request takes the one used last or else connects. One request at a time on each:
-# no pipelining, so an answer can never belong to another question.
+# The idea: keep what is not in use. The pool holds idle streams by origin, and a request takes
+# the one used last or else connects. One request at a time on each: no pipelining, so an answer
+# can never belong to another question.
 #
-# The invariants. A stream is in the pool or with one task, never both; it goes back
-# only if its response was read to the end and it may be reused, and is closed
-# otherwise, cancelled requests included. Between two requests on it lies a poll, and when
-# that tells of an idle stream, it is closed: what came after a response is no answer to
-# the next request, and a server that closes its end leaves nothing open here. A server
-# may do so also while the next request is on its way, and what it said too late may come
-# instead of an answer: a request that fails on a reused connection before a whole head
-# came back is sent once more, on a fresh one (RFC 9112 section 9.3.1: GET is
-# idempotent). The cost of keeping one: an entry in the selector, and now and then a
-# request that is sent in vain.
+# The invariants. A stream is in the pool or with one task, never both; it goes back only if its
+# response was read to the end and it may be reused, and is closed otherwise, cancelled requests
+# included. Before it is used again the loop polls, and an idle stream with something to read is
+# closed: that is the server's end of it, or no answer of ours. The server may still close it as
+# the next request leaves, or say too late what is no answer to it: so a request that fails on a
+# reused connection before a whole head came back is sent once more, on a fresh one (RFC 9112
+# section 9.3.1: GET is idempotent).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 256        # connections kept: a process may usually have 1,024 files open
@@ -1779,17 +1664,15 @@ MAX_IDLE = 256        # connections kept: a process may usually have 1,024 files
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
-    *headers* are sent with every request (but for fetch(own_headers=False)), in place
-    of or beside the usual ones (ValueError for what is no header field); *timeout* is
-    in seconds for one fetch, from lookup to last byte; *max_body* in bytes, on the wire
-    and decoded (0: MAX_BODY).
+    *headers* are sent with every request (but for fetch(own_headers=False)), in place of or
+    beside the usual ones (ValueError for what is no header field); *timeout* is in seconds for
+    one fetch, from lookup to last byte; *max_body* in bytes.
     """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
-        # One spelling of each name, so that the user's fields take the place of the
-        # usual ones.
+        # One spelling of each name, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
         for name, value in fields.items():
             field = f"{name}: {value}"
@@ -1810,27 +1693,26 @@ class Client:
               max_body: int = 0, own_headers: bool = True) -> Waits[Response]:
         """Return the response to one request of *method*; redirects are not followed.
 
-        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers*
-        says whether the client's *headers* are sent, which may be secrets between the
-        user and some hosts; the User-Agent always is. The body is read if
-        *wanted(response)*, called when the head is there, is true. One of more than
-        *max_body* bytes (0: the client's limit) raises LimitError, a ProtocolError.
-        Raises OSError (ssl.SSLError, TimeoutError, socket.gaierror among them) when
-        there is no answer, ProtocolError when it is broken. Cancelled, or after
-        self.timeout seconds, the connection is closed.
+        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says
+        whether the client's *headers* are sent, which may be secrets between the user and some
+        hosts; the User-Agent always is. The body is read if *wanted(response)*, called when the
+        head is there, is true. One of more than *max_body* bytes (0: the client's limit) raises
+        LimitError, a ProtocolError. Raises OSError (TimeoutError after self.timeout seconds)
+        when there is no answer, ProtocolError when it is broken. Cancelled, it closes the
+        connection.
         """
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
         with TimeLimit(self.timeout):
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
-                yield  # for a poll, by which kept streams that are not silent are closed
+                yield  # let the loop poll, and close kept streams that have something to say
                 idle = (one for one in reversed(self.pool) if self.pool[one] == url.origin)
                 kept = next(idle, None)  # the one that was used last
                 if kept:
                     del self.pool[kept]
                 try:
-                    stream = kept or (yield from self._connect(url))
+                    stream = kept or (yield from self._new_stream(url))
                     return (yield from self._exchange(stream, url.origin, request, parser))
                 except (OSError, ProtocolError) as error:
                     if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and self.pool:
@@ -1866,17 +1748,17 @@ class Client:
             else:
                 stream.close()
 
-    def _connect(self, url: URL) -> Waits[Stream]:
+    def _new_stream(self, url: URL) -> Waits[Stream]:
         """Return a new stream. A host is looked up once, until no address of it answers."""
         key = url.host, url.port
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
             self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
-            # Debian's Python takes a connection that was cut off for the end of the body.
+            # Debian's Python mistakes a connection that was cut for the end of the body.
             self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
             self._tls.set_alpn_protocols(["http/1.1"])
         tls = self._tls if url.scheme == "https" else None
-        addresses = yield from _once(self.lookups, lookup, *key)
+        addresses = yield from _shared(self.lookups, lookup, *key)
         try:
             stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
         except OSError:
@@ -1890,8 +1772,8 @@ class Client:
 def fetch(url: str, **options: Any) -> Waits[Response]:
     """Return the response to GET *url*, which needs its http:// or https://.
 
-    Redirects are not followed; options are Client's. Raises ValueError for what is no
-    URL, otherwise what Client.fetch raises.
+    Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
+    otherwise what Client.fetch raises.
     """
     with contextlib.closing(Client(**options)) as client:
         return (yield from client.fetch(parse_url(url)))
@@ -1900,24 +1782,30 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # 11  Links
 # =========
 #
-# The problem: find what a page points to in markup that nobody checked, at a price
-# that does not exceed the fetching, and without being fooled by comments, scripts
-# or quoted text that look like links.
+# The problem: find what a page points to in markup that nobody checked, at a price that does
+# not exceed the fetching, and without being fooled by comments, scripts or quoted text that
+# look like links.
 #
-# The idea: one regular expression, matched all over the page, that does what the
-# HTML standard's tokenizer does (section 13.2.5) as far as links need it. It captures
-# the href of each link, and whole tags of the other elements that lead somewhere. It
-# steps over whatever may hold a `<` that is no tag: comments, the text of scripts and
-# the like, quoted attribute values.
+# The idea: one regular expression, matched all over the page, that does what the HTML
+# standard's tokenizer does (section 13.2.5) as far as links need it. It captures the href of
+# each link, and whole tags of the other elements that lead somewhere. It steps over whatever
+# may hold a `<` that is no tag: comments, the text of scripts and the like, quoted attribute
+# values.
 #
-# The invariant: linear time, whatever the page. Every unbounded repetition is
-# possessive (`*+` never gives back what it took), and every alternative that begins at
-# a `<` and then fails does so before the next `<`, or leaves the rest of the page to an
-# alternative that takes it all. The cost: some 4 microseconds per KB, where html.parser
-# takes 150.
+# What it captures, and what is made of that:
+#
+#     <a class=x href="/b#c">      f="/b           a link
+#     <img src=i srcset="j 2x">    the whole tag   two assets
+#     <!-- <a href=x> -->          nothing
+#     <script src=s>"<a href=x>"   the script      one asset
+#
+# The invariant: linear time, whatever the page. Every unbounded repetition is possessive (`*+`
+# never gives back what it took), and an attempt that fails has looked no further than the next
+# `<`, unless the rest of the page is then taken at once. The cost: some 4 microseconds per KB,
+# where html.parser takes 150.
 
-# What pages show or use, their assets: elements and attributes, as the HTML standard's
-# index lists them. Links are the href of a and area, and the src of frames.
+# What pages show or use, their assets: elements and attributes, as the HTML standard's index
+# lists them. Links are the href of a and area, and the src of frames.
 _ASSETS = {
     "audio": ["src"], "embed": ["src"], "img": ["src", "srcset"], "input": ["src"],
     "link": ["href", "imagesrcset"], "object": ["data"], "script": ["src"],
@@ -1953,19 +1841,18 @@ _SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++
 _TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
 _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
-# An href is captured with its last letter, so that an empty one is not nothing:
-# <a class=x href="/b"> gives f="/b. In double quotes its fragment is left out: many
-# links lead to places of the same few pages, and so each page is captured once.
-# What comes first in the choices here and at the end of a tag is how most links are
-# written; it saves a seventh of the time.
+# The capture begins at the f of href, so that an empty href is not the empty string. In double
+# quotes the fragment is left out: many links lead to places of the same few pages, and so each
+# page is captured once. What comes first in the choices here and at the end of a tag is how
+# most links are written.
 _TO_HREF = rf"""(?:a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre(?=f=")
     | [aA](?:{_word("rea")})?+[\s/]++
       (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")})"""
 _HREF = r"""(?<=[eE])[fF](?:\s*+=\s*+(?:
-      "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # &# begins no fragment
+      "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # none after & or a space
     | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))"""
-# The first line rejects what is most of the tags and leads nowhere: end tags, and short
-# or usual ones with nothing that could hide a `<`. It saves a third of the time.
+# The first line rejects what is most of the tags and leads nowhere: end tags, and short or
+# usual ones with nothing that could hide a `<`. That saves a third of the time.
 _TAGS = re.compile(rf"""<
     (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
         (?=[aAbBeEfFiIlLmMoOsStTvV])(?:{_TO_HREF})?+(
@@ -1975,7 +1862,7 @@ _TAGS = re.compile(rf"""<
         (?:">|(?:\#[^"]*+)?+["']?+{_REST}(?:>|(?=</)|\Z))
       | (?=[!?nNpPsStTxX])(?:
             {"|".join(map(_with_text, _TEXTS))}
-          | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # here it is like any other
+          | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # a title in it holds tags
           | {_element("plaintext")}(?s:.*+) | {_COMMENT} | [!?][^>]*+)
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^\s/>]*+{_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
 _PAIR = re.compile(
@@ -1990,8 +1877,7 @@ _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re
 # Bytes that can be read as this are not UTF-16, whatever they say.
 _META_CHARSET = re.compile(
     rb"<meta[^>]*?[\s;\"'](?!charset[\s=\"']*+utf[\W_]*16)" + _CHARSET.pattern, re.I)
-# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7
-# hides tags.
+# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
 _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
                           "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 
@@ -2033,10 +1919,7 @@ def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
 
 
 def _says_nofollow(rules: str, product: str) -> bool:
-    """Return whether "noindex, nofollow" or "otherbot: nofollow, ourbot: none" forbids our links.
-
-    A name and a colon head the rules for one bot; without a name they are for all.
-    """
+    """Return whether rules as "noindex, nofollow" or "otherbot: all, ourbot: none" forbid links."""
     ours = True
     for rule in rules.lower().split(","):
         name, colon, value = [part.strip() for part in rule.partition(":")]
@@ -2063,11 +1946,11 @@ def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
     assets: list[str] = []
     base, refresh, nofollow = None, "", False
     for tag in dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd"))):
-        if tag[:3] == 'f="':  # nearly always
+        if tag[:3] == 'f="':
             links.append(_unescape(tag[3:]))
         elif tag[:1] in ("f", "F") and tag[:5].lower() != "frame":
             links.append(_unescape(tag[cast("re.Match[str]", _OPENING.match(tag)).end():]))
-        elif tag:  # "" is what was stepped over; a long one is a script, and no other page's
+        elif tag:  # "" was stepped over; a long one is a script, not worth caching
             element, attributes = _parse_tag(tag) if len(tag) < 500 else _parse_tag.__wrapped__(tag)
             if element == "base":
                 base = attributes.get("href") if base is None else base
@@ -2106,16 +1989,15 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Robots
 # ==========
 #
-# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says
-# it in a file that people wrote by hand, for the crawler that they had in mind.
+# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says it in a
+# file that people wrote by hand, for the crawler that they had in mind.
 #
-# The idea: groups of rules are headed by the names they are for; those with our name
-# count, all of them together, or else those for "*". Of the rules that match a URL the
-# one with the longest pattern wins, of two as long the one that allows. "*" stands for
-# any characters, a final "$" for the end.
+# The idea: groups of rules are headed by the names they are for; those with our name count, all
+# of them together, or else those for "*". Of the rules that match a URL the one with the
+# longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
+# final "$" for the end.
 #
 # The invariant: every file can be read; a line that says nothing known says nothing.
-# The cost: a pass over the rules for each URL, 0.3 microseconds for a rule.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
@@ -2125,14 +2007,14 @@ _DISALLOW = {"disallow", "dissallow", "dissalow", "disalow", "diasllow", "disall
 def _comparable(path: str) -> str:
     """Return *path* with everything escaped that parse_url() escapes, and escapes in capitals."""
     path, mark, query = path.partition("?")
-    escaped = _NO_PATH.sub(_percent, path) + mark + _NO_QUERY.sub(_percent, query)
+    escaped = _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
     return _ESCAPED.sub(lambda match: match[0].upper(), escaped)
 
 
 def _matches(pattern: str, path: str) -> bool:
     """Return whether a robots pattern matches the beginning of *path*, in linear time."""
-    # Each path begins with a space and ends with a "$", and has %20 and %24 for any other,
-    # as has the pattern here. So its beginning and end are found like all that it says.
+    # *path* has a space at its beginning, a "$" at its end and neither in between, so that both
+    # are found like what stands there; the same is made of the pattern.
     at = 0
     for part in f" {pattern[:-1].replace('$', '%24')}{pattern[-1:]}".split("*"):
         found = path.find(part, at)
@@ -2143,10 +2025,7 @@ def _matches(pattern: str, path: str) -> bool:
 
 
 def product_of(user_agent: str) -> str:
-    """Return the name that robots.txt must use for who calls himself *user_agent*.
-
-    "MyBot" for "MyBot/2.0 (+http://me)": its first letters, RFC 9309 section 2.2.1.
-    """
+    """Return "MyBot" for "MyBot/2.0 (+http://me)": the name in robots.txt, RFC 9309, 2.2.1."""
     return cast("re.Match[str]", re.match("[a-zA-Z_-]*", user_agent))[0]
 
 
@@ -2170,7 +2049,7 @@ class Robots:
                     names.add(token)
                     groups.setdefault(token, [])
             elif key == "allow" or key in _DISALLOW or key == "crawl-delay":
-                rules_began = rules_began or key != "crawl-delay"  # which may stand among the names
+                rules_began = rules_began or key != "crawl-delay"  # that may stand among the names
                 for name in names:
                     groups[name].append(("disallow" if key in _DISALLOW else key, value))
         mine = groups.get(product.lower(), groups.get("", []))
@@ -2198,23 +2077,21 @@ class Robots:
 # 13  Records
 # ===========
 #
-# The problem: a crawl learns much and slowly. A crash should lose none of it, another
-# run should not ask again for what is known, and everything that wants to know what
-# came of a URL should be told in the same words.
+# The problem: a crawl learns much and slowly. A crash should lose none of it, another run
+# should not ask again for what is known, and everything that wants to know what came of a URL
+# should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record. The report, the hooks of a program
-# and the journal all live on records. The journal keeps them in a file, one line of
-# JSON each, handed to the kernel as the URL ends; and it answers in the server's place:
-# before a URL is asked for (but for the roots) the journal is looked at, and a definite
-# answer there is taken as if it had just come. Every crawl begins at its roots, so one that goes on
+# The idea: how a URL ended is one value, a Record. The report, the hooks of a program and the
+# journal all live on records. The journal keeps them in a file, one line of JSON each, handed
+# to the kernel as the URL ends; and it answers in the server's place: before a URL is asked for
+# (but for the roots, and what they redirect to) the journal is looked at, and a definite answer
+# there is taken as if it had just come. Every crawl begins at its roots, so one that goes on
 # after a crash, with another depth or with one more root needs no code of its own.
 #
-# The invariants. A journal holds whole lines, but for a last one that a crash cut off.
-# An answer is definite if asking again at once would most likely give the same: not if
-# there was none, and not 408, 429 or 5xx. Of two the last counts. The cost: 9
-# microseconds to write the line of a page with 60 links, 20 to take it in again; in
-# memory stands where each URL's last answer begins, and what was told of those that
-# were not asked for.
+# The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
+# that is killed loses what was queued or in flight, which the next one finds again, and no
+# answer. An answer is definite if asking again at once would most likely give the same: not if
+# there was none, and not 408, 429 or 5xx. Of two the last counts.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")
@@ -2242,36 +2119,26 @@ def _explain(error: BaseException) -> str:
 
 
 class Record(NamedTuple):
-    """How one URL ended; its line in the journal holds the fields that are not empty.
+    """How one URL ended; its line in the journal holds the fields that are not empty."""
 
-    url is as written, but printable and cut, if it is no URL for us; error is in words,
-    and kind says which of PROBLEMS it is; skipped is the reason why it was not fetched;
-    method is HEAD or GET if it was only asked for and not read; at is the Unix time of
-    the request, seconds the time from there to the end of the answer; size is in bytes,
-    decoded; encoding is the charset, of pages only; parent is the page, or the
-    redirect, that led here first; links and assets are what a page refers to: http and
-    https URLs in their normal form, anything else as written; nofollow says that the
-    links are not to be followed.
-    """
-
-    url: str
-    status: int = 0  # of HTTP; 0: there was no answer
-    error: str = ""
-    kind: str = ""
-    skipped: str = ""
-    method: str = ""
-    next_url: str = ""  # where it redirects to; as written if that is no URL
-    content_type: str = ""
-    encoding: str = ""
-    size: int = 0
-    at: float = 0.0
-    seconds: float = 0.0
+    url: str                # printable and cut, if it is no URL for us
+    status: int = 0         # of HTTP; 0: there was no answer
+    error: str = ""         # in words
+    kind: str = ""          # which of PROBLEMS it is
+    skipped: str = ""       # the reason why it was not fetched
+    method: str = ""        # HEAD or GET if it was only asked for and not read
+    next_url: str = ""      # where it redirects to; as written if that is no URL
+    content_type: str = ""  # as the server sent it
+    encoding: str = ""      # the charset, of pages only
+    size: int = 0           # bytes, decoded
+    at: float = 0.0         # Unix time of the request
+    seconds: float = 0.0    # from there to the end of the answer
     tries: int = 0
-    depth: int = 0  # links from a root
-    parent: str = ""
-    nofollow: bool = False
-    links: tuple[str, ...] = ()
-    assets: tuple[str, ...] = ()
+    depth: int = 0          # links from a root
+    parent: str = ""        # the page, or the redirect, that led here first
+    nofollow: bool = False  # whether the links are not to be followed
+    links: tuple[str, ...] = ()   # what a page refers to, and what it shows or uses: URLs in
+    assets: tuple[str, ...] = ()  # their normal form, anything else as written
 
     def is_definite(self) -> bool:
         """Return whether this is an answer that stands, and nothing that may pass."""
@@ -2291,7 +2158,7 @@ _TYPES = list(map(type, Record("")))
 
 
 def _parse_record(line: bytes) -> Record:
-    record = Record(**json.loads(line[:-1]))  # what has no end does not parse
+    record = Record(**json.loads(line[:-1]))  # without its newline a line loses a brace here
     record = record._replace(  # JSON knows no tuples, and jq writes 2.0 as 2
         links=tuple(record.links), assets=tuple(record.assets),
         at=float(record.at), seconds=float(record.seconds))
@@ -2305,17 +2172,16 @@ def _parse_record(line: bytes) -> Record:
 class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
-    What the file holds already is taken in at once, and answers for the server when a
-    Crawler has the journal; *progress* is called with the share that has been read. A
-    last line that a crash cut off is dropped. One crawl at a time may use the file.
-    Raises CrawlError for what cannot be opened, read or written, is in use, or is no
-    journal.
+    What the file holds already is taken in at once, and answers for the server when a Crawler
+    has the journal; *progress* is called with the share that has been read. A last line that a
+    crash cut off is dropped. One crawl at a time may use the file. Raises CrawlError for what
+    cannot be opened or read, is in use, or is no journal.
     """
 
     def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
-        # Where the last definite answer for a URL begins; -1: why it was not asked for is told.
+        # Where the last definite answer for a URL begins; -1: it only says why it was skipped.
         self._answers: dict[str, int] = {}
         self._files = contextlib.ExitStack()
         try:
@@ -2367,8 +2233,8 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        Why a URL was not asked for is not written if the file says anything of it.
-        Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
+        Why a URL was skipped is not written if the file names the URL already. Raises
+        CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
         if not record.tries and record.url in self._answers:
             return
@@ -2395,12 +2261,10 @@ class Journal:
 #
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
-# The idea: three things decide, and each is known when a URL is met, so that it is
-# decided there: its host and its spelling (`Scope`), once and for good, and the way to
-# it (`Node`: how deep it is, what led there), which another way may better. The hosts
-# are fixed before the first page is fetched: those of the roots, and those that the
-# roots redirect to.
-
+# The idea: three things decide, and each is known when a URL is met, so that it is decided
+# there: its host and its spelling (`Scope`), once and for good, and the way to it (`Node`: how
+# deep it is, what led there), and a better way may be found later. The hosts are fixed before
+# the first page is fetched: those of the roots, and those that the roots redirect to.
 
 class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
@@ -2422,7 +2286,7 @@ class Scope:
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
     def add(self, url: URL) -> bool:
-        """Take in the host of what a root redirects to; return True: follow it there."""
+        """Take in the host of what a root redirects to; return True, for that is followed."""
         self.hosts.add(self._host(url))
         return True
 
@@ -2436,12 +2300,12 @@ class Scope:
         return (host, port) in self.hosts or self.subdomains and any(
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
 
-    def objection(self, url: URL, shown: bool = False) -> str:
-        """Return why *url* is no page of this crawl, or nothing to be *shown*; "" if it is."""
+    def objection(self, url: URL, asset: bool = False) -> str:
+        """Return why *url* is no page of this crawl, or no *asset*; "" if it is."""
         text = str(url)
         if self.exclude.search(text):
             return "excluded"
-        if shown:
+        if asset:
             return ""
         if not self.covers(url):
             return "other host"
@@ -2461,7 +2325,7 @@ class Site:
         self.url = url                      # one of its URLs
         self.delay = 0.0                    # seconds between two requests
         self.next_turn = 0.0                # loop time before which it is not to be asked
-        self.next_slot = 0.0                # loop time that nobody who waits has been given yet
+        self.next_slot = 0.0                # the first loop time not yet given to who waits
 
 
 class Node:
@@ -2511,36 +2375,40 @@ class Node:
 # 15  Frontier
 # ============
 #
-# The problem: of all that pages refer to let in what belongs to the crawl, each URL
-# once; and ask no site more often than it likes.
+# The problem: of all that pages refer to let in what belongs to the crawl, each URL once; and
+# ask no site more often than it likes.
 #
-# The idea: what is met is entered in `seen_urls`, each URL with its Node or with the
-# reason why it is refused. What is let in stands in a queue, the frontier:
+# The idea: what is met is entered in `seen_urls`, each URL with its Node or with the reason why
+# it is refused. What is let in stands in a queue, the frontier:
 #
 #        roots --> frontier --> worker: fetch --> page --> links --+
 #                     ^                            |               |
 #                     |                          record      new? in scope?
 #                     +----------- new URLs ------------------------+
 #
-# There are two stages. In the first pages are fetched; of what they show (and, with
-# *external*, of other hosts) the Nodes only wait, marked with a `method`. When no page is
-# left, those that are still marked are asked for by HEAD. So it does not matter whether
-# a URL is first met as an image or as a link: a link takes the mark away.
+# Most references on a page are known already, and to parse each would take most of the time. So
+# a reference is first joined simply to its page's folder, as text, and looked up there. That
+# //host, say, is not taken for a file of this host, only plain URLs may be found so: the others
+# are entered with a space in front, which no such text has, and found by who has parsed the
+# reference.
 #
-# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a
-# page. A request sets that to the site's delay from now, and a 429 with a Retry-After
-# to as far ahead as it says. Who comes too early is given a slot, one delay after the
-# last that was given, and comes back to the frontier then. That promises nothing:
-# whoever finds that the turn has been taken is given another slot. So where there is a
-# delay no burst follows a pause, however busy the workers were.
+# There are two stages. In the first, pages are fetched; of what they show (and, with
+# *external*, of other hosts) the Nodes only wait, marked with a `method`. When no page is left,
+# those that are still marked are asked for by HEAD. So it does not matter whether a URL is
+# first met as an image or as a link: a link takes the mark away.
 #
-# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a
-# `yield`, and between looking a URL up and entering it there is none.
+# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a page. A
+# request sets that to the site's delay from now, and a 429 with a Retry-After to as far ahead
+# as it says. Who comes too early is given a slot, one delay after the last that was given, and
+# comes back to the frontier then; if the turn has been taken by then, it is given another. So
+# where there is a delay no burst follows a pause.
 #
-# The invariant: what was taken from the frontier, and has not ended, is with a worker
-# or in `waiting`; all the while it counts as unfinished, so the frontier's `join`
-# returns when every URL has ended, and not before. The cost: some 150 bytes and its
-# spelling for a URL that is asked for, the spelling for another.
+# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
+# and between looking a URL up and entering it there is none.
+#
+# The invariant: what was taken from the frontier, and has not ended, is with a worker or in
+# `waiting`; all the while it counts as unfinished, so the frontier's `join` returns when every
+# URL has ended, and not before.
 
 MAX_PAUSE = 300.0  # seconds that a Retry-After or a Crawl-delay may ask for
 SLICE = 1000       # references that are seen to between two ticks: a few milliseconds
@@ -2550,20 +2418,12 @@ _PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
 
 
 def _key(text: str) -> str:
-    """Return what a URL is called in `seen_urls`.
-
-    A reference is looked up there as soon as it has been joined to its folder. That
-    //host, say, is not taken for a file of this host, all URLs but plain ones stand
-    behind a space, where only who has parsed a reference finds them.
-    """
+    """Return what a URL is called in `seen_urls`."""
     return text if _PLAIN.fullmatch(text) else f" {text}"
 
 
 class Frontier(Queue[Node]):
-    """The URLs to be asked for: those in the queue, and those that will come back to it.
-
-    *tell* is called with a Record for each URL that its host or its spelling refuses.
-    """
+    """The URLs to be asked for; *tell* gets a Record of each that is refused for what it is."""
 
     def __init__(self, scope: Scope, depth: int, max_pages: int, external: bool,
                  pages_only: bool, tell: Callable[[Record], object]) -> None:
@@ -2577,15 +2437,13 @@ class Frontier(Queue[Node]):
         self._second_stage = False              # whether no page is left
         self._num_pages = 0
 
-    # Letting URLs in
-
-    def admit(self, url: URL, parent: Node | None = None, hops: int = 0, shown: bool = False,
+    def admit(self, url: URL, parent: Node | None = None, hops: int = 0, asset: bool = False,
               nofollow: bool = False) -> Node | str | None:
         """Return the Node of *url*, let in if it is new, or why it is refused.
 
-        *parent* led to it: by a link, by the last of *hops* redirects, or because it is
-        *shown* there. None means that only this way to it does not count: it is too deep,
-        one page too many, or not to be followed.
+        *parent* led to it: by a link, by the last of *hops* redirects, or because it is an
+        *asset* there. None: not by this way, for it is too deep, one page too many, or not to
+        be followed; another may let it in.
         """
         text = str(url)
         key = _key(text)
@@ -2593,15 +2451,15 @@ class Frontier(Queue[Node]):
         if nofollow:
             self.skipped["nofollow"] += known is None
             return known
-        reason = self.scope.objection(url, shown) if parent else ""
-        method = "HEAD" if shown else ""
+        reason = self.scope.objection(url, asset) if parent else ""
+        method = "HEAD" if asset else ""
         if self.external and reason == "other host":
             method, reason = "HEAD", ""
         if reason or isinstance(known, Node) and (method or not known.method):
             if known is None:
-                known = self.seen_urls[key] = self.refuse(text, reason, parent)
+                known = self.seen_urls[key] = self.refuse(text, reason, parent, hops)
             return known
-        # It is new, or known as something else: shown and now a page, refused and now shown.
+        # It is new, or known as another thing: an asset and now a page, refused and now an asset.
         depth = parent.depth + (hops == 0) if parent else 0
         if not method:
             too_many = hops == 0 and self._num_pages >= self.max_pages
@@ -2612,42 +2470,37 @@ class Frontier(Queue[Node]):
         node = known if isinstance(known, Node) else Node(
             text, self.sites.setdefault(url.origin, Site(url)))
         node.parent, node.depth, node.hops, node.method = parent, depth, hops, method
-        node.done = shown and self.pages_only and not self._second_stage
+        node.done = asset and self.pages_only and not self._second_stage
         self.seen_urls[key] = node
         if not method or self._second_stage:
             self.put_nowait(node)
         return node
 
-    def refuse(self, text: str, reason: str, parent: Node | None) -> str:
+    def refuse(self, text: str, reason: str, parent: Node | None, hops: int = 0) -> str:
         """Say that a URL is not asked for, and return why."""
         self.skipped[reason] += 1
-        depth, led_here = (parent.depth + 1, parent.text) if parent else (0, "")
+        depth, led_here = (parent.depth + (hops == 0), parent.text) if parent else (0, "")
         self.tell(Record(text, skipped=reason, depth=depth, parent=led_here))
         return reason
 
     def node(self, text: str) -> Node | None:
-        """Return the Node of a URL, or of what is none, that was met; None if there is none."""
+        """Return the Node under which *text*, a URL or not, was met, or None."""
         known = self.seen_urls.get(_key(text)) or self.seen_urls.get(text)
         return known if isinstance(known, Node) else None
 
     def refer(self, page: Node, record: Record, base: URL) -> Waits[Record]:
-        """Let in what a page's *record* refers to; return it with the URLs in place of that."""
-        linked = yield from self._resolve(page, record.links, base, False, record.nofollow)
-        shown = yield from self._resolve(page, record.assets, base, True, False)
+        """Let in what a page's *record* refers to; return it with URLs instead of references."""
+        linked = yield from self._look_up(page, record.links, base, False, record.nofollow)
+        shown = yield from self._look_up(page, record.assets, base, True, False)
         for node in {*linked.values(), *shown.values()}:
             if node.__class__ is Node:
-                if node.referrers < 3:
-                    node.linked_from += (page,)
+                node.linked_from = (*node.linked_from, page)[:3]
                 node.referrers += 1
         return record._replace(links=tuple(linked), assets=tuple(shown))
 
-    def _resolve(self, page: Node, references: Sequence[str], base: URL, shown: bool,
+    def _look_up(self, page: Node, references: Sequence[str], base: URL, asset: bool,
                  nofollow: bool) -> Waits[dict[str, Any]]:
-        """Return what references mean, by URL, or by what was written instead of one.
-
-        Most of them are known already, and simply joined to the folder of *base* are
-        spelled as they are there, which saves most of the time that parsing takes.
-        """
+        """Return what references mean, by URL, or by what was written instead of one."""
         found: dict[str, Any] = {}
         seen_urls, origin = self.seen_urls, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
@@ -2663,48 +2516,44 @@ class Frontier(Queue[Node]):
                 text = folder + reference.removeprefix("./")
             known = seen_urls.get(text)
             # What was met as a link only may be another thing as an image, and the reverse.
-            if known is None or (shown if known.__class__ is str else known.method and not shown):
-                text, known = self._meet(page, reference, base, shown, nofollow)
+            if known is None or (asset if known.__class__ is str else known.method and not asset):
+                text, known = self._meet(page, reference, base, asset, nofollow)
             found[text] = known
             if number % SLICE == 0:
                 yield
         return found
 
-    def _meet(self, page: Node, reference: str, base: URL, shown: bool, nofollow: bool
+    def _meet(self, page: Node, reference: str, base: URL, asset: bool, nofollow: bool
               ) -> tuple[str, Any]:
-        """Return the URL that a reference means, and its Node, or why it is refused.
-
-        What is no URL stands for itself, and is said once.
-        """
+        """Parse a reference; return the URL that it means, and its Node, or why it is refused."""
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            reference = reference[:MAX_URL + 1]  # what is too long stays so
+            # It stands under what was written, which cannot be a URL's key; cut, but not so
+            # short that it might be one.
+            reference = reference[:MAX_URL + 1]
             text, known = _printable(reference.partition("#")[0]), self.seen_urls.get(reference)
-            if known is None and self.scope.exclude.search(text):
-                known = self.refuse(text, "excluded", page)
-            elif known is None and isinstance(error, UnfetchableError):
-                known = self.refuse(text, str(error), page)
+            excluded = self.scope.exclude.search(text)
+            if known is None and (excluded or isinstance(error, UnfetchableError)):
+                known = self.refuse(text, "excluded" if excluded else str(error), page)
             elif known is None:
                 known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
                 known.done = True
                 self.tell(known.record(error=f"no URL: {_explain(error)}", kind="broken"))
-            self.seen_urls[reference] = known  # which is no key of a URL, for it does not parse
+            self.seen_urls[reference] = known
             return reference, known
-        return str(url), self.admit(url, page, 0, shown, nofollow)
+        return str(url), self.admit(url, page, 0, asset, nofollow)
 
     def begin_second_stage(self) -> None:
         """Let in what was met and is no page, up to the page limit."""
-        self._second_stage, num_asked = True, 0
-        for node in self.seen_urls.values():
-            if isinstance(node, Node) and node.method and not node.done:
-                node.done = num_asked >= self.max_pages
-                self.skipped["page limit"] += node.done
-                if not node.done:
-                    self.put_nowait(node)
-                    num_asked += 1
-
-    # Letting them wait
+        self._second_stage = True
+        marked = [node for node in self.seen_urls.values()
+                  if isinstance(node, Node) and node.method and not node.done]
+        for node in marked[:self.max_pages]:
+            self.put_nowait(node)
+        for node in marked[self.max_pages:]:
+            node.done = True
+            self.skipped["page limit"] += 1
 
     def take_turn(self, node: Node) -> bool:
         """Return whether *node*, which was got, may be asked for now; else it will come back."""
@@ -2713,7 +2562,7 @@ class Frontier(Queue[Node]):
             site.next_turn = now + site.delay
             return True
         slot = site.next_turn
-        if now + site.delay / 2 < slot:  # else its turn is only a little late: it keeps it
+        if now + site.delay / 2 < slot:  # else it came for its own slot, a little too early
             slot = max(slot, site.next_slot)
             site.next_slot = slot + site.delay
         self.postpone(node, slot)
@@ -2732,34 +2581,31 @@ class Frontier(Queue[Node]):
 # 16  Crawler
 # ===========
 #
-# The problem: fetch many pages at once, get over what fails, and stop when there are
-# no more.
+# The problem: fetch many pages at once, get over what fails, and stop when there are no more.
 #
-# The idea: workers, all alike. Each takes a URL from the frontier, gets its answer,
-# lets in what the page refers to, and only then says that its URL is done. How one URL
-# lives:
+# The idea: workers, all alike. Each takes a URL from the frontier, gets its answer, lets in
+# what the page refers to, and only then says that its URL is done. How one URL lives:
 #
 #     a reference is joined, found among `seen_urls` or let in     Frontier.refer
 #     a worker takes it and looks into the journal, or asks        _see_to
 #     some failures come back for another try                      _comes_back
-#     the answer becomes a record                                  _outcome
+#     the answer becomes a record                                  _make_record
 #     wherever it came from, what it refers to is let in           refer, _redirected
 #     and it is written and told                                   _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
-# same checks of scope, robots.txt and delay, and takes over the place of what led to
-# it. So two ways to one page join there, and the page is fetched once:
+# same checks of scope, robots.txt and delay, and takes over the place of what led to it. So two
+# ways to one page join there, and the page is fetched once:
 #
 #        /old -> 301 --+
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# The invariants. Each URL that is asked for ends as one record. The crawl ends: each
-# URL is let in once, *max_pages* of them are pages, a try ends, for fetches have a
-# deadline (and if *on_page* returns), and each URL is tried finitely often. An error in
-# this code, or in a callback, ends the crawl with its traceback: only calls that use
-# the network stand in the `try` that makes records. The cost: most of a page's time
-# goes into finding its links and what they mean.
+# The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is let
+# in once, *max_pages* of them are pages, a try ends, for fetches have a deadline (and if
+# *on_page* returns), and there are at most *max_tries* of them, twice that where HEAD becomes
+# GET. An error in this code, or in a callback, ends the crawl with its traceback: only calls
+# that use the network stand in the `try` that makes records.
 
 BACKOFF = 1.0  # seconds before the second try, doubled for each further one
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
@@ -2794,31 +2640,26 @@ def _attempt(work: Waits[T]) -> Waits[T | Exception]:
 class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
-    To be made and used inside a running loop:
-    `yield from Crawler(["xkcd.com"]).crawl()`. A root without a scheme is https.
-    Raises CrawlError for a root that is no URL, a header that is no header field, an
-    *include* or *exclude* that is no regular expression, and seconds that are none.
+    To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`. A
+    root without a scheme is https. Raises CrawlError for roots, headers, patterns and seconds
+    that are none.
 
-    Scope: the roots' hosts and those that the roots redirect to, with or without www,
-    with *subdomains* those below them; URLs in which the regular expression *include*
-    is found and *exclude* is not; *depth* links from a root; *max_pages* URLs (a
-    redirect and its target count as one). What pages show is asked for, too, unless
-    *pages_only*; with *external* also where links to other hosts lead; at most
-    *max_pages* of both, and *exclude* holds for them.
+    Scope: the roots' hosts and those that the roots redirect to, with or without www, with
+    *subdomains* those below them; URLs in which the regular expression *include* is found and
+    *exclude* is not; *depth* links from a root; *max_pages* URLs (a redirect and its target
+    count as one). What pages show is asked for, too, unless *pages_only*; with *external* also
+    where links to other hosts lead; at most *max_pages* of both, and *exclude* holds for them.
 
-    *headers* are sent over https to the hosts named in *roots*, with or without www,
-    and over http where a root says http://; the User-Agent is sent to all, and its
-    first letters are the name that robots.txt must use. *robots* says whether robots.txt is
-    obeyed. What *journal* knows is not asked for again.
+    *headers* are sent over https to the hosts named in *roots*, with or without www, and over
+    http where a root says http://; the User-Agent is sent to all, and its first letters are the
+    name that robots.txt must use.
 
-    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds
-    between two requests to one origin (its Crawl-delay may be longer; robots.txt and
-    the first HEADs are not counted). A URL that fails with an error that may pass is
-    tried *max_tries* times; *max_redirect* redirects in a row are followed.
+    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
+    two requests to one origin (its Crawl-delay may be longer; robots.txt and the first HEADs
+    are not counted). *max_tries* is for errors that may pass.
 
-    *on_record* is called with each Record as soon as there is one, *on_page* before
-    that with the Page of each page that was fetched; if it returns an awaitable, that
-    is awaited.
+    *on_record* is called with each Record as soon as there is one, *on_page* before that with
+    the Page of each page that was fetched; if it returns an awaitable, that is awaited.
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
@@ -2847,7 +2688,6 @@ class Crawler:
                                  self._tell)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_taken = 0                          # URLs whose answer the journal gave
-        self.notes: list[str] = []                  # what the user should know of the sites
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
         self._ending = False                        # whether workers are to take no more
@@ -2858,20 +2698,20 @@ class Crawler:
     def crawl(self) -> Waits[None]:
         """Fetch until nothing is left. To be called once.
 
-        Cancelled, it cuts off what is in flight; each such URL gets a record that says
-        so. An error in a callback, or in this code, ends the crawl and comes out here.
+        Cancelled, it cuts off what is in flight; each such URL gets a record that says so.
+        Raises what a callback raised.
         """
         tasks = [create_task(self._stages())]
         tasks += [create_task(self._work()) for _ in range(self.max_tasks)]
         try:
             yield from gather(*tasks)  # the first error ends all
         finally:
-            self._ending = True  # also for who would not be cancelled
+            self._ending = True  # a worker may have swallowed its cancellation
             rest = gather(*tasks, *self._rules.values(), *self.client.lookups.values(),
                           return_exceptions=True)
             rest.cancel()
             try:
-                yield from _finished(rest)
+                yield from _until_done(rest)
             finally:  # also when it is cancelled here
                 while self.frontier.waiting:
                     self.frontier.waiting.popitem()[1].cancel()
@@ -2934,21 +2774,22 @@ class Crawler:
             way, base = node.record(), url
             record = known._replace(depth=way.depth, parent=way.parent)
         else:
-            outcome = yield from _attempt(self._rule(node.site, url))
-            if isinstance(outcome, str):
-                self.frontier.refuse(node.text, f"robots.txt: {outcome}", node.parent)
+            rule = yield from _attempt(self._rule(node.site, url))
+            if isinstance(rule, str):
+                self.frontier.refuse(node.text, f"robots.txt: {rule}", node.parent, node.hops)
                 return True
-            if outcome is None and not self.frontier.take_turn(node):
+            if rule is None and not self.frontier.take_turn(node):
                 return False
             node.tries += 1
-            if outcome is None:
+            outcome = rule  # None, or the error that robots.txt met
+            if rule is None:
                 self.in_flight[node] = self.loop.time(), self.loop.current_task
                 outcome = yield from _attempt(self.client.fetch(
                     url, node.method or "GET", (lambda _: False) if node.method else _is_page,
                     own_headers=self.scope.trusts(url)))
             if self._comes_back(node, outcome):
                 return False
-            record, base = self._outcome(node, outcome, url)
+            record, base = self._make_record(node, outcome)
         if record.encoding and not node.method:
             record = yield from self.frontier.refer(node, record, base)
         elif record.status in _REDIRECTS:
@@ -2965,25 +2806,21 @@ class Crawler:
         """Return the rule of robots.txt that forbids a URL; asks for it if nobody has."""
         robots = _NO_RULES
         if self.robots and self.scope.covers(url):
-            robots = yield from _once(self._rules, self._load_robots, site)
+            robots = yield from _shared(self._rules, self._load_robots, site)
         site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
         return robots.rule(url.target)
 
     def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt, RFC 9309 section 2.3.1; every status but 200 means no rules.
 
-        But a status of 500 or more is an error, as no answer is one: the URL fails that
-        asked for it, and tries it again.
+        But a status of 500 or more is an error, as no answer is one: the URL that asked for it
+        fails, and its next try asks again.
         """
         response = yield from self._follow(
             parse_url("/robots.txt", site.url), "GET", self.scope.covers)
         if response.status >= 500:
             raise OSError(f"robots.txt: {response.status} {_printable(response.reason)}")
-        robots = Robots(response.body.decode("utf-8", "replace"), self._product)
-        if robots.delay:
-            self.notes.append(f"{site.url.origin} asks for {min(robots.delay, MAX_PAUSE):g} s "
-                              "between two requests (Crawl-delay)")
-        return robots
+        return Robots(response.body.decode("utf-8", "replace"), self._product)
 
     def _comes_back(self, node: Node, outcome: Response | Exception) -> bool:
         """Return whether a URL is to be tried again, for which it will come back."""
@@ -3006,9 +2843,9 @@ class Crawler:
 
     # What came of it
 
-    def _outcome(self, node: Node, outcome: Response | Exception, url: URL) -> tuple[Record, URL]:
+    def _make_record(self, node: Node, outcome: Response | Exception) -> tuple[Record, URL]:
         """Return the record of an outcome, and what its references are relative to."""
-        seconds = self.loop.time() - self.in_flight[node][0]
+        url, seconds = node.url, self.loop.time() - self.in_flight[node][0]
         record = node.record(at=round(time.time() - seconds, 3), seconds=round(seconds, 3))
         if isinstance(outcome, Exception):
             kind = ("timed out" if isinstance(outcome, TimeoutError) else
@@ -3047,18 +2884,19 @@ class Crawler:
         record = record._replace(next_url=str(target), error="", kind="")
         step = self.frontier.node(str(target))
         for _ in range(100):  # does the target lead back here? A longer circle is not found
-            step = step.next_node if step and step is not node else step
+            if step and step is not node:
+                step = step.next_node
         if step is node or node.hops >= self.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
             kind = "too many redirects"
             words = f"{kind}{', in a circle' * (step is node)}: {path}"
             return record._replace(error=words, kind=kind)
-        known = self.frontier.admit(target, node, node.hops + 1, shown=bool(node.method))
+        known = self.frontier.admit(target, node, node.hops + 1, asset=bool(node.method))
         node.next_node = known if isinstance(known, Node) else None
         return record
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
-        """Write a record, unless it stands in the journal, and tell of it."""
+        """Write a record, unless it stands in the journal, and hand it on."""
         if fresh and self.journal:
             self.journal.write(record)
         self.num_taken += not fresh
@@ -3066,14 +2904,11 @@ class Crawler:
 
     def _tell_of_the_rest(self) -> None:
         """Deal with what has not ended, if the crawl was ended before its end."""
-        met = set(self.frontier.seen_urls.values())
-        for node in [node for node in met if isinstance(node, Node) and not node.done]:
-            if node.tries:
+        for node in self.frontier.seen_urls.values():
+            if isinstance(node, Node) and not node.done and node.tries:
                 self._tell(node.record(error="the crawl was interrupted", kind="not finished"))
-            else:  # it is found again by whoever goes on
+            elif isinstance(node, Node) and not node.done:  # whoever goes on finds it again
                 self.frontier.skipped["the crawl was ended"] += 1
-
-    # Explaining
 
     def waits_for(self) -> str:
         """Return which fetch takes longest, or which URL waits; "" if there is none."""
@@ -3097,24 +2932,17 @@ class Crawler:
 # 17  Report
 # ==========
 #
-# The problem: a crawl learns what it learns in the order of the answers. Whoever has to
-# act on it wants the worst first, and where it stands.
-#
-# The idea: keep the records that have to be acted on, count the others, and print them
-# in the order in which one acts: what is broken, and where the references to it stand;
-# then the numbers.
-
+# A crawl learns what it learns in the order of the answers; whoever has to act on it wants the
+# worst first, and where it stands. So the records that have to be acted on are kept, the others
+# counted.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _story(node: Node, record: Record) -> Iterator[str]:
-    """Yield the lines about one problem: what it is, what refers to it, a way that leads there.
-
-    What redirects have led to is mended in the pages that refer to their beginning.
-    """
-    beginning = node.path(node.hops)[0]
+    """Yield the lines about one problem: what it is, what refers to it, a way that leads there."""
+    beginning = node.path(node.hops)[0]  # of the redirects: it is mended where that is linked
     if record.kind == "too many redirects":
         node = beginning
     yield f"  {node.text}"
@@ -3177,7 +3005,9 @@ class Report:
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
-        yield from crawler.notes
+        for site in crawler.frontier.sites.values():
+            if site.delay > crawler.delay:
+                yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
         done, taken = self.statuses.total(), crawler.num_taken
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
@@ -3197,14 +3027,12 @@ class Report:
 #
 # The problem: people call this, and read; programs call it, and look at one number.
 #
-# The idea: the report goes to stdout (unless the journal does), what is said on the way
-# to stderr, and the exit status says how it went: 0 all is well, 1 something is broken
-# (or whoever read the output left before its end), 2 it could not crawl, 130 ended by
-# Ctrl-C, 143 by SIGTERM.
+# The idea: the report goes to stdout (unless the journal does), what is said on the way to
+# stderr, and the exit status (--help lists them) says how it went.
 #
-# The invariants. What cannot be crawled is said in one line, and never as a traceback.
-# Either signal ends the program within two seconds, also while nobody reads what it
-# writes; one that the caller ignores stays ignored.
+# The invariants. What cannot be crawled is said in one line, and never as a traceback. SIGINT
+# and SIGTERM end the program within two seconds, also while nobody reads what it writes; one
+# that the caller ignores stays ignored.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 _DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # of the options of Crawler
@@ -3223,7 +3051,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    """Return the options. Exits with 2, and one line, for wrong use."""
+    """Return the options, or exit."""
     parser = _Parser(
         prog="crawl.py", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
@@ -3318,7 +3146,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     return crawler, loop.time() - began, ended_by
 
 
-def _run(options: argparse.Namespace) -> int:
+def _crawl_and_report(options: argparse.Namespace) -> int:
     """Crawl, say what came of it, and return the exit status."""
     def show_share(share: float) -> None:
         if sys.stderr.isatty() and not options.quiet:
@@ -3343,14 +3171,14 @@ def _run(options: argparse.Namespace) -> int:
 def main(arguments: list[str]) -> int:
     """Do what *arguments*, without the program's name, ask for; return the exit status.
 
-    Raises SystemExit for wrong use, --help and --version. To be called in the main
-    thread; while it crawls, SIGINT, SIGTERM and SIGQUIT are handled.
+    Raises SystemExit for wrong use, --help and --version. To be called in the main thread;
+    while it crawls, SIGINT, SIGTERM and SIGQUIT are handled.
     """
     # They are None where the descriptors are closed.
     sys.stdout = sys.stdout or open(os.devnull, "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
     try:
-        return _run(_options(arguments))
+        return _crawl_and_report(_options(arguments))
     except BrokenPipeError:
         return 1  # whoever read it has seen enough
     except (OSError, CrawlError) as error:
