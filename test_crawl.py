@@ -40,7 +40,7 @@ import time
 import types
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -173,7 +173,7 @@ def test_an_error_with_nobody_to_go_to_is_printed_with_its_traceback(
     loop.call_exception_handler({"message": "just words"})
     loop.close()
     printed = capsys.readouterr().err
-    assert "exception in callback" in printed and "ZeroDivisionError" in printed
+    assert "exception in callback" in printed and printed.count("ZeroDivisionError: ") == 1
     assert "just words" in printed
 
 
@@ -622,7 +622,7 @@ def test_a_task_may_refuse_to_be_cancelled_and_be_asked_again() -> None:
     play(main())
 
 
-def test_cancelling_inside_finally_works_too() -> None:
+def test_a_task_that_waits_in_its_finally_can_be_cancelled_there() -> None:
     async def worker() -> None:
         try:
             await sleep(3600)
@@ -1027,6 +1027,7 @@ def test_gather_fails_at_once_with_the_first_error_and_the_others_go_on() -> Non
             await crawl.gather(slow, fail(1), fail(2))
         assert get_running_loop().time() == 1
         assert await slow == "slow"
+        gc.collect()  # the second error, that nobody will ask for, was seen
         results = await crawl.gather(fail(1), sleep(1, "fine"), return_exceptions=True)
         assert isinstance(results[0], KeyError) and results[1] == "fine"
     play(main())
@@ -1663,12 +1664,12 @@ def test_connecting_can_be_cancelled() -> None:
     server.close()
 
 
-def test_who_waits_for_a_silent_peer_says_how_long() -> None:
+def test_who_waited_for_a_silent_peer_says_how_long() -> None:
     server = listener()
 
     async def main() -> None:
         stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="timed out after 0.001 s"):
             async with crawl.timeout(0.001):
                 await stream.read()
         stream.close()
@@ -2430,6 +2431,21 @@ def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Server) -> None
         fetched(site.url + "/slow", timeout=0.05)
 
 
+def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server) -> None:
+    sent = 0
+
+    def drip(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n"))
+        while True:
+            connection.sendall(b"1\r\nx\r\n")
+            sent += 1
+            time.sleep(0.01)
+    site.answers["/"] = drip
+    record = crawled(site.url, timeout=0.5, max_tries=1)[0][site.url + "/"]
+    assert record.kind == "timed out" and 0.5 <= record.seconds < 1 and sent > 9
+
+
 def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     lookups: list[Any] = []
     original = socket.getaddrinfo
@@ -2958,7 +2974,8 @@ def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n' * 300_000)
     process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"], stderr=subprocess.PIPE)
-    while not path.stat().st_atime_ns or not locked(path):
+    while not locked(path):
+        assert process.poll() is None
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=9)[1] == b"" and process.returncode == 130
@@ -3031,7 +3048,7 @@ def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) ->
         assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
 
 
-def test_two_crawls_may_throw_their_journals_away_together() -> None:
+def test_any_number_of_crawls_may_have_dev_null_for_their_journal() -> None:
     with contextlib.closing(crawl.Journal("/dev/null")), contextlib.closing(crawl.Journal("/dev/null")) as journal:
         journal.write(crawl.Record("http://h/"))
         assert journal.find("http://h/") is None
@@ -3500,6 +3517,36 @@ def test_a_record_says_how_a_url_ended(site: Server) -> None:
     assert (gone.depth, gone.parent) == (1, root.url)
 
 
+def test_a_record_says_what_came_decoded_and_how_the_server_named_it(site: Server) -> None:
+    site.add("/", gzip.compress(b"<p>\xe9!" * 9), Content_Type="Text/HTML; charset=Latin-1", Content_Encoding="gzip")
+    root = crawled(site.url)[0][site.url + "/"]
+    assert (root.size, root.content_type, root.encoding) == (45, "Text/HTML; charset=Latin-1", "latin-1")
+
+
+def test_a_record_says_when_its_url_was_asked_for() -> None:
+    records, _ = simulated("http://h/", {"http://h/": [(200, {"seconds": 60}, "")]}, robots=False)
+    record = records["http://h/"]
+    assert abs(record.at - (time.time() - 60)) < 5 and record.seconds == 60
+
+
+def test_ten_urls_are_fetched_at_a_time(site: Server) -> None:
+    together = threading.Barrier(10)
+
+    def meet(connection: socket.socket) -> None:
+        together.wait(9)  # an error, and no answer, if fewer come
+        connection.sendall(with_body(b""))
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(10)))
+    for number in range(10):
+        site.answers[f"/{number}"] = meet
+    records, crawler = crawled(site.url, max_tries=1)
+    assert all(record.status == 200 for record in records.values()) and crawler.client.opened == 10
+
+
+def test_a_page_of_more_than_max_body_bytes_is_over_a_limit(site: Server) -> None:
+    site.add("/", "x" * 99)
+    assert [crawled(site.url, max_body=size)[0][site.url + "/"].kind for size in (98, 99)] == ["over a limit", ""]
+
+
 def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
     tls_site.add("/", "<a href=/logo.png>" + "".join(f"<a href=/{n}>" for n in range(20)))
     for number in range(20):
@@ -3546,26 +3593,6 @@ def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
     assert crawler.reasons == {"http://third/": "other host", "https://third/": "other host"}
 
 
-def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
-    async def stubborn(page: crawl.Page) -> None:
-        with contextlib.suppress(CancelledError):
-            await sleep(60)
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with crawl.timeout(0.1):
-                await crawl.Crawler([site.url], on_page=stubborn).crawl()
-    site.add("/", "<a href=/x>")
-    crawl.run(main())
-
-
-def test_a_journal_of_another_crawl_makes_no_page_of_what_is_only_asked_for(tmp_path: pathlib.Path) -> None:
-    answers: dict[str, Any] = {"http://a/": "<a href=//b/1>", "http://b/": "<a href=/1>", "http://b/1": "<a href=/2>", "http://b/2": ""}
-    journaled(tmp_path / "journal", ["http://b/"], answers)
-    told, client, _ = journaled(tmp_path / "journal", ["http://a/"], answers, external=True)
-    assert {record.url for record in told} == {"http://a/", "http://b/1"}
-
-
 def test_a_root_that_redirects_nowhere_is_asked_once_by_head() -> None:
     for location in ("", "/", "mailto:x", "http://["):
         crawler, client = simulated_crawl(["http://h/"], {"http://h/": to(location)})
@@ -3603,6 +3630,29 @@ def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
     assert +crawler.frontier.skipped == {"other host": 2, "mailto: neither http nor https": 1, "excluded": 1}
     assert records[site.url + "/leave2"].next_url == f"http://127.0.0.1:{site.port}/elsewhere"
     assert site.checked == ["/"]
+
+
+def test_include_chooses_among_pages_and_neither_among_roots_nor_assets() -> None:
+    site = {"http://h/": "<a href=/blog/1><a href=/other><img src=/logo>", "http://h/blog/1": "", "http://h/logo": ""}
+    crawler, client = simulated_crawl(["http://h/"], site, include="blog", robots=False)
+    assert [url for _, url in client.asked] == ["http://h/", "http://h/blog/1"]
+    assert client.checked == ["http://h/", "http://h/logo"] and crawler.reasons == {"http://h/other": "excluded"}
+
+
+def test_exclude_holds_for_whatever_leads_there_but_not_for_roots() -> None:
+    site = {"http://h/": "<a href=/a><img src=/secret.png>", "http://h/a": to("/secret")}
+    crawler, client = simulated_crawl(["http://h/"], site, exclude="h/$|secret", robots=False)
+    assert [url for _, url in client.asked] == ["http://h/", "http://h/a"] and client.checked == ["http://h/"]
+    assert crawler.reasons == {"http://h/secret.png": "excluded", "http://h/secret": "excluded"}
+
+
+def test_a_refused_target_of_a_redirect_is_as_deep_as_a_fetched_one() -> None:
+    site = {"http://h/": "<a href=/a><a href=/b><a href=/c>", "http://h/a": to("/allowed"), "http://h/b": to("/excluded"),
+            "http://h/c": to("/forbidden"), "http://h/robots.txt": "User-agent: *\nDisallow: /forbidden"}
+    told: list[crawl.Record] = []
+    simulated("http://h/", site, exclude="excluded", on_record=told.append)
+    depths = {record.url.rpartition("/")[2]: record.depth for record in told}
+    assert (depths["allowed"], depths["excluded"], depths["forbidden"]) == (1, 1, 1)
 
 
 def test_every_url_that_is_not_fetched_has_a_reason(site: Server) -> None:
@@ -3881,7 +3931,7 @@ def test_a_location_outside_of_ascii_is_utf_8(raw: bytes, path: str, site: Serve
 # What a page is
 
 
-def test_xhtml_is_a_page_and_so_is_a_list_of_choices(site: Server) -> None:
+def test_xhtml_is_a_page_but_no_list_of_choices_and_no_plain_text(site: Server) -> None:
     site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
     site.add("/choices", "<a href=/never>", 300, Location="/elsewhere")
     site.add("/text", "<a href=/never>", Content_Type="text/plain")
@@ -3897,9 +3947,13 @@ def test_the_first_content_type_decides(kind: str, pages: int, site: Server) -> 
 
 
 def test_what_is_no_page_is_not_read(site: Server) -> None:
-    site.add("/", "<a href=/file>")
-    site.answers["/file"] = OK + b"Content-Type: audio/ogg\r\n\r\n"
-    assert crawled(site.url)[0][site.url + "/file"].status == 200
+    def play_on(connection: socket.socket) -> None:
+        connection.sendall(OK + b"Content-Type: audio/ogg\r\n\r\nmusic")
+        silence(connection)
+    site.add("/", "<a href=/radio>")
+    site.answers["/radio"] = play_on
+    record = crawled(site.url, timeout=5, max_tries=1)[0][site.url + "/radio"]
+    assert (record.status, record.error, record.size) == (200, "", 0)
 
 
 def test_frames_and_refreshes_are_followed(site: Server) -> None:
@@ -4171,6 +4225,19 @@ def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
 # The end
 
 
+def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
+    async def stubborn(page: crawl.Page) -> None:
+        with contextlib.suppress(CancelledError):
+            await sleep(60)
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with crawl.timeout(0.1):
+                await crawl.Crawler([site.url], on_page=stubborn).crawl()
+    site.add("/", "<a href=/x>")
+    crawl.run(main())
+
+
 
 
 
@@ -4291,6 +4358,13 @@ def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], sto
     return told, client, crawler
 
 
+def test_a_journal_of_another_crawl_makes_no_page_of_what_is_only_asked_for(tmp_path: pathlib.Path) -> None:
+    answers: dict[str, Any] = {"http://a/": "<a href=//b/1>", "http://b/": "<a href=/1>", "http://b/1": "<a href=/2>", "http://b/2": ""}
+    journaled(tmp_path / "journal", ["http://b/"], answers)
+    told, client, _ = journaled(tmp_path / "journal", ["http://a/"], answers, external=True)
+    assert {record.url for record in told} == {"http://a/", "http://b/1"}
+
+
 @pytest.mark.parametrize("options", [
     {}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"pages_only": True}, {"max_pages": 7, "max_tasks": 1}])
 def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
@@ -4370,7 +4444,7 @@ def made_up_site(rng: random.Random) -> dict[str, Any]:
     return site
 
 
-def test_the_life_of_a_journal(tmp_path: pathlib.Path) -> None:
+def test_made_up_crawls_that_end_anywhere_are_gone_on_with_under_any_options(tmp_path: pathlib.Path) -> None:
     """Crawls that end anywhere, under any options, gone on with until one ends: it tells what an undisturbed one tells."""
     for number in range(max(60, ROUNDS // 5000)):
         rng = random.Random(number)
@@ -4387,14 +4461,14 @@ def test_the_life_of_a_journal(tmp_path: pathlib.Path) -> None:
 
 
 class MeteredLoop(crawl.EventLoop):
-    """A loop that notes how long its longest callback took, in seconds."""
+    """A loop that notes how long its longest callback kept the processor, in seconds."""
 
     longest = 0.0
 
     def _run(self, entry: Any) -> None:
-        began = time.perf_counter()
+        began = time.thread_time()
         super()._run(entry)
-        self.longest = max(self.longest, time.perf_counter() - began)
+        self.longest = max(self.longest, time.thread_time() - began)
 
 
 def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
@@ -4410,17 +4484,17 @@ def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
     loop = MeteredLoop()
 
     async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler([site.url], timeout=0.5, max_tries=1, depth=1)
+        crawler = RecordingCrawler([site.url], timeout=2, max_tries=1, depth=1)
         await crawler.crawl()
         return crawler
     records = crawl.run(main(), loop_factory=lambda: loop).records
-    assert records[site.url + "/flood"].kind == "timed out" and records[site.url + "/flood"].seconds < 9
-    assert records[site.url + "/fine"].status == 200 and loop.longest < 3  # a machine may be slow
+    assert records[site.url + "/flood"].kind == "timed out" and records[site.url + "/flood"].seconds < 3
+    assert records[site.url + "/fine"].status == 200 and loop.longest < 0.5
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_a_hostile_page_of_ten_megabytes_stops_the_loop_for_a_second_at_most(piece: str, site: Server) -> None:
+def test_a_hostile_page_of_ten_megabytes_stops_the_loop_for_a_second_or_so(piece: str, site: Server) -> None:
     loop = MeteredLoop()
     site.add("/", piece * (crawl.MAX_BODY // len(piece)))
 
@@ -4428,7 +4502,7 @@ def test_a_hostile_page_of_ten_megabytes_stops_the_loop_for_a_second_at_most(pie
         await crawl.Crawler([site.url], depth=0, pages_only=True).crawl()
     crawl.run(main(), loop_factory=lambda: loop)
     print(f"{piece!r} in 10 MB: the longest callback took {loop.longest:.2f} s")
-    assert loop.longest < 5  # a machine may be slow
+    assert loop.longest < 2  # of processor time; 1.1 for the worst where this was written
 
 
 def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4458,8 +4532,6 @@ def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: p
 
 def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
     """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
-    killed = threading.Event()
-
     def page(number: int) -> Callable[[socket.socket], None]:
         links = "".join(f"<a href=/{(number * 3 + step) % 300}>" for step in range(4)) + f"<a href=//other.test/{number}>"
         body = with_body(links.encode(), b"Content-Type: text/html")
@@ -4467,7 +4539,6 @@ def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> N
         def answer(connection: socket.socket) -> None:
             if process is not None and len(site.requests) >= stop_at:
                 process.kill()
-                killed.set()
             connection.sendall(body)
         return answer
     for number in range(300):
@@ -4560,9 +4631,8 @@ def test_a_system_call_may_fail_with_anything(
             with monkeypatch.context() as patch:
                 patch.setattr(owner, call, failing)
                 records, _ = crawled(site.url, max_tries=2)
-            assert set(records) == {site.url + path for path in ("/", "/a", "/b")}
-            assert all(record.kind in ("", "refused", "timed out") for record in records.values())
-            assert calls >= which or which > 1
+            assert {url: record.status for url, record in records.items()} == {site.url + path: 200 for path in ("/", "/a", "/b")}
+            assert calls >= which or which > 1  # some are called only once or twice in a crawl
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -4888,14 +4958,22 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     site.add("/", "<a href=/slow>")
 
     def slow(connection: socket.socket) -> None:
-        time.sleep(0.03)
+        twice.acquire(timeout=9)
+        twice.acquire(timeout=9)
         connection.sendall(with_body(b""))
+
+    def progress(self: crawl.Report, crawler: crawl.Crawler, *arguments: Any) -> str:
+        if any(node.text.endswith("/slow") for node in crawler.in_flight):
+            twice.release()
+        return original(self, crawler, *arguments)
+    twice, original = threading.Semaphore(0), crawl.Report.progress
     site.answers["/slow"] = slow
+    monkeypatch.setattr(crawl.Report, "progress", progress)
     monkeypatch.setattr(crawl, "PROGRESS", 0.01)
     shown = in_terminal(site.url, stream="stderr", columns=70)
     *states, end = shown.split("\r\x1b[K")[1:]
     assert "\n" not in shown and end == "" and len(states) >= 2 and all(len(state) < 70 for state in states)
-    assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, 0\.\d s http://", state) for state in states)
+    assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, \d+\.\d s http://", state) for state in states)
     monkeypatch.setattr(crawl, "PROGRESS", 0)  # due again at once, also when all is done
     assert in_terminal(site.url, stream="stderr").endswith("\r\x1b[K")
     for option in ("-v", "-q"):
@@ -4960,10 +5038,12 @@ def test_a_signal_is_handled_while_main_runs_and_no_longer(
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), number)
         silence(connection)
-    before = signal.getsignal(number)
+    ours = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+    before = [signal.getsignal(each) for each in ours]
     site.answers["/"] = interrupt
     assert crawl.main([site.url]) == status
-    assert "not finished (1)" in capsys.readouterr().out and signal.getsignal(number) == before
+    assert "not finished (1)" in capsys.readouterr().out
+    assert [signal.getsignal(each) for each in ours] == before and signal.alarm(0) == 0
 
 
 def test_a_loop_that_a_blocked_write_keeps_from_ending_the_crawl_is_ended(
@@ -5010,15 +5090,16 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
         filled, full = full, fcntl.ioctl(reader, termios.FIONREAD, full)
     assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(timeout=5) == status
+    assert process.wait(timeout=3) == status
     os.close(reader)
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
-    process = started(site, "--timeout", "0.3", "--max-tries", "1", "--pages-only",
+    process = started(site, "--timeout", "2", "--max-tries", "1", "--pages-only",
                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=9) and process.returncode == 1
+    out, _ = process.communicate(timeout=9)
+    assert process.returncode == 1 and "timed out (2)" in out
 
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -5028,7 +5109,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
     assert said(site.url)[0] == 0 and signal.signal(signal.SIGINT, before) == signal.SIG_IGN
 
 
-def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on(site: Server) -> None:
+def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on() -> None:
     for wait in (0.03, 0.05, 0.07, 0.1, 0.15):
         process = subprocess.Popen([sys.executable, "-X", "importtime", str(HERE / "crawl.py"), "http://127.0.0.1:1/"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -5039,13 +5120,16 @@ def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on(sit
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=9)
-        assert process.returncode in (130, 2) and "Traceback" not in err
+        assert process.returncode == 130 and "Traceback" not in err
 
 
 def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> None:
     def ask(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGQUIT)
-        time.sleep(0.1)
+        for _ in range(500):
+            if "in flight" in cast(io.StringIO, sys.stderr).getvalue():
+                break
+            time.sleep(0.01)
         connection.sendall(with_body(b"", b"Content-Type: text/html"))
     site.answers["/"] = ask
     status, out, err = said("--max-tasks", "1", site.url)
@@ -5084,6 +5168,12 @@ def test_the_file_itself_names_its_sections_in_its_contents() -> None:
     assert contents == headings and len(headings) == 18
 
 
+def test_the_tests_have_the_sections_of_the_file_itself_in_its_order() -> None:
+    heading = re.compile(r"^# ([0-9]+  .*)\n# =+$", re.MULTILINE)
+    sections = heading.findall((HERE / "crawl.py").read_text())
+    assert heading.findall((HERE / "test_crawl.py").read_text()) == sections[1:]  # 1 has nothing to test
+
+
 def test_the_file_itself_imports_the_standard_library_only() -> None:
     tree = ast.parse((HERE / "crawl.py").read_text())
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -5112,7 +5202,13 @@ def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
     assert sorted(table) == sorted(set(shown) - {"-h"})
 
 
-def test_the_file_itself_and_the_readme_name_the_same_api() -> None:
+def test_the_readme_says_the_defaults_of_the_options() -> None:
+    defaults = cast(dict[str, Any], crawl.Crawler.__init__.__kwdefaults__)
+    rows = re.findall(r"^\| `--([a-z-]+) (?:N|S|BYTES)` .*\| (\d+) \|$", (HERE / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == 8 and all(defaults[name.replace("-", "_")] == float(value) for name, value in rows)
+
+
+def test_the_readme_names_nothing_that_is_not_there() -> None:
     table = (HERE / "README.md").read_text().partition("| name | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
     named = [name for line in table.splitlines() for name in re.findall(r"`(\w+)", line.split("|")[1])]
     assert len(named) > 20 and all(getattr(crawl, name).__doc__ for name in named)
@@ -5177,12 +5273,16 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("program", [text for language, text in README if language == "python"])
-def test_the_readmes_programs_run(program: str, site: Server, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("number", range(2))
+def test_the_readmes_programs_run(number: int, site: Server, tmp_path: pathlib.Path) -> None:
+    drawing, sizes = [text for language, text in README if language == "python"]
     site.add("/", "<a href=/x>")
     (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
-    program = program.replace("http://localhost:8765", site.url)
     (tmp_path / "site.jsonl").write_text('{"url": "http://h/", "at": 1.0, "seconds": 0.5}\n{"url": "http://h/x", "at": 1.1, "kind": "x"}\n')
+    program = (drawing, sizes.replace("http://localhost:8765", site.url))[number]
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
-    assert site.url in done.stdout or "'crawl.py': '" in done.stdout or (tmp_path / "timeline.svg").read_text().count("<rect") == 2
+    if program == drawing:
+        assert (tmp_path / "timeline.svg").read_text().count("<rect") == 2
+    else:
+        assert done.stdout == f"{{'{site.url}/': 11}}\n"
