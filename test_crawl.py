@@ -290,13 +290,12 @@ def test_a_callback_that_reschedules_itself_does_not_starve_sockets() -> None:
 
 
 def test_a_full_self_pipe_is_no_error() -> None:
-    loop = crawl.EventLoop()
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            loop._wake_sender.send(b"x" * 4096)
-    loop.call_soon_threadsafe(loop.stop)
-    loop.run_forever()
+    loop, calls = crawl.EventLoop(), list[int]()
+    for number in range(10_000):
+        loop.call_soon_threadsafe(calls.append, number)
+    loop.tick()
     loop.close()
+    assert calls == list(range(10_000))
 
 
 def test_a_closed_loop_refuses_work_and_closing_twice_is_allowed(loop: JumpingLoop) -> None:
@@ -461,11 +460,14 @@ def test_a_future_resumed_too_early_says_so(loop: JumpingLoop) -> None:
         next(waiting)
 
 
-def test_resolve_leaves_a_finished_future_alone(loop: JumpingLoop) -> None:
-    future = loop.create_future()
-    crawl._resolve(future, 1)
-    crawl._resolve(future, 2)
-    assert future.result() == 1
+def test_a_sleep_cancelled_in_the_tick_in_which_it_ends_is_cancelled() -> None:
+    async def main() -> None:
+        get_running_loop().call_later(1, lambda: task.cancel())  # just before the sleep ends
+        task = create_task(sleep(1))
+        with pytest.raises(CancelledError):
+            await task
+        assert get_running_loop().time() == 1
+    play(main())
 
 
 def test_an_error_that_is_raised_again_and_again_does_not_grow(loop: JumpingLoop) -> None:
@@ -1062,7 +1064,8 @@ def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: Jumpin
         gathered = crawl.gather(task)
         await sleep(0)
         task.cancel()
-        await crawl._until_done(gathered)
+        while not gathered.done():
+            await sleep(0)
     loop.run_until_complete(main())
     gc.collect()
     assert loop.reported == []
@@ -1297,15 +1300,14 @@ def test_join_returns_also_if_something_was_put_before_it_could() -> None:
 
 
 def test_who_left_the_line_is_not_in_it_any_more() -> None:
-    async def main() -> None:
+    async def main() -> int:
         queue: Queue[int] = Queue()
-        task = create_task(queue.get())
-        await sleep(0)
-        assert len(queue._getters) == 1
-        task.cancel()
-        await sleep(0)
-        assert not queue._getters
-    play(main())
+        for _ in range(1000):
+            with contextlib.suppress(TimeoutError):
+                await crawl.wait_for(queue.get(), 1)
+        return sum(type(one) is crawl.Future for one in gc.get_objects())
+    gc.collect()
+    assert play(main()) < 10
 
 
 def test_a_getter_that_is_cancelled_while_another_is_woken_changes_nobodys_place() -> None:
@@ -2886,26 +2888,6 @@ def lines_of(path: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("error, words", [
-    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer"),
-    (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"), (OSError("plain"), "plain"), (ValueError(), "ValueError"),
-    (crawl.TruncatedError("a\x1b[31m"), "a\\x1b[31m"), (ValueError("x" * 999), "x" * crawl.MAX_SHOWN)])
-def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, words: str) -> None:
-    assert crawl._explain(error) == words
-
-
-def test_what_tls_says_is_explained_without_lines_of_c(
-        site: Server, tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSL_CERT_FILE")
-    words = []
-    for url in (tls_site.url, site.url.replace("http:", "https:")):
-        with pytest.raises(ssl.SSLError) as caught:
-            fetched(url)
-        words.append(crawl._explain(caught.value))
-    assert re.fullmatch("its certificate cannot be trusted: self[- ]signed certificate", words[0])
-    assert words[1].startswith("TLS: ") and "_ssl.c" not in words[1]
-
-
 def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/gone>")
     journal = tmp_path / "site.jsonl"
@@ -3710,14 +3692,15 @@ def test_links_of_a_page_that_says_nofollow_are_recorded_and_not_followed(site: 
     ("max-snippet: 3, nofollow", True), ("CRAWL: NoFollow", True), ("crawl: max-snippet: 5, nofollow", True),
     ("unavailable_after: 25 Jun 2010 15:00:00 PST, nofollow", True)])
 def test_what_a_header_says_to_another_bot_is_not_ours(value: str, obeyed: bool) -> None:
-    assert crawl._says_nofollow(value, "crawl") == obeyed
+    records, _ = simulated("http://h/", {"http://h/": [(200, {"x-robots-tag": value}, "")]}, robots=False)
+    assert records["http://h/"].nofollow == obeyed
 
 
 def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
     with contextlib.closing(Server()) as other:
         site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
         other.add("/", f"<a href=/a><a href={site.url}/b><img src={other.url.replace('localhost', '127.0.0.1')}/c>")
-        records, crawler = crawled(site.url, headers={"Cookie": "secret"}, max_body=200)
+        records, crawler = crawled(site.url, headers={"Cookie": "secret"})
         assert crawler.client.opened == site.connections + other.connections
         assert len(records) == 5 and not any("secret" in head for head in other.heads)
         assert all("secret" in head for head in site.heads)
@@ -3982,6 +3965,24 @@ def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Se
 # Failures
 
 
+@pytest.mark.parametrize("error, words", [
+    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer"),
+    (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"),
+    (OSError("plain"), "plain"), (OSError(), "OSError"), (crawl.TruncatedError("a\x1b[31m"), "a\\x1b[31m"),
+    (crawl.ProtocolError("x" * 999), "x" * crawl.MAX_SHOWN)])
+def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, words: str) -> None:
+    records, _ = simulated("http://h/", {"http://h/": [error]}, robots=False, max_tries=1)
+    assert records["http://h/"].error == words
+
+
+def test_what_tls_says_is_explained_without_lines_of_c(
+        site: Server, tls_site: Server, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    words = [crawled(url)[0][url + "/"].error for url in (tls_site.url, site.url.replace("http:", "https:"))]
+    assert re.fullmatch("its certificate cannot be trusted: self[- ]signed certificate", words[0])
+    assert words[1].startswith("TLS: ") and "_ssl.c" not in words[1]
+
+
 @pytest.mark.parametrize("answer, kind, tries", [
     (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3), (b"nonsense\r\n\r\n", "broken", 1),
     (OK + b"Content-Length: 99999999\r\n\r\n", "over a limit", 1)])
@@ -4104,7 +4105,10 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
 
 @pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", crawl.MAX_PAUSE), ("-5", 0), ("5_0", 0), ("soon", 0)])
 def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: float) -> None:
-    assert crawl._retry_after(crawl.Response(1, 503, "", {"retry-after": value})) == seconds
+    _, asked = simulated("http://h/", {"http://h/": [(503, {"retry-after": value, "seconds": 0.001}, "")]},
+                         robots=False, max_tries=2)
+    least = max(seconds, crawl.BACKOFF / 2)
+    assert [least <= gap < max(least, 1.6 * crawl.BACKOFF) + 0.01 for gap in gaps(asked)] == [True]
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
@@ -4484,7 +4488,7 @@ def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
     loop = MeteredLoop()
 
     async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler([site.url], timeout=2, max_tries=1, depth=1)
+        crawler = RecordingCrawler([site.url], timeout=1, max_tries=1, depth=1)
         await crawler.crawl()
         return crawler
     records = crawl.run(main(), loop_factory=lambda: loop).records
@@ -4974,6 +4978,7 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     *states, end = shown.split("\r\x1b[K")[1:]
     assert "\n" not in shown and end == "" and len(states) >= 2 and all(len(state) < 70 for state in states)
     assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, \d+\.\d s http://", state) for state in states)
+    twice.release(99)
     monkeypatch.setattr(crawl, "PROGRESS", 0)  # due again at once, also when all is done
     assert in_terminal(site.url, stream="stderr").endswith("\r\x1b[K")
     for option in ("-v", "-q"):
@@ -5095,7 +5100,7 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
-    process = started(site, "--timeout", "2", "--max-tries", "1", "--pages-only",
+    process = started(site, "--timeout", "1", "--max-tries", "1", "--pages-only",
                       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=9)
