@@ -2,8 +2,22 @@
 # SPDX-License-Identifier: 0BSD
 """What crawl.py claims, section by section. The numbers and titles are crawl.py's own.
 
-Read conftest.py first: `play` runs a coroutine on a clock that jumps, `site` is a web
-server in a thread that answers as scripted.
+Read conftest.py first: `play` runs a coroutine on a clock that jumps, `site` is a web server in a thread
+that answers as scripted. Section 16 is the largest, and has parts of its own; the options are those that
+they are about:
+
+    Once each
+    Scope and roots            --depth, --include, --exclude, --max-pages, -H
+    Assets, ... other hosts    --pages-only, --external
+    Robots                     --no-robots
+    Redirects                  --max-redirect
+    What a page is
+    Failures                   --max-tries, --timeout
+    Courtesy                   --delay, Crawl-delay, Retry-After
+    Callbacks
+    The end
+    Going on with a journal    -o
+    Everything at once
 """
 
 from __future__ import annotations
@@ -126,7 +140,8 @@ def test_living_timeouts_are_not_swept_at_every_push(loop: JumpingLoop) -> None:
 def test_sweeping_cancelled_timeouts_keeps_the_order_of_the_others(loop: JumpingLoop) -> None:
     rng = random.Random(7)
     ran: list[int] = []
-    timeouts = [loop.call_later(delay, ran.append, delay) for delay in rng.sample(range(1000), crawl.TIMEOUT_SWEEP - 1)]
+    timeouts = [loop.call_later(delay, ran.append, delay)
+                for delay in rng.sample(range(1000), crawl.TIMEOUT_SWEEP - 1)]
     for timeout in rng.sample(timeouts, 400):
         timeout.cancel()
     loop.call_later(1000, loop.stop)
@@ -339,7 +354,8 @@ def test_a_loop_that_was_woken_sleeps_again() -> None:
     crawl.run(main())
 
 
-def test_a_reader_removed_in_the_tick_in_which_it_was_ready_is_not_called(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reader_removed_in_the_tick_in_which_it_was_ready_is_not_called(
+        capsys: pytest.CaptureFixture[str]) -> None:
     loop, pairs, seen = crawl.EventLoop(), [socket.socketpair(), socket.socketpair()], []
     for (ours, theirs), (other, _) in zip(pairs, pairs[::-1]):
         loop.add_reader(ours, lambda other=other: seen.append(loop.remove_reader(other)))
@@ -977,7 +993,8 @@ def test_whatever_has_await_can_be_waited_for() -> None:
             return 42
 
     async def main() -> list[Any]:
-        return [await crawl.wait_for(Answer(), 2), await crawl.wait_for(Answer(), None), *await crawl.gather(Answer())]
+        return [await crawl.wait_for(Answer(), 2), await crawl.wait_for(Answer(), None),
+                *await crawl.gather(Answer())]
     assert play(main()) == [42, 42, 42]
 
 
@@ -1457,8 +1474,10 @@ def planned(rng: random.Random, depth: int = 0) -> Plan:
     """Make up what a task does: a few waits, some within others; no two end at one moment, but for 0."""
     plan: Plan = []
     for _ in range(rng.randrange(1, 5)):
-        kind = rng.choice(("put", "get", "get", "sleep", "sleep", "cancel", "timeout", "timeout", "gather", "finally",
-                           *(["uncancel"] if sys.version_info >= (3, 13) else [])))  # before, it took nothing back
+        kind = rng.choice(("put", "get", "get", "sleep", "sleep", "cancel", "timeout", "timeout", "gather",
+                           "finally",
+                           # before 3.13 it took nothing back
+                           *(["uncancel"] if sys.version_info >= (3, 13) else [])))
         if kind in ("timeout", "gather", "finally"):
             if depth < 2:
                 plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2)),
@@ -1521,7 +1540,8 @@ class Performance:
                 async with self.timeout(delay):
                     return await self.act(name, inner[0])
             case "gather":
-                parts = [self.lib.create_task(self.act(name + letter, part)) for letter, part in zip("ab", inner)]
+                parts = [self.lib.create_task(self.act(name + letter, part))
+                         for letter, part in zip("ab", inner)]
                 self.tasks.extend(parts)
                 return await self.lib.gather(*parts, return_exceptions=what > 1)
             case _:  # a clean-up that waits, too
@@ -1714,7 +1734,8 @@ def test_a_peer_that_is_faster_than_we_read_stops_no_clock() -> None:
 
 def test_an_address_that_swallows_packets_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "CONNECT_TIMEOUT", 0.01)
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
+    with (socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+          socket.create_connection(full.getsockname())):
         async def main() -> None:
             with pytest.raises(TimeoutError, match="timed out after 0.01 s"):
                 await crawl.open_connection("127.0.0.1", port_of(full))
@@ -1766,7 +1787,8 @@ def test_reading_takes_no_more_than_asked_for_and_loses_nothing_when_cancelled()
     server.close()
 
 
-def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_writer(
+        monkeypatch: pytest.MonkeyPatch) -> None:
     server = listener()
 
     def refuse(*_: Any) -> None:
@@ -1991,7 +2013,8 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
     "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/",
     "http://1.2.3.4.5.6/", "http://1.2.3.4.0/", "http://256.0.0.1/",
     "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
-    "http://fa\u00df.example/", "http://a\u200db/", "http://" + "\u6f22" * 64 + "/", "/" + "x" * crawl.MAX_URL])
+    "http://fa\u00df.example/", "http://a\u200db/", "http://" + "\u6f22" * 64 + "/",
+    "/" + "x" * crawl.MAX_URL])
 def test_what_is_no_certain_address_is_refused(reference: str) -> None:
     with pytest.raises(ValueError):
         print(crawl.parse_url(reference, BASE))
@@ -2010,7 +2033,8 @@ def test_a_url_alone_needs_a_scheme() -> None:
 
 @pytest.mark.parametrize("reference, reason", [
     ("mailto:me@h", "mailto: neither"), ("data:" + "x" * 9000, "data: neither"), ("htp://h/", "htp: neither"),
-    ("/" + "x" * 9000, "longer than 8000"), ("http://fa\u00df.de/", "take for different hosts"), ("http://exa mple.com/", ""),
+    ("/" + "x" * 9000, "longer than 8000"), ("http://fa\u00df.de/", "take for different hosts"),
+    ("http://exa mple.com/", ""),
     ("http://h:99999/", ""), ("//[x", ""), ("http://", "")])
 def test_what_may_be_a_url_but_not_for_us_is_told_from_what_is_none(reference: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason or ".") as caught:
@@ -2020,8 +2044,10 @@ def test_what_may_be_a_url_but_not_for_us_is_told_from_what_is_none(reference: s
 
 def test_what_is_parsed_is_printable_ascii_and_parses_to_itself() -> None:
     rng = random.Random(8)
-    pieces = ["xn--", "\uff41", "\uff0e", "\u3002", "\u00fc", "\u6f22", "\u00ad", "\u2024", "0x7f", "1", ".", "/", "..", "%2e", "%C3",
-              "@", ":", ":80", "[::1]", "?", "#", "\\", "\t", " ", "a" * 64, "\u00e9" * 50, "b/" * 3999, "&", ";", "=", "A", "'", "\ud800"]
+    pieces = ["xn--", "\uff41", "\uff0e", "\u3002", "\u00fc", "\u6f22", "\u00ad", "\u2024", "0x7f", "1", ".",
+              "/", "..", "%2e", "%C3",
+              "@", ":", ":80", "[::1]", "?", "#", "\\", "\t", " ", "a" * 64, "\u00e9" * 50, "b/" * 3999, "&",
+              ";", "=", "A", "'", "\ud800"]
     for _ in range(ROUNDS // 4):
         text = "".join(rng.choice(pieces) if rng.random() < 0.7 else chr(rng.randrange(0x3000))
                        for _ in range(rng.randrange(12)))
@@ -2074,7 +2100,8 @@ GZIPPED = gzip.compress(b"zipped")
 
 def with_body(body: bytes, *fields: bytes) -> bytes:
     """Return a response of *body* and its length, with other *fields*."""
-    return OK + b"".join(field + b"\r\n" for field in fields) + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    head = OK + b"".join(field + b"\r\n" for field in fields)
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 ANSWERS = [
@@ -2110,12 +2137,14 @@ def test_a_response_is_the_same_however_it_is_cut(raw: bytes, body: bytes, reusa
 
 
 def test_a_head_is_a_status_and_fields() -> None:
-    response = parsed(b"HTTP/1.0 404 Not  Here\r\nX-Long: folded\r\n \t line\r\nY:\t value \t\r\nset-cookie: a=b: c\r\n"
+    response = parsed(b"HTTP/1.0 404 Not  Here\r\nX-Long: folded\r\n \t line\r\n"
+                      b"Y:\t value \t\r\nset-cookie: a=b: c\r\n"
                       b"SET-COOKIE:d\r\nEmpty:\r\nContent-Length: 0\r\n\r\n")
     assert (response.version, response.status, response.reason) == (0, 404, "Not  Here")
     assert response.headers == {
         "x-long": "folded line", "y": "value", "set-cookie": "a=b: c, d", "empty": "", "content-length": "0"}
-    assert (parsed(b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n").reason, parsed(with_body(b"")).version) == ("", 1)
+    assert (parsed(b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n").reason,
+            parsed(with_body(b"")).version) == ("", 1)
 
 
 DELIMITED = [(raw, body) for raw, body, _ in ANSWERS if b"until the end" not in raw]
@@ -2176,7 +2205,8 @@ def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: s
     (CHUNKED + b"FFFFFFFFFFFFFFFF\r\n", "body of more than"),
     (OK + b"Content-Length: 999999999999\r\n\r\n", "body of more than"),
     (OK + b"\r\n" + b"x" * (crawl.MAX_BODY + 1), "body of more than"),
-    (with_body(gzip.compress(bytes(crawl.MAX_BODY + 1)), b"Content-Encoding: gzip"), "decoded body of more than"),
+    (with_body(gzip.compress(bytes(crawl.MAX_BODY + 1)), b"Content-Encoding: gzip"),
+     "decoded body of more than"),
 ])
 def test_nothing_in_a_response_grows_without_a_bound(raw: bytes, complaint: str) -> None:
     with pytest.raises(crawl.LimitError, match=complaint):
@@ -2217,7 +2247,8 @@ def test_a_body_that_is_not_wanted_is_not_judged_either() -> None:
 def test_ten_thousand_small_chunks_are_within_the_bounds() -> None:
     assert parsed(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n").body == b"x" * 10_000
     # An extension of 42 bytes on a chunk of ten costs ten.
-    assert len(parsed(CHUNKED + (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 6000 + b"0\r\n\r\n").body) == 60_000
+    chunks = (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 6000
+    assert len(parsed(CHUNKED + chunks + b"0\r\n\r\n").body) == 60_000
 
 
 def test_the_answer_to_head_has_no_body() -> None:
@@ -2357,10 +2388,12 @@ def test_idle_connections_have_a_bound_and_the_oldest_leave_first(monkeypatch: p
         assert crawl.run(main()) == [server.url for server in servers[2:]]
 
 
-def test_addresses_are_looked_up_anew_when_none_of_them_answers(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_are_looked_up_anew_when_none_of_them_answers(
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "hello")
     closed = listener()
-    lookups = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (port_of(closed), site.port)]
+    lookups = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+               for port in (port_of(closed), site.port)]
     closed.close()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lookups.pop(0)])
 
@@ -2379,7 +2412,8 @@ def test_where_no_descriptor_is_left_idle_connections_are_closed_for_it(
     client: Any = None
 
     def scarce(self: Any, family: int = -1, *arguments: Any, **options: Any) -> None:
-        if family == socket.AF_INET and len(client.pool) and threading.current_thread() is threading.main_thread():
+        if (family == socket.AF_INET and len(client.pool)
+                and threading.current_thread() is threading.main_thread()):
             raise OSError(errno.EMFILE, "Too many open files")
         original(self, family, *arguments, **options)
     original = socket.socket.__init__
@@ -2395,7 +2429,8 @@ def test_where_no_descriptor_is_left_idle_connections_are_closed_for_it(
     crawl.run(main())
 
 
-@pytest.mark.parametrize("body, late", [(b"good", b""), (b"x" * (crawl.READ_SIZE - 200), b""), (b"good", b"\n")])
+@pytest.mark.parametrize("body, late", [(b"good", b""), (b"x" * (crawl.READ_SIZE - 200), b""),
+                                        (b"good", b"\n")])
 @pytest.mark.parametrize("tls", [False, True])
 def test_what_follows_an_answer_is_not_the_next_one(
         body: bytes, late: bytes, tls: bool, site: Server, tls_site: Server) -> None:
@@ -2529,7 +2564,8 @@ def test_what_a_kept_connection_said_too_late_is_nobodys_answer(site: Server) ->
     assert crawl.run(main()) == b"hello"
 
 
-@pytest.mark.parametrize("reference", ["http://" + "".join(map(chr, range(0x4e00, 0x5e00))) + "/", "http://" + "\u00fc." * 9000, "../" * 900_000])
+@pytest.mark.parametrize("reference", ["http://" + "".join(map(chr, range(0x4e00, 0x5e00))) + "/",
+                                       "http://" + "\u00fc." * 9000, "../" * 900_000])
 def test_a_hostile_address_takes_no_longer_than_its_size(reference: str) -> None:
     with linear_time(), contextlib.suppress(ValueError):
         crawl.parse_url(reference, BASE)
@@ -2543,7 +2579,8 @@ def test_fetch_follows_no_redirect(site: Server) -> None:
 def test_a_name_with_a_final_dot_is_proven_by_the_certificate_of_the_name(
         tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     original = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: original("localhost", *rest, **more))
+    monkeypatch.setattr(socket, "getaddrinfo",
+                        lambda host, *rest, **more: original("localhost", *rest, **more))
     tls_site.add("/page", "hello")
     assert fetched(tls_site.url.replace("localhost", "localhost.") + "/page")[0][0].body == b"hello"
 
@@ -2595,7 +2632,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
 def test_a_certificate_for_another_name_is_refused(
         tls_site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     original = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: original("localhost", *rest, **more))
+    monkeypatch.setattr(socket, "getaddrinfo",
+                        lambda host, *rest, **more: original("localhost", *rest, **more))
     with pytest.raises(ssl.SSLCertVerificationError, match="match"):
         fetched(tls_site.url.replace("localhost", "other.test"))
 
@@ -2622,7 +2660,8 @@ class CountingLoop(crawl.EventLoop):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize("answer", [CHUNKED + b"5\r\nhello\r\n0\r\n\r\n", with_body(GZIPPED, b"Content-Encoding: gzip")])
+@pytest.mark.parametrize("answer", [CHUNKED + b"5\r\nhello\r\n0\r\n\r\n",
+                                    with_body(GZIPPED, b"Content-Encoding: gzip")])
 def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
         answer: bytes, tls: bool, site: Server, tls_site: Server) -> None:
     server = tls_site if tls else site
@@ -2658,15 +2697,19 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
 
 @pytest.mark.parametrize("markup", [
     '<a href="/x">', "<a href='/x'>", "<a href=/x>", "<A HREF=/x>", "<a\nhref\t=\n/x>", '<a/href="/x">',
-    '<a class="y" href="/x" id=z>', "<a title='>' href=/x>", '<a data-href="/y" href="/x">', "<a href=/x href=/y>",
+    '<a class="y" href="/x" id=z>', "<a title='>' href=/x>", '<a data-href="/y" href="/x">',
+    "<a href=/x href=/y>",
     "<area href=/x>", "<p title=\"<a href='/y'>\"><a href=/x>", "<!-- <a href=/y> --><a href=/x>",
     "<!--><a href=/x>", "<!---><a href=/x>", "<!-- --!><a href=/x>", "<a href=/x><!-- <a href=/y>",
-    "<script><a href=/y></script><a href=/x>", "<script>'<!--<script></script><a href=/y>-->'</script><a href=/x>",
+    "<script><a href=/y></script><a href=/x>",
+    "<script>'<!--<script></script><a href=/y>-->'</script><a href=/x>",
     "<script><!-- <a href=/y></script><a href=/x>", "<style><a href=/y></style><a href=/x>",
     "<textarea><a href=/y></textarea><a href=/x>", "<TITLE><a href=/y></title ><a href=/x>",
     "<template><a href=/y></template><a href=/x>", "<iframe><a href=/y></iframe><a href=/x>",
-    "<noembed><a href=/y></noembed><a href=/x>", "<noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
-    "<svg><title><a href=/x></title></svg>", "<a href=/x><plaintext><a href=/y>", "<!doctype x><?php?><a href=/x>",
+    "<noembed><a href=/y></noembed><a href=/x>",
+    "<noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
+    "<svg><title><a href=/x></title></svg>", "<a href=/x><plaintext><a href=/y>",
+    "<!doctype x><?php?><a href=/x>",
     "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>",
     "</p><a href=/x>",
     "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>",
@@ -2675,9 +2718,11 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<base href='http://[x'><a href=/x>",
     "<base href=//t.test/><base href=/y/><a href=x>", "<a href='/x#y'>", "<a href=/x#y>",
     '<a href="/x"><a href="/x#a"><a href="/x#b">', '<a href="/x#it\'s" title="<a href=/y>">',
-    '<p class="<a href=/y>"><a href=/x>', '<p class="y"><a href=/x>', '<p class="y" title="<a href=/y>"><a href=/x>',
+    '<p class="<a href=/y>"><a href=/x>', '<p class="y"><a href=/x>',
+    '<p class="y" title="<a href=/y>"><a href=/x>',
     '<title class="y"><a href=/y></title><a href=/x>', "<p <script><a href=/x>", "<br <!-- x><a href=/x>",
-    "<td ='><a href=/x>", '<p class="y" ="><a href=/x>', "<p<a href=/y><a href=/x>", "<a href=/x><frame src=/y",
+    "<td ='><a href=/x>", '<p class="y" ="><a href=/x>', "<p<a href=/y><a href=/x>",
+    "<a href=/x><frame src=/y",
     "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
@@ -2685,7 +2730,8 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
 
 
 @pytest.mark.parametrize("value, meaning", [
-    ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a&copy=2", "/?a&copy=2"), ("/&copy;", "/%C2%A9"), ("/a&#47;&#x2f", "/a//"),
+    ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a&copy=2", "/?a&copy=2"), ("/&copy;", "/%C2%A9"),
+    ("/a&#47;&#x2f", "/a//"),
     ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/x&#35;y", "/x"), ("/x&#47;#y", "/x/"),
     ("/x #y", "/x%20"), ("/&#9999999999;", "/&"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
 def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
@@ -2693,16 +2739,21 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
 
 
 @pytest.mark.parametrize("markup, assets", [
-    ("<img src=/x>", ["/x"]), ("<IMG SRC='/x' alt=y srcset='a.png 1x, b.png 2x,c.png'>", ["/x", "a.png", "b.png", "c.png"]),
+    ("<img src=/x>", ["/x"]), ("<IMG SRC='/x' alt=y srcset='a.png 1x, b.png 2x,c.png'>",
+                               ["/x", "a.png", "b.png", "c.png"]),
     ("<img srcset='a,b 1x,c'>", ["a,b", "c"]), ("<img srcset=' , a 100w , b, c 2x'>", ["a", "b", "c"]),
     ("<script src=/x>'<img src=/y>'</script>", ["/x"]), ("<script>'<img src=/y>'</script>", []),
     ("<link rel=stylesheet href=/x>", ["/x"]), ("<link rel='icon' href=/x sizes=any>", ["/x"]),
     ("<link rel=preload imagesrcset='a 1x' href=b>", ["b", "a"]), ("<link rel=next href=/x>", ["/x"]),
     ("<link rel=preconnect href=//h>", []), ("<link rel='x DNS-Prefetch' href=//h>", []),
-    ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]), ("<audio src=a>", ["a"]),
-    ("<picture><source srcset='a 1x'><img src=b></picture>", ["a", "b"]), ("<object data=a>", ["a"]), ("<embed src=a>", ["a"]),
-    ("<input type=image src=a><input type=text src=b><input src=c>", ["a"]), ("<!-- <img src=a> --><p img src=b>", []),
-    ("<img src='a&amp;b'>", ["a&b"]), ("<img src=a src=b>", ["a"]), ("<img alt='>' src=a>", ["a"]), ("<imgs src=a>", []),
+    ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]),
+    ("<audio src=a>", ["a"]),
+    ("<picture><source srcset='a 1x'><img src=b></picture>", ["a", "b"]), ("<object data=a>", ["a"]),
+    ("<embed src=a>", ["a"]),
+    ("<input type=image src=a><input type=text src=b><input src=c>", ["a"]),
+    ("<!-- <img src=a> --><p img src=b>", []),
+    ("<img src='a&amp;b'>", ["a&b"]), ("<img src=a src=b>", ["a"]), ("<img alt='>' src=a>", ["a"]),
+    ("<imgs src=a>", []),
     ("<template><img src=a></template>", []), ("<img>", []), ("<img src>", [""])])
 def test_a_page_shows_and_uses_what_its_elements_name(markup: str, assets: list[str]) -> None:
     found = crawl.read_markup(markup, BASE)
@@ -2713,18 +2764,23 @@ def test_a_page_shows_and_uses_what_its_elements_name(markup: str, assets: list[
     ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False),
     ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
     ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False),
-    ("<meta http-equiv=refresh content=5>", "", False), ("<meta http-equiv=refresh content='5 ; '>", "", False),
+    ("<meta http-equiv=refresh content=5>", "", False),
+    ("<meta http-equiv=refresh content='5 ; '>", "", False),
     ("<meta http-equiv=refresh content='0; url=/a b'>", "/a b", False),
-    ("<meta http-equiv=refresh content='.5;url=/x'>", "/x", False), ("<meta name=robots content=nofollow", "", False),
+    ("<meta http-equiv=refresh content='.5;url=/x'>", "/x", False),
+    ("<meta name=robots content=nofollow", "", False),
     ("<meta name=refresh content='0;url=/x'>", "", False),
     ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
-    ("<meta name=robots content='noindex, NOFOLLOW'>", "", True), ('<meta name="crawl" content="none">', "", True),
-    ("<meta name='crawl' content=nofollow>", "", True), ("<meta name='r&#111;bots' content=nofollow>", "", True),
+    ("<meta name=robots content='noindex, NOFOLLOW'>", "", True),
+    ('<meta name="crawl" content="none">', "", True),
+    ("<meta name='crawl' content=nofollow>", "", True),
+    ("<meta name='r&#111;bots' content=nofollow>", "", True),
     ("<base name=robots content=nofollow>", "", False),
     ("<meta name=robots content='index, max-image-preview:none'>", "", False),
     ("<meta name=robots content='max-video-preview: none, nofollow'>", "", True),
     ("<meta name=googlebot content=nofollow>", "", False),
-    ("<meta name=robots content=noindex>", "", False), ("<meta name=keywords content='robots nofollow'>", "", False),
+    ("<meta name=robots content=noindex>", "", False),
+    ("<meta name=keywords content='robots nofollow'>", "", False),
     ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "", True)])
 def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: str, nofollow: bool) -> None:
     found = crawl.read_markup(markup, BASE)
@@ -2748,15 +2804,18 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
-      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf:7", "utf--7", "utf-32", "rot13")]])
+      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf:7", "utf--7",
+                   "utf-32", "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str, charset: str) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
 HOSTILE = [  # of these pages are made that a careless expression would need hours for
-    "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<a b=c ",
+    "0", " ", "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>",
+    "<a b=c ",
     "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =", "<x y='", '<a href="#', '<p class="',
-    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" =',
+    "<img srcset='a ,", "<script src=x", "<link rel=", "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=",
+    '<div class="x" =',
     '<a b="c" ', '<a b="c', '<a href="x">']
 
 
@@ -2772,8 +2831,10 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
 
 def test_mutated_pages_never_fail() -> None:
     rng = random.Random(11)
-    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=", "&#", ";",
-              "=", "<meta name=robots content=", "<img src=", "srcset=", ", ", "<script src=", "<link rel=", "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;",
+    pieces = ["<a href=", "'", '"', ">", "<!--", "-->", "<script>", "</script>", " ", "x", "<base href=",
+              "&#", ";",
+              "=", "<meta name=robots content=", "<img src=", "srcset=", ", ", "<script src=", "<link rel=",
+              "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;",
               "\0", "&amp"]
     for _ in range(ROUNDS):
         found = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))), BASE)
@@ -2792,7 +2853,8 @@ def test_mutated_pages_never_fail() -> None:
     ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7eabc", "Disallow: /%7Eab"),
     ("User-agent: *\nDissallow: /a\nDisalow: /b\ndiasllow: /c", "/b", "Disallow: /b"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
-    ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
+    ("User-agent: a\nUser-agent: crawl\nDisallow: /1\n"
+     "User-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
      "/3", "Disallow: /3"),
     ("User-agent: a\nUser-agent: crawl\nDisallow: /1\nUser-agent: b\nDisallow: /2", "/2", None),
     ("User-agent: *\nDisallow: /a\nAllow: /a/b", "/a/b/c", None),
@@ -2826,7 +2888,8 @@ def test_the_longest_matching_rule_of_our_groups_decides(text: str, target: str,
 
 def test_mutated_robots_files_never_fail() -> None:
     rng = random.Random(12)
-    pieces = ["User-agent: ", "*", "crawl", "\n", "Disallow: ", "Allow:", "/", "a", "%2f", "%", "$", "Crawl-delay:",
+    pieces = ["User-agent: ", "*", "crawl", "\n", "Disallow: ", "Allow:", "/", "a", "%2f", "%", "$",
+              "Crawl-delay:",
               "9", "#", "\r", "\ufeff", " ", ":", "\u00e9"]
     for _ in range(ROUNDS):
         robots = crawl.Robots("".join(rng.choices(pieces, k=rng.randrange(14))))
@@ -2860,8 +2923,10 @@ def test_a_crawl_delay_is_read_and_does_not_end_the_names_of_a_group() -> None:
 
 
 @pytest.mark.parametrize("agent, product", [
-    ("crawl.py/1.0", "crawl"), ("MyBot/2.0 (+http://me.test)", "MyBot"), ("my-bot_x 3", "my-bot_x"), ("7", "")])
-def test_the_first_letters_of_the_user_agent_are_the_name_that_robots_txt_must_use(agent: str, product: str) -> None:
+    ("crawl.py/1.0", "crawl"), ("MyBot/2.0 (+http://me.test)", "MyBot"), ("my-bot_x 3", "my-bot_x"),
+    ("7", "")])
+def test_the_first_letters_of_the_user_agent_are_the_name_that_robots_txt_must_use(
+        agent: str, product: str) -> None:
     assert crawl.product_of(agent) == product
     assert crawl.Robots(f"User-agent: {product or '*'}\nDisallow: /", product).rule("/x") == "Disallow: /"
 
@@ -2902,7 +2967,8 @@ def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: pathlib.Pat
 
 def test_a_journal_gives_the_last_definite_answer(tmp_path: pathlib.Path) -> None:
     path = str(tmp_path / "journal")
-    records = [crawl.Record("http://h/", 200, links=("http://h/\\x",), seconds=0.5), crawl.Record("http://h/", 503, kind="broken"),
+    records = [crawl.Record("http://h/", 200, links=("http://h/\\x",), seconds=0.5),
+               crawl.Record("http://h/", 503, kind="broken"),
                crawl.Record("http://h/a", 404, at=7.0), crawl.Record("http://h/a", 200, nofollow=True),
                crawl.Record("http://h/b", 0, kind="timed out"), crawl.Record("mailto:x", skipped="no"),
                crawl.Record("http://h/i", 200, method="HEAD")]
@@ -2913,12 +2979,14 @@ def test_a_journal_gives_the_last_definite_answer(tmp_path: pathlib.Path) -> Non
     with contextlib.closing(crawl.Journal(path)) as journal:
         assert [journal.find(f"http://h/{page}") for page in ("", "a", "b", "i", "x")] == [
             records[0], records[3], None, None, None]
-        assert [journal.find(f"http://h/{page}", read=False) for page in ("", "i")] == [records[0], records[6]]
+        assert [journal.find(f"http://h/{page}", read=False)
+                for page in ("", "i")] == [records[0], records[6]]
     assert os.stat(path).st_mode & 0o111 == 0
 
 
 @pytest.mark.parametrize("status, definite", [
-    (0, False), (200, True), (301, True), (404, True), (403, True), (408, False), (429, False), (500, False), (503, False)])
+    (0, False), (200, True), (301, True), (404, True), (403, True), (408, False), (429, False), (500, False),
+    (503, False)])
 def test_what_may_pass_is_no_definite_answer(status: int, definite: bool) -> None:
     assert crawl.Record("http://h/", status).is_definite() == definite
 
@@ -2931,7 +2999,8 @@ def test_that_a_url_is_not_fetched_is_said_once(tmp_path: pathlib.Path) -> None:
     assert [line.get("skipped") for line in lines_of(path)] == ["other host", None]
 
 
-def test_a_last_line_without_its_end_is_dropped_if_it_begins_like_ours_and_else_refused(tmp_path: pathlib.Path) -> None:
+def test_a_last_line_without_its_end_is_dropped_if_it_begins_like_ours_and_else_refused(
+        tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/", "status": 200}')
     with contextlib.closing(crawl.Journal(str(path))) as journal:
@@ -2955,7 +3024,8 @@ def locked(path: pathlib.Path) -> bool:
 def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n' * 300_000)
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"], stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"],
+                               stderr=subprocess.PIPE)
     while not locked(path):
         assert process.poll() is None
         time.sleep(0.001)
@@ -2986,15 +3056,18 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path
     "[" * 100_000 + "\n",
     '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
     '{"url": "http://h/", "status": "200"}\n',
-    '{"url": "http://h/", "num_urls": 7}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n", '{"url"\n{"url": "http://h/"}\n',
-    '{"url": "http://h/\\u0007"}\n', '{"url": "http://h/", "error": "\\u001b[2J"}\n', '{"url": "http://h/", "kind": "sad"}\n',
+    '{"url": "http://h/", "num_urls": 7}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n",
+    '{"url"\n{"url": "http://h/"}\n',
+    '{"url": "http://h/\\u0007"}\n', '{"url": "http://h/", "error": "\\u001b[2J"}\n',
+    '{"url": "http://h/", "kind": "sad"}\n',
     "\x00\n"])
 def test_what_is_no_journal_is_refused_and_left_as_it_is(
         text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     assert crawl.main(["-o", str(path), "http://h.invalid/"]) == 2
-    assert re.search(": no journal of a crawl: line 1: .", capsys.readouterr().err) and path.read_text() == text
+    assert re.search(": no journal of a crawl: line 1: .",
+                     capsys.readouterr().err) and path.read_text() == text
 
 
 def test_the_line_that_is_no_record_is_named(tmp_path: pathlib.Path) -> None:
@@ -3013,7 +3086,8 @@ def test_zeros_that_a_power_cut_left_at_the_end_are_dropped(site: Server, tmp_pa
 
 def test_a_mutated_journal_is_taken_in_or_refused(tmp_path: pathlib.Path) -> None:
     rng, path = random.Random(4), tmp_path / "journal"
-    line = b'{"url": "http://h/", "status": 301, "next_url": "http://h/b", "links": ["http://h/a"], "seconds": 0.1}\n'
+    line = (b'{"url": "http://h/", "status": 301, "next_url": "http://h/b", '
+            b'"links": ["http://h/a"], "seconds": 0.1}\n')
     for _ in range(ROUNDS // 10):  # each of which opens, locks and closes a file
         text = bytearray(line * 2)
         for _ in range(rng.randrange(1, 4)):
@@ -3031,7 +3105,8 @@ def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) ->
 
 
 def test_any_number_of_crawls_may_have_dev_null_for_their_journal() -> None:
-    with contextlib.closing(crawl.Journal("/dev/null")), contextlib.closing(crawl.Journal("/dev/null")) as journal:
+    with (contextlib.closing(crawl.Journal("/dev/null")),
+          contextlib.closing(crawl.Journal("/dev/null")) as journal):
         journal.write(crawl.Record("http://h/"))
         assert journal.find("http://h/") is None
 
@@ -3065,10 +3140,13 @@ def test_a_full_disk_leaves_a_journal_that_resumes(site: Server, tmp_path: pathl
         resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
     site.add("/", "<a href=/a><a href=/b><a href=/c>")
     for name in "abc":
-        site.add(f"/{name}", "<a href=/>" + "".join(f"<a href=//other.test/{name}{number}>" for number in range(3)))
+        site.add(f"/{name}", "<a href=/>" + "".join(f"<a href=//other.test/{name}{number}>"
+                                                    for number in range(3)))
     path = tmp_path / "journal"
     done = command("--max-tasks", "1", "-o", str(path), site.url, preexec_fn=small)
-    assert done.returncode == 2 and "cannot be written: File too large" in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2
+    assert "cannot be written: File too large" in done.stderr
+    assert done.stderr.count("\n") == 1
     lines = path.read_text().splitlines(keepends=True)
     assert 0 < len(lines) < 13 and all(json.loads(line) for line in lines) and lines[-1].endswith("\n")
     assert command("-o", str(path), site.url).returncode == 0
@@ -3139,9 +3217,11 @@ def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: 
     ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
     ("http://example.com" + "/a/b" * 4, {}, ""),
     ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
-def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any], reason: str) -> None:
+def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any],
+                                                          reason: str) -> None:
     roots = [crawl.parse_url("http://www.example.com/")]
-    scope = crawl.Scope(roots, options.get("include", ""), options.get("exclude", ""), options.get("subdomains", False))
+    scope = crawl.Scope(roots, options.get("include", ""), options.get("exclude", ""),
+                        options.get("subdomains", False))
     assert scope.objection(crawl.parse_url(url)) == reason
 
 
@@ -3152,10 +3232,13 @@ def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None
 
 @pytest.mark.parametrize("root, url, trusted", [
     ("https://h", "https://h/x", True), ("https://h", "http://h/x", False), ("http://h", "http://h/", True),
-    ("http://h", "https://h/", True), ("https://h.de", "https://www.h.de/", True), ("https://www.h.de", "https://h.de/", True),
-    ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False), ("http://h:8080", "http://h:8080/", True),
+    ("http://h", "https://h/", True), ("https://h.de", "https://www.h.de/", True),
+    ("https://www.h.de", "https://h.de/", True),
+    ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False),
+    ("http://h:8080", "http://h:8080/", True),
     ("https://h", "https://other/", False)])
-def test_secrets_go_to_the_hosts_that_were_named_and_over_http_where_that_was_written(root: str, url: str, trusted: bool) -> None:
+def test_secrets_go_to_the_hosts_that_were_named_and_over_http_where_that_was_written(
+        root: str, url: str, trusted: bool) -> None:
     scope = crawl.Scope([crawl.parse_url(root)], "", "", True)
     assert scope.trusts(crawl.parse_url(url)) == trusted
 
@@ -3168,13 +3251,15 @@ def frontier_of(root: str = "http://h/", **options: Any) -> tuple[crawl.Frontier
     """Return a frontier, to be made in a loop, and the Node of a root in it."""
     url = crawl.parse_url(root)
     scope = crawl.Scope([url], options.pop("include", ""), options.pop("exclude", ""), False)
-    frontier = crawl.Frontier(scope, options.get("depth", 100), options.get("max_pages", 1000), False, False, options.get("tell", crawl._always))
+    frontier = crawl.Frontier(scope, options.get("depth", 100), options.get("max_pages", 1000), False, False,
+                              options.get("tell", crawl._always))
     node = frontier.admit(url)
     assert isinstance(node, crawl.Node)
     return frontier, node
 
 
-def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str], assets: Sequence[str] = (), base: str = "",
+def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str], assets: Sequence[str] = (),
+             base: str = "",
              nofollow: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Let in what a page refers to."""
     record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets), nofollow=nofollow)
@@ -3188,7 +3273,8 @@ def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str], a
 
 def test_mutated_references_mean_what_the_parser_says() -> None:
     rng = random.Random(13)
-    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":", " ", "&",
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":",
+              " ", "&",
               ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
 
     async def main() -> None:
@@ -3210,7 +3296,8 @@ def test_what_is_no_url_is_said_once_and_what_is_none_for_us_with_its_reason() -
     async def main() -> crawl.Frontier:
         frontier, page = frontier_of(tell=told.append)
         for _ in range(2):
-            assert referred(frontier, page, ["http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 9000], ["http://h:99999/"]) == (
+            assert referred(frontier, page, ["http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 9000],
+                            ["http://h:99999/"]) == (
                 ("http://exa mple/", "mailto:x", "htp://h", "/" + "x" * 8000), ("http://h:99999/",))
         return frontier
     frontier = crawl.run(main())
@@ -3219,7 +3306,8 @@ def test_what_is_no_url_is_said_once_and_what_is_none_for_us_with_its_reason() -
         ("htp://h", "", "htp: neither http nor https"), ("/" + "x" * 19, "", "longer than 8000 characters"),
         ("http://h:99999/", "broken", "")]
     assert told[0].error.startswith("no URL: ") and told[0].parent == "http://h/" and told[0].depth == 1
-    assert frontier.node("http://exa mple/").referrers == 2 and frontier.skipped.total() == 3  # type: ignore[union-attr]
+    assert cast(crawl.Node, frontier.node("http://exa mple/")).referrers == 2
+    assert frontier.skipped.total() == 3
 
 
 def test_what_is_no_url_may_be_excluded() -> None:
@@ -3260,7 +3348,8 @@ def test_a_page_is_one_whether_it_is_met_as_an_image_first_or_as_a_link() -> Non
         frontier, page = frontier_of()
         referred(frontier, page, ["/a"], ["/a", "/b", "//cdn/c", "/d"])
         referred(frontier, page, ["/b", "/%41", "?q", "//cdn/c"])
-        assert {node.text for node in frontier._items} == {f"http://h/{path}" for path in ("", "a", "b", "%41", "?q")}
+        assert {node.text for node in frontier._items} == {
+            f"http://h/{path}" for path in ("", "a", "b", "%41", "?q")}
         before = frontier.qsize()
         frontier.begin_second_stage()
         assert [node.text for node in list(frontier._items)[before:]] == ["http://cdn/c", "http://h/d"]
@@ -3278,7 +3367,9 @@ def test_a_page_that_is_shown_and_linked_is_one_with_all_its_referrers() -> None
         assert one
         referred(frontier, one, ["/x", "/a.pdf", "/b.pdf"], ["/b.pdf"])
         shown = frontier.node("http://h/x")
-        assert shown and shown.referrers == 2 and [page.text for page in shown.linked_from] == ["http://h/", "http://h/1"]
+        assert shown
+        assert shown.referrers == 2
+        assert [page.text for page in shown.linked_from] == ["http://h/", "http://h/1"]
         referred(frontier, root, [], ["/x"])
         assert shown.referrers == 3 and frontier.node("http://h/x") is shown and shown.method == ""
         before = frontier.qsize()
@@ -3297,7 +3388,9 @@ def test_pages_name_their_first_three_referrers_once_each() -> None:
             assert node
             referred(frontier, node, ["/gone", "/gone#x", "gone"], ["/gone"])
         gone = frontier.node("http://h/gone")
-        assert gone and gone.referrers == 5 and [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
+        assert gone
+        assert gone.referrers == 5
+        assert [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
     crawl.run(main())
 
 
@@ -3354,7 +3447,8 @@ def test_each_that_comes_too_early_is_sent_back_once_and_who_is_a_little_late_ke
             if frontier.take_turn(node):
                 asked.append(node.text.removeprefix("http://h"))
                 frontier.task_done()
-                await sleep(2.3 if len(asked) == 2 else 0.5)  # the next ones find that their turn comes 0.3 s late
+                # The next ones find that their turn comes 0.3 s late.
+                await sleep(2.3 if len(asked) == 2 else 0.5)
             else:
                 sent_back += 1
         assert asked == ["/", *paths] and get_running_loop().time() < 31 * 2.6
@@ -3461,7 +3555,7 @@ def simulated(root: str, answers: dict[str, Any],
     return crawler.records, client.asked
 
 
-def to(location: str) -> Any:
+def redirect_to(location: str) -> Any:
     """The answer of a simulated server that redirects."""
     return [(302, {"location": location}, "")]
 
@@ -3478,7 +3572,8 @@ def pages(count: int) -> dict[str, Any]:
 def test_every_page_is_fetched_once(site: Server) -> None:
     site.add("/", "<a href=/a><a href=b/><a href=#top><a href=/a#x>")
     site.add("/a", "<a href=/><a href='b/'><a href=b/>")
-    site.add("/b/", "<a href=../a><a href=c?q=1><a href=?p=2><a href=//localhost:%d/%%7Euser><a href=/~user>" % site.port)
+    site.add("/b/", "<a href=../a><a href=c?q=1><a href=?p=2>"
+                    "<a href=//localhost:%d/%%7Euser><a href=/~user>" % site.port)
     for path in ("/b/c?q=1", "/b/?p=2", "/%7Euser", "/~user"):
         site.add(path)
     records, crawler = crawled(site.url)
@@ -3500,7 +3595,8 @@ def test_a_record_says_how_a_url_ended(site: Server) -> None:
 
 
 def test_a_record_says_what_came_decoded_and_how_the_server_named_it(site: Server) -> None:
-    site.add("/", gzip.compress(b"<p>\xe9!" * 9), Content_Type="Text/HTML; charset=Latin-1", Content_Encoding="gzip")
+    site.add("/", gzip.compress(b"<p>\xe9!" * 9), Content_Type="Text/HTML; charset=Latin-1",
+             Content_Encoding="gzip")
     root = crawled(site.url)[0][site.url + "/"]
     assert (root.size, root.content_type, root.encoding) == (45, "Text/HTML; charset=Latin-1", "latin-1")
 
@@ -3526,7 +3622,8 @@ def test_ten_urls_are_fetched_at_a_time(site: Server) -> None:
 
 def test_a_page_of_more_than_max_body_bytes_is_over_a_limit(site: Server) -> None:
     site.add("/", "x" * 99)
-    assert [crawled(site.url, max_body=size)[0][site.url + "/"].kind for size in (98, 99)] == ["over a limit", ""]
+    assert [crawled(site.url, max_body=size)[0][site.url + "/"].kind
+            for size in (98, 99)] == ["over a limit", ""]
 
 
 def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
@@ -3565,40 +3662,50 @@ def test_one_root_may_be_given_as_a_string_and_there_is_always_one_task_and_one_
 @pytest.mark.parametrize("path", ["http://h/", "http://h/start"])
 def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
     answers: dict[str, Any] = {
-        path: to("https://h/"), "https://h/": to("https://www.other.test/home"),
-        "https://www.other.test/home": "<a href=http://other.test/x><a href=http://h/y><a href=http://third/>",
-        "http://other.test/x": to("https://third/"), "http://h/y": ""}
+        path: redirect_to("https://h/"), "https://h/": redirect_to("https://www.other.test/home"),
+        "https://www.other.test/home":
+            "<a href=http://other.test/x><a href=http://h/y><a href=http://third/>",
+        "http://other.test/x": redirect_to("https://third/"), "http://h/y": ""}
     crawler, client = simulated_crawl([path], answers)
     assert {url: record.status for url, record in crawler.records.items()} == {
-        path: 302, "https://h/": 302, "https://www.other.test/home": 200, "http://other.test/x": 302, "http://h/y": 200}
+        path: 302, "https://h/": 302, "https://www.other.test/home": 200, "http://other.test/x": 302,
+        "http://h/y": 200}
     assert client.checked[:3] == [path, "https://h/", "https://www.other.test/home"]
     assert crawler.reasons == {"http://third/": "other host", "https://third/": "other host"}
 
 
 def test_a_root_that_redirects_nowhere_is_asked_once_by_head() -> None:
     for location in ("", "/", "mailto:x", "http://["):
-        crawler, client = simulated_crawl(["http://h/"], {"http://h/": to(location)})
-        assert client.checked == ["http://h/"] and [record.kind != "" for record in crawler.records.values()] == [True]
+        crawler, client = simulated_crawl(["http://h/"], {"http://h/": redirect_to(location)})
+        assert client.checked == ["http://h/"]
+        assert [record.kind != "" for record in crawler.records.values()] == [True]
 
 
 def test_a_root_that_fails_when_the_scope_is_fixed_is_met_by_the_crawl() -> None:
-    answers: dict[str, Any] = {"http://h.de/": [(503, {}, ""), (503, {}, ""), (302, {"location": "http://www.h.de/x"}, "")],
-                               "http://www.h.de/x": "<a href=/y>", "http://www.h.de/y": "", "http://dead/": [OSError("no")]}
+    answers: dict[str, Any] = {"http://h.de/": [(503, {}, ""), (503, {}, ""),
+                                                (302, {"location": "http://www.h.de/x"}, "")],
+                               "http://www.h.de/x": "<a href=/y>", "http://www.h.de/y": "",
+                               "http://dead/": [OSError("no")]}
     crawler, _ = simulated_crawl(["http://h.de/", "http://dead/"], answers, robots=False, max_tries=3)
     assert {url: (record.status, record.tries) for url, record in crawler.records.items()} == {
-        "http://h.de/": (302, 3), "http://www.h.de/x": (200, 1), "http://www.h.de/y": (200, 1), "http://dead/": (0, 3)}
+        "http://h.de/": (302, 3), "http://www.h.de/x": (200, 1), "http://www.h.de/y": (200, 1),
+        "http://dead/": (0, 3)}
 
 
 def test_two_roots_that_redirect_to_one_another_are_a_problem_at_once() -> None:
-    crawler, _ = simulated_crawl(["http://a/", "http://b/"], {"http://a/": to("http://b/"), "http://b/": to("http://a/")})
+    crawler, _ = simulated_crawl(["http://a/", "http://b/"],
+                                 {"http://a/": redirect_to("http://b/"),
+                                  "http://b/": redirect_to("http://a/")})
     assert sorted(record.kind for record in crawler.records.values()) == ["", "too many redirects"]
     assert any("in a circle" in record.error for record in crawler.records.values())
 
 
 def test_of_a_thousand_roots_one_may_be_dead() -> None:
     answers: dict[str, Any] = {f"http://h{number}/": "" for number in range(999)}
-    crawler, client = simulated_crawl([*answers, "http://dead/"], answers | {"http://dead/": [OSError("no")]}, robots=False)
-    assert sum(record.status == 200 for record in crawler.records.values()) == 999 and len(crawler.records) == 1000
+    crawler, client = simulated_crawl([*answers, "http://dead/"], answers | {"http://dead/": [OSError("no")]},
+                                      robots=False)
+    assert sum(record.status == 200
+               for record in crawler.records.values()) == 999 and len(crawler.records) == 1000
     assert client.asked[-1][0] < 60
 
 
@@ -3615,22 +3722,26 @@ def test_what_leaves_the_scope_is_not_fetched(site: Server) -> None:
 
 
 def test_include_chooses_among_pages_and_neither_among_roots_nor_assets() -> None:
-    site = {"http://h/": "<a href=/blog/1><a href=/other><img src=/logo>", "http://h/blog/1": "", "http://h/logo": ""}
+    site = {"http://h/": "<a href=/blog/1><a href=/other><img src=/logo>", "http://h/blog/1": "",
+            "http://h/logo": ""}
     crawler, client = simulated_crawl(["http://h/"], site, include="blog", robots=False)
     assert [url for _, url in client.asked] == ["http://h/", "http://h/blog/1"]
-    assert client.checked == ["http://h/", "http://h/logo"] and crawler.reasons == {"http://h/other": "excluded"}
+    assert client.checked == ["http://h/", "http://h/logo"]
+    assert crawler.reasons == {"http://h/other": "excluded"}
 
 
 def test_exclude_holds_for_whatever_leads_there_but_not_for_roots() -> None:
-    site = {"http://h/": "<a href=/a><img src=/secret.png>", "http://h/a": to("/secret")}
+    site = {"http://h/": "<a href=/a><img src=/secret.png>", "http://h/a": redirect_to("/secret")}
     crawler, client = simulated_crawl(["http://h/"], site, exclude="h/$|secret", robots=False)
     assert [url for _, url in client.asked] == ["http://h/", "http://h/a"] and client.checked == ["http://h/"]
     assert crawler.reasons == {"http://h/secret.png": "excluded", "http://h/secret": "excluded"}
 
 
 def test_a_refused_target_of_a_redirect_is_as_deep_as_a_fetched_one() -> None:
-    site = {"http://h/": "<a href=/a><a href=/b><a href=/c>", "http://h/a": to("/allowed"), "http://h/b": to("/excluded"),
-            "http://h/c": to("/forbidden"), "http://h/robots.txt": "User-agent: *\nDisallow: /forbidden"}
+    site = {"http://h/": "<a href=/a><a href=/b><a href=/c>", "http://h/a": redirect_to("/allowed"),
+            "http://h/b": redirect_to("/excluded"),
+            "http://h/c": redirect_to("/forbidden"),
+            "http://h/robots.txt": "User-agent: *\nDisallow: /forbidden"}
     told: list[crawl.Record] = []
     simulated("http://h/", site, exclude="excluded", on_record=told.append)
     depths = {record.url.rpartition("/")[2]: record.depth for record in told}
@@ -3639,12 +3750,14 @@ def test_a_refused_target_of_a_redirect_is_as_deep_as_a_fetched_one() -> None:
 
 def test_every_url_that_is_not_fetched_has_a_reason(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
-    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf><a href=/private/x><a href=/1><a href=/r/r/r/r/r>")
+    site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf>"
+                  "<a href=/private/x><a href=/1><a href=/r/r/r/r/r>")
     site.add("/1", "<a href=/2>")
     site.add("/2", "<a href=/3>")
     _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
     assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
-        "http://other.test/": "other host", "mailto:x": "mailto: neither http nor https", "/a.pdf": "excluded",
+        "http://other.test/": "other host", "mailto:x": "mailto: neither http nor https",
+        "/a.pdf": "excluded",
         "/private/x": "robots.txt: Disallow: /private/", "/r/r/r/r/r": "a path that repeats itself"}
     assert crawler.frontier.skipped["depth"] == 1
 
@@ -3668,7 +3781,8 @@ def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
 
 
 def test_redirects_do_not_use_up_the_page_limit() -> None:
-    answers: dict[str, Any] = {"http://h/": to("/a"), "http://h/a": to("/b"), "http://h/b": "<a href=/c><a href=/d>", "http://h/c": to("/e"),
+    answers: dict[str, Any] = {"http://h/": redirect_to("/a"), "http://h/a": redirect_to("/b"),
+                               "http://h/b": "<a href=/c><a href=/d>", "http://h/c": redirect_to("/e"),
                                "http://h/e": ""}
     crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, max_pages=2, max_tasks=1)
     assert list(crawler.records) == [f"http://h/{page}" for page in ("", "a", "b", "c", "e")]
@@ -3682,13 +3796,16 @@ def test_links_of_a_page_that_says_nofollow_are_recorded_and_not_followed(site: 
     records, crawler = crawled(site.url)
     assert set(records) == {site.url + path for path in ("/", "/meta", "/header", "/logo")}
     assert records[site.url + "/meta"].links == (site.url + "/x", site.url + "/")
-    assert records[site.url + "/meta"].nofollow and records[site.url + "/meta"].assets == (site.url + "/logo",)
+    assert records[site.url + "/meta"].nofollow
+    assert records[site.url + "/meta"].assets == (site.url + "/logo",)
     assert +crawler.frontier.skipped == {"nofollow": 3}
 
 
 @pytest.mark.parametrize("value, obeyed", [
-    ("nofollow", True), ("none", True), ("otherbot: nofollow", False), ("otherbot: noindex, nofollow", False), ("crawl: nofollow", True),
-    ("otherbot: noindex, crawl: nofollow", True), ("max-image-preview: none", False), ("noindex", False), ("", False),
+    ("nofollow", True), ("none", True), ("otherbot: nofollow", False), ("otherbot: noindex, nofollow", False),
+    ("crawl: nofollow", True),
+    ("otherbot: noindex, crawl: nofollow", True), ("max-image-preview: none", False), ("noindex", False),
+    ("", False),
     ("max-snippet: 3, nofollow", True), ("CRAWL: NoFollow", True), ("crawl: max-snippet: 5, nofollow", True),
     ("unavailable_after: 25 Jun 2010 15:00:00 PST, nofollow", True)])
 def test_what_a_header_says_to_another_bot_is_not_ours(value: str, obeyed: bool) -> None:
@@ -3699,7 +3816,8 @@ def test_what_a_header_says_to_another_bot_is_not_ours(value: str, obeyed: bool)
 def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
     with contextlib.closing(Server()) as other:
         site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
-        other.add("/", f"<a href=/a><a href={site.url}/b><img src={other.url.replace('localhost', '127.0.0.1')}/c>")
+        picture = other.url.replace("localhost", "127.0.0.1") + "/c"
+        other.add("/", f"<a href=/a><a href={site.url}/b><img src={picture}>")
         records, crawler = crawled(site.url, headers={"Cookie": "secret"})
         assert crawler.client.opened == site.connections + other.connections
         assert len(records) == 5 and not any("secret" in head for head in other.heads)
@@ -3709,7 +3827,8 @@ def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
 def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(site: Server, tls_site: Server) -> None:
     site.add("/", f"<img src={tls_site.url}/x>")
     site.add("/robots.txt", "User-agent: MyBot\nDisallow: /\n\nUser-agent: *\nAllow: /", 200)
-    assert crawled(site.url, headers={"user-agent": "MyBot/2.0"})[1].reasons == {site.url + "/": "robots.txt: Disallow: /"}
+    _, crawler = crawled(site.url, headers={"user-agent": "MyBot/2.0"})
+    assert crawler.reasons == {site.url + "/": "robots.txt: Disallow: /"}
     crawled(site.url, headers={"User-Agent": "Other/1"})
     assert "User-Agent: Other/1\r\n" in tls_site.heads[-1] and "User-Agent: MyBot/2.0\r\n" in site.heads[0]
 
@@ -3718,7 +3837,8 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(site: Server
 
 def test_what_pages_show_is_asked_for_by_head_when_no_page_is_left(site: Server, impatient: None) -> None:
     with contextlib.closing(Server()) as cdn:
-        site.add("/", f"<img src=/logo.png><script src={cdn.url}/x.js></script><a href=/2><link rel=stylesheet href=/gone.css>")
+        site.add("/", f"<img src=/logo.png><script src={cdn.url}/x.js></script>"
+                      "<a href=/2><link rel=stylesheet href=/gone.css>")
         site.add("/2", "<img src=/logo.png><img src=/2><a href=/linked.png>")
         site.add("/logo.png", bytes(99_999), Content_Type="image/png")
         site.add("/linked.png", bytes(99_999), Content_Type="image/png")
@@ -3727,19 +3847,24 @@ def test_what_pages_show_is_asked_for_by_head_when_no_page_is_left(site: Server,
         assert site.requests == ["/robots.txt", "/", "/2", "/linked.png", "/gone.css"]
         assert site.checked[0] == "/" and sorted(site.checked[1:]) == ["/gone.css", "/logo.png"]
         assert cdn.checked == ["/x.js"] and cdn.requests == ["/x.js"] * 3
-        logo, gone, script = records[site.url + "/logo.png"], records[site.url + "/gone.css"], records[cdn.url + "/x.js"]
+        logo, gone = records[site.url + "/logo.png"], records[site.url + "/gone.css"]
+        script = records[cdn.url + "/x.js"]
         assert (logo.method, logo.status, logo.size, logo.kind) == ("HEAD", 200, 0, "")
         assert (gone.method, gone.status, gone.kind, gone.parent) == ("GET", 404, "broken", site.url + "/")
         assert (script.method, script.status, script.tries) == ("GET", 500, 3)
-        assert records[site.url + "/"].assets == (site.url + "/logo.png", cdn.url + "/x.js", site.url + "/gone.css")
-        assert crawled(site.url, pages_only=True)[0].keys() == {site.url + path for path in ("/", "/2", "/linked.png")}
+        assert records[site.url + "/"].assets == (site.url + "/logo.png", cdn.url + "/x.js",
+                                                  site.url + "/gone.css")
+        assert crawled(site.url, pages_only=True)[0].keys() == {
+            site.url + path for path in ("/", "/2", "/linked.png")}
 
 
 def test_assets_obey_robots_and_exclude_and_have_a_limit() -> None:
     answers: dict[str, Any] = {"http://h/robots.txt": "User-agent: *\nDisallow: /private",
-                               "http://h/": "<img src=/private.png><img src=/a.pdf><img src=//o/b.pdf><img src=/1><img src=/2><img src=//o/3>"}
+                               "http://h/": "<img src=/private.png><img src=/a.pdf><img src=//o/b.pdf>"
+                     "<img src=/1><img src=/2><img src=//o/3>"}
     crawler, client = simulated_crawl(["http://h/"], answers, exclude="pdf$")
-    assert crawler.reasons == {"http://h/private.png": "robots.txt: Disallow: /private", "http://h/a.pdf": "excluded",
+    assert crawler.reasons == {"http://h/private.png": "robots.txt: Disallow: /private",
+                               "http://h/a.pdf": "excluded",
                                "http://o/b.pdf": "excluded"}
     assert set(client.checked) == {"http://h/", "http://h/1", "http://h/2", "http://o/3"}
     assert "http://o/robots.txt" not in [url for _, url in client.asked]
@@ -3749,31 +3874,40 @@ def test_assets_obey_robots_and_exclude_and_have_a_limit() -> None:
 
 def test_the_redirects_of_assets_are_followed_and_join_pages() -> None:
     answers: dict[str, Any] = {
-        "http://h/": "<img src=/moved><img src=/page.png><img src=/loop><a href=/page>", "http://h/moved": to("//cdn/new"),
-        "http://cdn/new": to("/newer"), "http://cdn/newer": [(404, {}, "")], "http://h/page.png": to("/page"), "http://h/page": "",
-        "http://h/loop": to("/loop")}
+        "http://h/": "<img src=/moved><img src=/page.png><img src=/loop><a href=/page>",
+        "http://h/moved": redirect_to("//cdn/new"),
+        "http://cdn/new": redirect_to("/newer"), "http://cdn/newer": [(404, {}, "")],
+        "http://h/page.png": redirect_to("/page"),
+        "http://h/page": "",
+        "http://h/loop": redirect_to("/loop")}
     crawler, client = simulated_crawl(["http://h/"], answers, robots=False)
     kinds = {url: (record.kind, record.method) for url, record in crawler.records.items()}
-    assert kinds == {"http://h/": ("", ""), "http://h/page": ("", ""), "http://h/moved": ("", "HEAD"), "http://cdn/new": ("", "HEAD"),
-                     "http://cdn/newer": ("broken", "GET"), "http://h/page.png": ("", "HEAD"), "http://h/loop": ("too many redirects", "HEAD")}
+    assert kinds == {"http://h/": ("", ""), "http://h/page": ("", ""), "http://h/moved": ("", "HEAD"),
+                     "http://cdn/new": ("", "HEAD"),
+                     "http://cdn/newer": ("broken", "GET"), "http://h/page.png": ("", "HEAD"),
+                     "http://h/loop": ("too many redirects", "HEAD")}
 
 
 def test_links_to_other_hosts_are_asked_for_through_their_redirects(site: Server, tls_site: Server) -> None:
-    site.add("/", f"<a href={tls_site.url}/><a href={tls_site.url}/gone><a href={tls_site.url}/moved><a href={tls_site.url}/x.pdf>")
+    site.add("/", "".join(f"<a href={tls_site.url}/{path}>" for path in ("", "gone", "moved", "x.pdf")))
     tls_site.add("/", "<a href=/inside>")
     tls_site.add_redirect("/moved", "/elsewhere", 301)
-    records, crawler = crawled(site.url, external=True, pages_only=True, exclude="pdf$", headers={"Authorization": "secret"})
-    assert sorted(tls_site.checked) == ["/", "/elsewhere", "/gone", "/moved"] and sorted(tls_site.requests) == ["/elsewhere", "/gone"]
+    records, crawler = crawled(site.url, external=True, pages_only=True, exclude="pdf$",
+                               headers={"Authorization": "secret"})
+    assert sorted(tls_site.checked) == ["/", "/elsewhere", "/gone",
+                                        "/moved"] and sorted(tls_site.requests) == ["/elsewhere", "/gone"]
     assert not any("secret" in head for head in tls_site.heads) and "secret" in site.heads[-1]
     assert {path: records[tls_site.url + path].kind for path in ("/", "/gone", "/moved", "/elsewhere")} == {
         "/": "", "/gone": "broken", "/moved": "", "/elsewhere": "broken"}
-    assert records[tls_site.url + "/"].encoding == "" and crawler.reasons == {tls_site.url + "/x.pdf": "excluded"}
+    assert records[tls_site.url + "/"].encoding == ""
+    assert crawler.reasons == {tls_site.url + "/x.pdf": "excluded"}
 
 
 def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
     answers: dict[str, Any] = {"http://h/": "<img src=/x>", "http://h/x": [(429, {"retry-after": "60"}, "")]}
     crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_tries=2)
-    assert client.checked == ["http://h/", "http://h/x", "http://h/x"] and crawler.records["http://h/x"].kind == "blocked"
+    assert client.checked == ["http://h/", "http://h/x",
+                              "http://h/x"] and crawler.records["http://h/x"].kind == "blocked"
     assert crawler.loop.time() >= 60
 
 
@@ -3790,7 +3924,8 @@ def test_a_robots_file_is_obeyed_and_asked_for_once(site: Server) -> None:
     assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, robots=False)[0]]
 
 
-def test_a_robots_file_that_fails_fails_the_url_that_needs_it_after_as_many_tries(site: Server, impatient: None) -> None:
+def test_a_robots_file_that_fails_fails_the_url_that_needs_it_after_as_many_tries(
+        site: Server, impatient: None) -> None:
     site.add("/robots.txt", "", 503)
     site.add("/")
     record = crawled(site.url, max_tries=2)[0][site.url + "/"]
@@ -3817,7 +3952,8 @@ def test_redirects_of_robots_txt_are_followed_like_others(site: Server) -> None:
     assert len(crawled(site.url, max_redirect=5)[0]) == 1 and site.requests.count("/r4") == 2
     site.add_redirect("/r4", "/r5")
     assert len(crawled(site.url, max_redirect=5)[0]) == 1 and "/r5" not in site.requests
-    site.add("/robots.txt", "User-agent: *\nDisallow: /", 200, Location="/r9")  # which only a redirect may have
+    site.add("/robots.txt", "User-agent: *\nDisallow: /", 200,
+             Location="/r9")  # which only a redirect may have
     assert crawled(site.url, max_redirect=5)[0] == {}
 
 
@@ -3887,11 +4023,13 @@ def test_a_circle_is_found_also_where_pages_link_into_it(length: int, site: Serv
         site.add_redirect(f"/{number}", f"/{(number + 1) % length}")
     site.add("/", f"<a href=/0><a href=/{length // 2}>")
     records, _ = crawled(site.url)
-    assert [record.kind for record in records.values() if "in a circle" in record.error] == ["too many redirects"]
+    assert [record.kind for record in records.values()
+            if "in a circle" in record.error] == ["too many redirects"]
 
 
 def test_a_circle_too_long_to_be_found_ends_all_the_same() -> None:
-    answers: dict[str, Any] = {f"http://h/{number}": to(f"/{(number + 1) % 102}") for number in range(102)}
+    answers: dict[str, Any] = {f"http://h/{number}": redirect_to(f"/{(number + 1) % 102}")
+                               for number in range(102)}
     answers["http://h/"] = "".join(f"<a href=/{number}>" for number in range(102))
     assert len(simulated("http://h/", answers, robots=False)[0]) == 103
 
@@ -3902,7 +4040,8 @@ def test_a_chain_of_redirects_has_a_limit(site: Server) -> None:
     site.add("/", "<a href=/0>")
     records, _ = crawled(site.url, max_redirect=4)
     assert records[site.url + "/4"].kind == "too many redirects" and site.url + "/5" not in records
-    assert records[site.url + "/4"].error.startswith("too many redirects: ") and records[site.url + "/4"].error.count("->") == 5
+    assert records[site.url + "/4"].error.startswith("too many redirects: ")
+    assert records[site.url + "/4"].error.count("->") == 5
 
 
 @pytest.mark.parametrize("raw, path", [("/\u00e9".encode(), "/%C3%A9"), (b"/\xe9", "/%EF%BF%BD")])
@@ -3915,7 +4054,8 @@ def test_a_location_outside_of_ascii_is_utf_8(raw: bytes, path: str, site: Serve
 
 
 def test_xhtml_is_a_page_but_no_list_of_choices_and_no_plain_text(site: Server) -> None:
-    site.add("/", "<a href='/choices' /><a href='/text' />", Content_Type="application/xhtml+xml; charset=utf-8")
+    site.add("/", "<a href='/choices' /><a href='/text' />",
+             Content_Type="application/xhtml+xml; charset=utf-8")
     site.add("/choices", "<a href=/never>", 300, Location="/elsewhere")
     site.add("/text", "<a href=/never>", Content_Type="text/plain")
     records, _ = crawled(site.url)
@@ -3984,9 +4124,11 @@ def test_what_tls_says_is_explained_without_lines_of_c(
 
 
 @pytest.mark.parametrize("answer, kind, tries", [
-    (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3), (b"nonsense\r\n\r\n", "broken", 1),
+    (b"", "broken", 3), (OK + b"Content-Length: 9\r\n\r\nhalf", "broken", 3),
+    (b"nonsense\r\n\r\n", "broken", 1),
     (OK + b"Content-Length: 99999999\r\n\r\n", "over a limit", 1)])
-def test_a_broken_answer_is_a_record(site: Server, impatient: None, answer: bytes, kind: str, tries: int) -> None:
+def test_a_broken_answer_is_a_record(site: Server, impatient: None, answer: bytes, kind: str,
+                                     tries: int) -> None:
     site.answers["/"] = says(answer, then=socket.socket.close)
     record = crawled(site.url)[0][site.url + "/"]
     assert (record.kind, record.tries, record.status) == (kind, tries, 0) and record.error
@@ -4033,7 +4175,8 @@ def test_a_bad_certificate_is_a_record(tls_site: Server, monkeypatch: pytest.Mon
     assert [(record.kind, record.tries) for record in records.values()] == [("bad certificate", 1)]
 
 
-@pytest.mark.parametrize("status, kind", [(400, "broken"), (401, "blocked"), (402, "broken"), (403, "blocked"), (404, "broken"),
+@pytest.mark.parametrize("status, kind", [(400, "broken"), (401, "blocked"), (402, "broken"),
+                                          (403, "blocked"), (404, "broken"),
                                           (429, "blocked"), (500, "broken")])
 def test_who_is_not_let_in_is_blocked_and_what_is_not_there_is_broken(status: int, kind: str) -> None:
     records, _ = simulated("http://h/", {"http://h/": [(status, {}, "")]}, robots=False, max_tries=1)
@@ -4041,7 +4184,8 @@ def test_who_is_not_let_in_is_blocked_and_what_is_not_there_is_broken(status: in
 
 
 def test_a_record_says_how_long_the_answer_took_in_milliseconds() -> None:
-    records, _ = simulated("http://h/", pages(2) | {"http://h/1": [(200, {"seconds": 0.12345}, "")]}, robots=False)
+    records, _ = simulated("http://h/", pages(2) | {"http://h/1": [(200, {"seconds": 0.12345}, "")]},
+                           robots=False)
     assert (records["http://h/"].seconds, records["http://h/1"].seconds) == (0.125, 0.123)
 
 
@@ -4059,9 +4203,6 @@ def test_tries_wait_longer_and_longer_half_a_time_to_one_and_a_half(
     assert records["http://h/"].tries == 4
 
 
-
-
-
 def test_without_descriptors_a_url_is_tried_again_and_not_for_ever() -> None:
     site = pages(3) | {"http://h/1": [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")],
                        "http://h/2": [OSError(errno.EMFILE, "Too many open files")]}
@@ -4069,7 +4210,8 @@ def test_without_descriptors_a_url_is_tried_again_and_not_for_ever() -> None:
     assert [(record.status, record.tries) for record in records.values()] == [(200, 1), (200, 2), (0, 3)]
 
 
-def test_where_no_thread_can_be_started_the_fetch_fails_with_words(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+def test_where_no_thread_can_be_started_the_fetch_fails_with_words(
+        monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
     with monkeypatch.context() as patch:
@@ -4086,7 +4228,8 @@ def test_a_delay_separates_requests_to_one_site() -> None:
     assert [moment for moment, _ in asked] == [0, 2, 4, 6, 8]
 
 
-@pytest.mark.parametrize("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3), (1, 9999, crawl.MAX_PAUSE)])
+@pytest.mark.parametrize("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3),
+                                                    (1, 9999, crawl.MAX_PAUSE)])
 def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: int, seconds: float) -> None:
     robots: dict[str, Any] = {"http://h/robots.txt": f"User-agent: *\nCrawl-delay: {theirs}"}
     _, asked = simulated("http://h/", pages(2) | robots, delay=delay)
@@ -4100,10 +4243,12 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
     site["http://a/"] = [(429, {"retry-after": "60"}, ""), (200, {}, "<a href=/1>")]
     _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, max_tasks=1)
     assert [(moment >= 60, url) for moment, url in client.asked] == [
-        (False, "http://a/"), (False, "http://b/"), (False, "http://b/1"), (True, "http://a/"), (True, "http://a/1")]
+        (False, "http://a/"), (False, "http://b/"), (False, "http://b/1"), (True, "http://a/"),
+        (True, "http://a/1")]
 
 
-@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", crawl.MAX_PAUSE), ("-5", 0), ("5_0", 0), ("soon", 0)])
+@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", crawl.MAX_PAUSE), ("-5", 0),
+                                            ("5_0", 0), ("soon", 0)])
 def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: float) -> None:
     _, asked = simulated("http://h/", {"http://h/": [(503, {"retry-after": value, "seconds": 0.001}, "")]},
                          robots=False, max_tries=2)
@@ -4122,7 +4267,8 @@ def test_a_retry_after_pauses_the_whole_site(tasks: int) -> None:
 
 def test_of_two_pauses_the_longer_one_holds() -> None:
     site: dict[str, Any] = pages(4) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")],
-                                       "http://h/2": [(429, {"retry-after": "1", "seconds": 0.25}, ""), (200, {}, "")]}
+                                       "http://h/2": [(429, {"retry-after": "1", "seconds": 0.25}, ""),
+                                                      (200, {}, "")]}
     _, asked = simulated("http://h/", site, robots=False, max_tasks=2)
     assert len(asked) == 6 and [moment >= 60 for moment, _ in asked] == [False] * 3 + [True] * 3
 
@@ -4138,7 +4284,9 @@ def test_the_retry_after_of_another_status_delays_that_url_alone() -> None:
     site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "60"}, "")]}
     records, asked = simulated("http://h/", site, robots=False, max_tasks=1)
     moments = {url: [moment for moment, other in asked if other == url] for _, url in asked}
-    assert len(moments["http://h/1"]) == 3 and all(after - before >= 60 for before, after in zip(moments["http://h/1"], moments["http://h/1"][1:]))
+    assert len(moments["http://h/1"]) == 3 and all(after - before >= 60 for before,
+                                                   after in zip(moments["http://h/1"],
+                                                                moments["http://h/1"][1:]))
     assert max(moments["http://h/2"] + moments["http://h/3"]) < 1
 
 
@@ -4157,7 +4305,8 @@ def test_what_makes_a_crawl_wait_is_told() -> None:
     assert gaps(client.asked)[1:] == [60, 60]
 
 
-@pytest.mark.parametrize("status, error", [(499, ""), (500, "robots.txt: 500 Words"), (599, "robots.txt: 599 Words")])
+@pytest.mark.parametrize("status, error", [(499, ""), (500, "robots.txt: 500 Words"),
+                                           (599, "robots.txt: 599 Words")])
 def test_robots_txt_that_fails_with_500_or_more_fails_the_url(status: int, error: str, site: Server) -> None:
     site.add("/robots.txt", "", status)
     site.add("/")
@@ -4166,9 +4315,11 @@ def test_robots_txt_that_fails_with_500_or_more_fails_the_url(status: int, error
 
 
 @pytest.mark.parametrize("answer, methods", [
-    ((399, {}, ""), "HEAD"), ((400, {}, ""), "GET"), ((404, {}, ""), "GET"), (ConnectionResetError(), "GET"), ((429, {}, ""), "HEAD")])
+    ((399, {}, ""), "HEAD"), ((400, {}, ""), "GET"), ((404, {}, ""), "GET"), (ConnectionResetError(), "GET"),
+    ((429, {}, ""), "HEAD")])
 def test_what_is_only_asked_for_is_asked_by_get_after_any_error_but_429(answer: Any, methods: str) -> None:
-    records, _ = simulated("http://h/", {"http://h/": "<img src=/i>", "http://h/i": [answer]}, robots=False, max_tries=1)
+    records, _ = simulated("http://h/", {"http://h/": "<img src=/i>", "http://h/i": [answer]}, robots=False,
+                           max_tries=1)
     assert records["http://h/i"].method == methods
 
 
@@ -4196,7 +4347,8 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, k
 
 
 @pytest.mark.parametrize("callback", ["on_record", "on_page"])
-def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(callback: str, site: Server) -> None:
+def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(
+        callback: str, site: Server) -> None:
     calls: list[Any] = []
 
     def fail(argument: Any) -> None:
@@ -4219,7 +4371,8 @@ def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
     def fail(record: crawl.Record) -> None:
         told.append(record)
         raise OSError("my disk")
-    for answers in ({"http://h/robots.txt": "User-agent: *\nDisallow: /"}, {"http://h/": "<a href=//other/>"}):
+    for answers in ({"http://h/robots.txt": "User-agent: *\nDisallow: /"},
+                    {"http://h/": "<a href=//other/>"}):
         told.clear()
         with pytest.raises(OSError, match="my disk"):
             simulated_crawl(["http://h/"], answers, on_record=fail)
@@ -4240,9 +4393,6 @@ def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: 
                 await crawl.Crawler([site.url], on_page=stubborn).crawl()
     site.add("/", "<a href=/x>")
     crawl.run(main())
-
-
-
 
 
 @pytest.mark.parametrize("state", ["in flight", "between tries"])
@@ -4316,28 +4466,32 @@ def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
     first, fetch, *stack = crawl.run(main()).splitlines()
     assert re.fullmatch(r"1 in flight, 0 queued, 0 of \d+ connections idle", first)
     assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s", fetch)
-    assert "_work" in stack[0] and "in Crawler._see_to" in "".join(stack) and "in Stream.read" in "".join(stack)
+    assert "_work" in stack[0]
+    assert "in Crawler._see_to" in "".join(stack)
+    assert "in Stream.read" in "".join(stack)
 
 
 # Going on with a journal
 
 
 PIECES: dict[str, Any] = {
-    "http://h/": "<a href=/a><a href=/old><a href=//else/><a href=/loop><a href=mailto:x><a href=/meta><img src=/logo>",
+    "http://h/": "<a href=/a><a href=/old><a href=//else/><a href=/loop>"
+                 "<a href=mailto:x><a href=/meta><img src=/logo>",
     "http://h/a": "<a href=/b><a href=/gone><a href=/x%7Ey><a href=/flaky><img src=/logo><img src=//cdn/x>",
     "http://h/b": "<a href=/a><a href=/deep><a href=/x><a href='http://exa mple/'>",
     "http://h/deep": "<a href=/deeper>", "http://h/deeper": "<a href=/deepest>",
-    "http://h/old": [(301, {"location": "/older"}, "")], "http://h/older": to("/b"),
-    "http://h/loop": to("/pool"), "http://h/pool": to("/loop"),
+    "http://h/old": [(301, {"location": "/older"}, "")], "http://h/older": redirect_to("/b"),
+    "http://h/loop": redirect_to("/pool"), "http://h/pool": redirect_to("/loop"),
     "http://h/meta": "<meta name=robots content=nofollow><a href=/x><a href=/y>",
     "http://h/flaky": [(503, {}, ""), (200, {}, "")], "http://h/x%7Ey": [OSError(111, "Connection refused")],
-    "http://else/": "", "http://h/logo": to("/logo.png"), "http://h/logo.png": "",
+    "http://else/": "", "http://h/logo": redirect_to("/logo.png"), "http://h/logo.png": "",
     "http://h/robots.txt": "User-agent: *\nDisallow: /y"}
 
 
 def fates(records: list[crawl.Record]) -> set[tuple[Any, ...]]:
     """Return what became of each URL, whatever the way to it."""
-    return {(record.url, record.status, record.skipped, record.kind, record.links, record.assets) for record in records}
+    return {(record.url, record.status, record.skipped, record.kind, record.links, record.assets)
+            for record in records}
 
 
 def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], stop_after: int = 0,
@@ -4363,15 +4517,18 @@ def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], sto
 
 
 def test_a_journal_of_another_crawl_makes_no_page_of_what_is_only_asked_for(tmp_path: pathlib.Path) -> None:
-    answers: dict[str, Any] = {"http://a/": "<a href=//b/1>", "http://b/": "<a href=/1>", "http://b/1": "<a href=/2>", "http://b/2": ""}
+    answers: dict[str, Any] = {"http://a/": "<a href=//b/1>", "http://b/": "<a href=/1>",
+                               "http://b/1": "<a href=/2>", "http://b/2": ""}
     journaled(tmp_path / "journal", ["http://b/"], answers)
     told, client, _ = journaled(tmp_path / "journal", ["http://a/"], answers, external=True)
     assert {record.url for record in told} == {"http://a/", "http://b/1"}
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"pages_only": True}, {"max_pages": 7, "max_tasks": 1}])
-def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    {}, {"max_tasks": 1}, {"depth": 3}, {"external": True}, {"pages_only": True},
+    {"max_pages": 7, "max_tasks": 1}])
+def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any],
+                                                        tmp_path: pathlib.Path) -> None:
     """In the end it tells what an undisturbed crawl tells, and asks again only for roots and what failed."""
     whole, undisturbed, _ = journaled(tmp_path / "whole", ["http://h/"], PIECES, **options)
     for moment in range(1, len(undisturbed.asked) + 1):
@@ -4384,7 +4541,8 @@ def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any],
         assert crawler.num_taken == len(definite)
     lines = path.read_text().splitlines()
     journaled(path, ["http://h/"], PIECES, **options)
-    assert [line for line in path.read_text().splitlines()[len(lines):] if "skipped" in line or "exa mple" in line] == []
+    assert [line for line in path.read_text().splitlines()[len(lines):] if "skipped" in line
+            or "exa mple" in line] == []
 
 
 def test_a_journal_of_a_site_that_was_down_is_gone_on_with(tmp_path: pathlib.Path) -> None:
@@ -4392,12 +4550,14 @@ def test_a_journal_of_a_site_that_was_down_is_gone_on_with(tmp_path: pathlib.Pat
     down: dict[str, Any] = {url: [OSError(errno.ECONNREFUSED, "refused")] for url in PIECES}
     assert {record.kind for record in journaled(path, ["http://h/"], down)[0]} == {"refused"}
     told, _, crawler = journaled(path, ["http://h/"], PIECES)
-    assert fates(told) == fates(journaled(tmp_path / "other", ["http://h/"], PIECES)[0]) and crawler.num_taken == 0
+    assert fates(told) == fates(journaled(tmp_path / "other", ["http://h/"],
+                                          PIECES)[0]) and crawler.num_taken == 0
 
 
 def test_other_options_do_what_they_say_with_a_journal_too(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
-    rounds: list[dict[str, Any]] = [{"max_pages": 3, "pages_only": True}, {"max_pages": 7}, {"depth": 2}, {"exclude": "deep"},
+    rounds: list[dict[str, Any]] = [{"max_pages": 3, "pages_only": True}, {"max_pages": 7}, {"depth": 2},
+                                    {"exclude": "deep"},
                                     {"external": True}, {"pages_only": True}, {}]
     for number, options in enumerate(rounds):
         told, client, _ = journaled(path, ["http://h/"], PIECES, max_tasks=1, **options)
@@ -4411,19 +4571,25 @@ def test_other_options_do_what_they_say_with_a_journal_too(tmp_path: pathlib.Pat
 
 def test_a_root_whose_redirect_has_changed_is_followed_anew(tmp_path: pathlib.Path) -> None:
     path, links = tmp_path / "journal", "<a href=/1>"
-    journaled(path, ["http://h/"], {"http://h/": to("http://old/"), "http://old/": links, "http://old/1": ""})
-    told, _, _ = journaled(path, ["http://h/"], {"http://h/": to("http://new/"), "http://new/": links, "http://new/1": ""})
+    journaled(path, ["http://h/"], {"http://h/": redirect_to("http://old/"), "http://old/": links,
+                                    "http://old/1": ""})
+    told, _, _ = journaled(path, ["http://h/"], {"http://h/": redirect_to("http://new/"),
+                                                 "http://new/": links,
+                                                 "http://new/1": ""})
     assert {record.url for record in told} == {"http://h/", "http://new/", "http://new/1"}
 
 
 def test_whatever_pages_hold_their_crawls_journal_can_be_gone_on_with(tmp_path: pathlib.Path) -> None:
     rng = random.Random(15)
-    pieces = ["a", "/", "..", "?", "#", "%2e", "http://h", "//", "https:", "mailto:", "\u00e9", "\u200d", "xn--", "\uff41",
+    pieces = ["a", "/", "..", "?", "#", "%2e", "http://h", "//", "https:", "mailto:", "\u00e9", "\u200d",
+              "xn--", "\uff41",
               " ", "\t", ":99999", "[", "@", "\\", "b" * 4000, "&amp;", "\0", "1", "~", "%"]
 
     def page() -> str:
-        tags = ['<a href="{}">', "<img src='{}'>", "<iframe src={}>", "<meta http-equiv=refresh content='0;{}'>"]
-        return "".join(rng.choice(tags).format("".join(rng.choices(pieces, k=rng.randrange(6)))) for _ in range(8))
+        tags = ['<a href="{}">', "<img src='{}'>", "<iframe src={}>",
+                "<meta http-equiv=refresh content='0;{}'>"]
+        return "".join(rng.choice(tags).format("".join(rng.choices(pieces, k=rng.randrange(6))))
+                       for _ in range(8))
     for number in range(ROUNDS // 200):
         answers = {f"http://h/{name}": page() for name in ("", "a", "a/a", "1", "b" * 4000)}
         path, other = tmp_path / f"journal{number}", tmp_path / f"whole{number}"
@@ -4435,31 +4601,39 @@ def test_whatever_pages_hold_their_crawls_journal_can_be_gone_on_with(tmp_path: 
 
 def made_up_site(rng: random.Random) -> dict[str, Any]:
     """Return a site of pages, redirects and errors that come and go; the last answer of each stays."""
-    names = [f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else'))}/{number}" for number in range(rng.randrange(3, 25))]
+    names = [f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else'))}/{number}"
+             for number in range(rng.randrange(3, 25))]
 
     def answer() -> tuple[int, dict[str, Any], str]:
-        links = "".join(f"<a href={rng.choice(names)}><img src={rng.choice(names)}.png>" for _ in range(rng.randrange(5)))
-        return rng.choice(((200, {}, links), (200, {}, links), (200, {}, links), (302, {"location": rng.choice(names)}, ""), (404, {}, "")))
+        links = "".join(f"<a href={rng.choice(names)}><img src={rng.choice(names)}.png>"
+                        for _ in range(rng.randrange(5)))
+        return rng.choice(((200, {}, links), (200, {}, links), (200, {}, links),
+                           (302, {"location": rng.choice(names)}, ""), (404, {}, "")))
     site: dict[str, Any] = {"http://h/": [(200, {}, "".join(f"<a href={name}>" for name in names[:5]))]}
     for name in names:
-        passing: list[Any] = [rng.choice(((503, {}, ""), (429, {}, ""), OSError(errno.ECONNRESET, "reset"))) for _ in range(rng.randrange(3))]
+        passing: list[Any] = [rng.choice(((503, {}, ""), (429, {}, ""), OSError(errno.ECONNRESET, "reset")))
+                              for _ in range(rng.randrange(3))]
         site[name] = [*passing, answer()]
-        site[f"{name}.png"] = rng.choice(([(200, {}, "")], [(404, {}, "")], [(301, {"location": rng.choice(names)}, "")]))
+        site[f"{name}.png"] = rng.choice(([(200, {}, "")], [(404, {}, "")],
+                                          [(301, {"location": rng.choice(names)}, "")]))
     return site
 
 
 def test_made_up_crawls_that_end_anywhere_are_gone_on_with_under_any_options(tmp_path: pathlib.Path) -> None:
-    """Crawls that end anywhere, under any options, gone on with until one ends: it tells what an undisturbed one tells."""
+    """However often it was ended, the crawl that comes to its end tells what an undisturbed one tells."""
     for number in range(max(60, ROUNDS // 5000)):
         rng = random.Random(number)
         site, path = made_up_site(rng), tmp_path / f"journal{number}"
         for _ in range(rng.randrange(5)):
-            options: dict[str, Any] = rng.choice(({}, {"depth": 1}, {"external": True}, {"exclude": "1"}, {"max_pages": 3}, {"pages_only": True}))
-            journaled(path, ["http://h/"], site, stop_after=rng.randrange(1, 30), max_tries=rng.randrange(1, 4), **options)
+            options: dict[str, Any] = rng.choice(({}, {"depth": 1}, {"external": True}, {"exclude": "1"},
+                                                  {"max_pages": 3}, {"pages_only": True}))
+            journaled(path, ["http://h/"], site, stop_after=rng.randrange(1, 30),
+                      max_tries=rng.randrange(1, 4), **options)
         options = rng.choice(({}, {"external": True}, {"subdomains": True}, {"robots": False}))
         steady = {url: answers[-1:] for url, answers in site.items()}  # what came and went has gone
         told, _, _ = journaled(path, ["http://h/"], steady, **options)
-        final = {url: (record.status, record.kind == "broken") for url, record in ((record.url, record) for record in told)}
+        final = {url: (record.status, record.kind == "broken") for url,
+                 record in ((record.url, record) for record in told)}
         whole, _, _ = journaled(tmp_path / f"whole{number}", ["http://h/"], steady, **options)
         assert final == {record.url: (record.status, record.kind == "broken") for record in whole}, number
 
@@ -4520,7 +4694,8 @@ def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: p
         connection.close()
     site.add("/stay", "", content_type="text/plain")
     site.answers["/leave"] = leave
-    site.add("/", "".join(f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>" for number in range(1500)))
+    site.add("/", "".join(f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>"
+                          for number in range(1500)))
 
     async def main() -> crawl.Crawler:
         loop = get_running_loop()
@@ -4537,7 +4712,8 @@ def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: p
 def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
     """Crawl with kill -9 at the given numbers of requests, then to the end, and compare."""
     def page(number: int) -> Callable[[socket.socket], None]:
-        links = "".join(f"<a href=/{(number * 3 + step) % 300}>" for step in range(4)) + f"<a href=//other.test/{number}>"
+        links = "".join(f"<a href=/{(number * 3 + step) % 300}>"
+                        for step in range(4)) + f"<a href=//other.test/{number}>"
         body = with_body(links.encode(), b"Content-Type: text/html")
 
         def answer(connection: socket.socket) -> None:
@@ -4552,7 +4728,8 @@ def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> N
     for point in [*points, 10 ** 9]:
         stop_at = len(site.requests) + point
         name = f"number-{len(site.heads)}"  # what a dead one had sent may still be on its way
-        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), site.url + "/0",
+        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path),
+                                    site.url + "/0",
                                     "-H", f"User-Agent: {name}"])
         process.wait()
         requested = [head.split(" ")[1] for head in site.heads if name in head and "/robots.txt" not in head
@@ -4560,13 +4737,16 @@ def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> N
         assert len(requested) == len(set(requested)) and not before & set(requested), "fetched twice"
         lines = path.read_bytes().split(b"\n")[:-1]
         records = [json.loads(line) for line in lines]
-        before = {record["url"].removeprefix(site.url) for record in records if "skipped" not in record} - {"/0"}
+        before = {record["url"].removeprefix(site.url) for record in records
+                  if "skipped" not in record} - {"/0"}
         assert len(set(requested) - before) <= 10, "more than what was in flight was lost"
     assert process and process.returncode == 0
     urls = [record["url"] for record in records if record["url"] != site.url + "/0"]  # asked for in every run
     assert len(urls) == len(set(urls)) == 599
-    assert {record["url"].removeprefix(site.url): record["links"] for record in records if "links" in record} == {
-        f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}" for step in range(4)] + [f"http://other.test/{number}"] for number in range(300)}
+    assert {record["url"].removeprefix(site.url): record["links"] for record in records
+            if "links" in record} == {
+        f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}"
+                       for step in range(4)] + [f"http://other.test/{number}"] for number in range(300)}
 
 
 def test_a_crawl_survives_kill_9(site: Server, tmp_path: pathlib.Path) -> None:
@@ -4587,7 +4767,8 @@ def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Server, tmp_pa
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 @pytest.mark.parametrize("tls", [False, True])
-def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: Server, tls_site: Server) -> None:
+def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: Server,
+                                                    tls_site: Server) -> None:
     server, answer = tls_site if tls else site, with_body(b"hello")
 
     def cut(size: int) -> Callable[[socket.socket], None]:
@@ -4602,11 +4783,13 @@ def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: S
     server.add("/", "".join(f"<a href=/{size}>" for size in range(len(answer))))
     records, _ = crawled(server.url, max_tries=1)
     assert len(records) == len(answer) + 1
-    assert all(record.kind in ("broken", "refused") for url, record in records.items() if url != server.url + "/")
+    assert all(record.kind in ("broken", "refused") for url, record in records.items()
+               if url != server.url + "/")
 
 
 @pytest.mark.parametrize("owner, call", [
-    *[(socket.socket, call) for call in ("connect", "send", "recv", "getsockopt", "setsockopt", "setblocking", "__init__")],
+    *[(socket.socket, call) for call in ("connect", "send", "recv", "getsockopt", "setsockopt", "setblocking",
+                                         "__init__")],
     (selectors.DefaultSelector, "register")])
 def test_a_system_call_may_fail_with_anything(
         owner: Any, call: str, site: Server, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4620,7 +4803,8 @@ def test_a_system_call_may_fail_with_anything(
     site.add("/b")
     original = getattr(owner, call)
     for code in (errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.EHOSTUNREACH,
-                 errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM,
+                 errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS,
+                 errno.ENOMEM,
                  errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EIO):
         for which in (1, 2, 3):
             calls = 0
@@ -4635,12 +4819,14 @@ def test_a_system_call_may_fail_with_anything(
             with monkeypatch.context() as patch:
                 patch.setattr(owner, call, failing)
                 records, _ = crawled(site.url, max_tries=2)
-            assert {url: record.status for url, record in records.items()} == {site.url + path: 200 for path in ("/", "/a", "/b")}
+            assert {url: record.status for url,
+                    record in records.items()} == {site.url + path: 200 for path in ("/", "/a", "/b")}
             assert calls >= which or which > 1  # some are called only once or twice in a crawl
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Server, tls_site: Server, impatient: None) -> None:
+def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Server, tls_site: Server,
+                                                             impatient: None) -> None:
     """Redirected, retried, chunked, kept alive: no socket, no thread, no task, no deadline."""
     server = tls_site if tls else site
     tries: collections.Counter[int] = collections.Counter()
@@ -4751,14 +4937,17 @@ def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Se
     assert status == 1 and err == ""
     assert out.replace(site.url, "").splitlines()[:-3] == [
         "broken (4)",
-        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more", "    path / > /a > /a0 > /gone",
+        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more",
+        "    path / > /a > /a0 > /gone",
         "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
         "  /logo.png", "    404 Not Found", "    linked from /a5", "    path / > /a > /a5 > /logo.png",
-        "  /missing", "    404 Not Found", "    redirected from /moved2", "    linked from /, /a0, /a1 and 3 more",
+        "  /missing", "    404 Not Found", "    redirected from /moved2",
+        "    linked from /, /a0, /a1 and 3 more",
         "    path / > /moved > /moved2 > /missing",
         "blocked (1)", "  /secret", "    403 Words", "    linked from /"]
     numbers, statuses, reasons = out.splitlines()[-3:]
-    assert re.fullmatch(r"8 pages, 1\.3 MB, 1 other file, 1 URL only asked for in \d\.\d s, \d+ URLs/s, 5 problems, 1 connection", numbers)
+    assert re.fullmatch(r"8 pages, 1\.3 MB, 1 other file, 1 URL only asked for in \d\.\d s, \d+ URLs/s, "
+                        r"5 problems, 1 connection", numbers)
     assert (statuses, reasons) == ("statuses: 9 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 4 x 404",
                                    "not fetched: 1 (other host)")
 
@@ -4768,15 +4957,18 @@ def test_too_many_redirects_are_reported_under_the_link_that_can_be_mended(site:
         site.add_redirect(f"/{number}", f"/{number + 1}")
     site.add("/", "<a href=/0>")
     lines = said(site.url, "--max-redirect", "2")[1].replace(site.url, "").splitlines()
-    assert lines[:4] == ["too many redirects (1)", "  /0", "    too many redirects: /0 -> /1 -> /2 -> /3", "    linked from /"]
+    assert lines[:4] == ["too many redirects (1)", "  /0", "    too many redirects: /0 -> /1 -> /2 -> /3",
+                         "    linked from /"]
 
 
 def test_links_that_are_no_urls_are_problems(site: Server) -> None:
     site.add("/", "<a href='https://exa mple.com/'><a href=http://example.com:99999/><a href=htp://x/>")
     status, out, _ = said(site.url)
     assert status == 1 and out.replace(site.url, "").splitlines()[:7] == [
-        "broken (2)", "  https://exa mple.com/", "    no URL: 'exa mple.com' is not a host", "    linked from /",
-        "  http://example.com:99999/", "    no URL: 'example.com:99999' is not a host and a port", "    linked from /"]
+        "broken (2)", "  https://exa mple.com/", "    no URL: 'exa mple.com' is not a host",
+        "    linked from /",
+        "  http://example.com:99999/", "    no URL: 'example.com:99999' is not a host and a port",
+        "    linked from /"]
     assert "not fetched: 1 (htp: neither http nor https)" in out
 
 
@@ -4792,7 +4984,9 @@ def test_what_the_journal_gave_counts_but_not_into_the_speed(site: Server, tmp_p
     path = str(tmp_path / "journal")
     first, second = [said("-o", path, site.url, "--max-tasks", "1")[1] for _ in range(2)]
     assert site.requests == ["/robots.txt", "/", "/a", "/gone"] + ["/robots.txt", "/"]
-    assert second.splitlines()[:4] == first.splitlines()[:4] and ", 2 URLs from the journal\n" in second and "from the" not in first
+    assert second.splitlines()[:4] == first.splitlines()[:4]
+    assert ", 2 URLs from the journal\n" in second
+    assert "from the" not in first
     assert "statuses: 2 x 200, 1 x 404" in second
 
 
@@ -4800,7 +4994,8 @@ def test_a_fourth_page_with_the_link_is_one_more(site: Server) -> None:
     site.add("/", "<a href=/1><a href=/2><a href=/3><a href=/gone>")
     for number in (1, 2, 3):
         site.add(f"/{number}", "<a href=/gone>")
-    assert f"linked from {site.url}/, {site.url}/1, {site.url}/2 and 1 more\n" in said(site.url, "--max-tasks", "1")[1]
+    _, out, _ = said(site.url, "--max-tasks", "1")
+    assert f"linked from {site.url}/, {site.url}/1, {site.url}/2 and 1 more\n" in out
 
 
 def test_a_long_click_path_is_cut_in_its_middle(site: Server) -> None:
@@ -4815,7 +5010,8 @@ def test_a_long_click_path_is_cut_in_its_middle(site: Server) -> None:
 def test_a_broken_root_names_the_pages_that_link_to_it(site: Server) -> None:
     site.add("/a", "<a href=/gone>")
     lines = said(f"{site.url}/gone", f"{site.url}/a")[1].splitlines()
-    assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found", f"    linked from {site.url}/a"]
+    assert lines[:4] == ["broken (1)", f"  {site.url}/gone", "    404 Not Found",
+                         f"    linked from {site.url}/a"]
 
 
 def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -4838,12 +5034,14 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("arguments, complaint", [
-    (["http://no.such.host.invalid"], "nothing could be crawled: "), (["http://[x"], "[x is not an IP address"),
+    (["http://no.such.host.invalid"], "nothing could be crawled: "),
+    (["http://[x"], "[x is not an IP address"),
     (["ftp://h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
     (["--exclude", "(", "h"], "missing"), (["-o", "", "h"], "No such file"),
     (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
     (["--max-tries", "1", "127.0.0.1:1"], "write http://... if that is meant"),
-    (["-o", "/dev/full", "h.invalid"], "No space left"), (["--include", "a{99999999999999999999}", "h"], "too large"),
+    (["-o", "/dev/full", "h.invalid"], "No space left"),
+    (["--include", "a{99999999999999999999}", "h"], "too large"),
     (["--exclude", "(" * 3000, "h"], "recursion"),
     (["--delay", "nan", "h"], "seconds were expected"), (["--timeout", "0", "h"], "seconds were expected"),
     (["-H", "User-Agent: a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
@@ -4864,7 +5062,8 @@ def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.Capt
     ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", "7"),
     ("--exclude=7", "exclude", "7"),
     ("--subdomains", "subdomains", True), ("--external", "external", True), ("--no-robots", "robots", False),
-    ("--pages-only", "pages_only", True), ("--max-tasks=7", "max_tasks", 7), ("--max-redirect=0", "max_redirect", 0),
+    ("--pages-only", "pages_only", True), ("--max-tasks=7", "max_tasks", 7),
+    ("--max-redirect=0", "max_redirect", 0),
     ("--max-tries=7", "max_tries", 7), ("--max-body=7", "max_body", 7), ("--timeout=0.7", "timeout", 0.7),
     ("--delay=0.00", "delay", 0.0), ("--delay=3", "delay", 3.0),
     ("--delay=0.7", "delay", 0.7), ("-HX:7", "headers", {"X": "7"})])
@@ -4886,8 +5085,10 @@ def test_a_crawl_of_no_pages_is_status_2(site: Server, capsys: pytest.CaptureFix
     assert "nothing could be crawled: page limit" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--timeout", "x", "h"], ["--nonsense", "h"],
-                                       ["--user-agent", "x", "h"], ["--max_tasks", "1", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
+@pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--timeout", "x", "h"],
+                                       ["--nonsense", "h"],
+                                       ["--user-agent", "x", "h"], ["--max_tasks", "1", "h"],
+                                       ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         crawl.main(arguments)
@@ -4941,7 +5142,8 @@ def test_the_status_and_the_journal_do_not_depend_on_who_reads_or_on_the_environ
     for streams in ("2>/dev/full", "2>&-", "2>&1 >/dev/null | true", "<&- >&- 2>&-", ">&-"):
         for page, status in (("/", 1), ("/fine", 0)):
             path.unlink(missing_ok=True)
-            done = shell(f"($CRAWL -v -o {path} {site.url}{page}; echo $? >{tmp_path}/status) {streams}", **environment)
+            done = shell(f"($CRAWL -v -o {path} {site.url}{page}; echo $? >{tmp_path}/status) {streams}",
+                         **environment)
             assert int((tmp_path / "status").read_text()) == status, (streams, page, done)
             assert "Traceback" not in done.stdout + done.stderr
             assert [json.loads(line)["url"] for line in path.read_text().splitlines()] == [
@@ -4977,7 +5179,8 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     shown = in_terminal(site.url, stream="stderr", columns=70)
     *states, end = shown.split("\r\x1b[K")[1:]
     assert "\n" not in shown and end == "" and len(states) >= 2 and all(len(state) < 70 for state in states)
-    assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, \d+\.\d s http://", state) for state in states)
+    assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, \d+\.\d s http://", state)
+               for state in states)
     twice.release(99)
     monkeypatch.setattr(crawl, "PROGRESS", 0)  # due again at once, also when all is done
     assert in_terminal(site.url, stream="stderr").endswith("\r\x1b[K")
@@ -5010,7 +5213,8 @@ def test_a_progress_line_names_the_oldest_fetch_or_else_what_is_waited_for(loop:
     loop.run_until_complete(main())
     assert lines == ["0 done, 0 queued, 1 in flight, 0 problems, 0/s, 1.0 s http://h/",
                      "1 done, 0 queued, 0 in flight, 0 problems, 2/s, 3 wait, http://h/1 for 6 s",
-                     "1 done (1 from the journal), 0 queued, 0 in flight, 0 problems, 0/s, 3 wait, http://h/1 for 6 s",
+                     "1 done (1 from the journal), 0 queued, 0 in flight, 0 problems, 0/s, "
+        "3 wait, http://h/1 for 6 s",
                      "1 done (1"]
 
 
@@ -5019,7 +5223,8 @@ def test_a_terminal_is_told_how_far_a_journal_has_been_taken_in(site: Server, tm
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n' * 2000)
     assert said(site.url, "-o", str(path))[2] == ""
-    assert in_terminal(site.url, "-o", str(path), stream="stderr").startswith("\r\x1b[K50% of the journal\r\x1b[K100%")
+    assert in_terminal(site.url, "-o", str(path),
+                       stream="stderr").startswith("\r\x1b[K50% of the journal\r\x1b[K100%")
 
 
 def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -5069,25 +5274,30 @@ def test_a_loop_that_a_blocked_write_keeps_from_ending_the_crawl_is_ended(
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_crawl_at_once_with_a_report_and_a_journal(number: int, status: int, site: Server, tmp_path: pathlib.Path) -> None:
+def test_a_signal_ends_the_crawl_at_once_with_a_report_and_a_journal(
+        number: int, status: int, site: Server, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     process = started(site, "-o", str(path), "--max-tasks", "1")
     process.send_signal(number)
     out, err = process.communicate(timeout=9)
     assert (process.returncode, err) == (status, "")
-    assert f"not finished (1)\n  {site.url}/silent\n    the crawl was interrupted\n    linked from {site.url}/\n" in out
+    assert (f"not finished (1)\n  {site.url}/silent\n"
+            f"    the crawl was interrupted\n    linked from {site.url}/\n") in out
     assert "not fetched: 1 (the crawl was ended)" in out
-    assert {record["url"]: record.get("kind") for record in lines_of(path)}[site.url + "/silent"] == "not finished"
+    assert {record["url"]: record.get("kind")
+            for record in lines_of(path)}[site.url + "/silent"] == "not finished"
 
 
 @pytest.mark.parametrize("number, status, arguments", [
-    (signal.SIGINT, 130, ["-o", "-"]), (signal.SIGTERM, 143, ["-v"]), (signal.SIGINT, 130, []), (signal.SIGTERM, 143, [])])
+    (signal.SIGINT, 130, ["-o", "-"]), (signal.SIGTERM, 143, ["-v"]), (signal.SIGINT, 130, []),
+    (signal.SIGTERM, 143, [])])
 def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
         number: int, status: int, arguments: list[str], site: Server) -> None:
     body = "".join(f"<a href=http://exa mple{number}/{'x' * 180}>" for number in range(4000))
     site.add("/", body.replace("exa ", "exa%20"))
     reader, writer = os.pipe()
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], stdout=writer, stderr=writer)
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], stdout=writer,
+                               stderr=writer)
     os.close(writer)
     filled = full = bytes(4)
     while filled != full or not any(full):  # two looks at how much it holds
@@ -5116,7 +5326,8 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
 
 def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on() -> None:
     for wait in (0.03, 0.05, 0.07, 0.1, 0.15):
-        process = subprocess.Popen([sys.executable, "-X", "importtime", str(HERE / "crawl.py"), "http://127.0.0.1:1/"],
+        process = subprocess.Popen([sys.executable, "-X", "importtime", str(HERE / "crawl.py"),
+                                    "http://127.0.0.1:1/"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stderr
         for line in process.stderr:
@@ -5147,7 +5358,9 @@ def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> 
 def test_headers_are_sent_to_the_site(site: Server) -> None:
     site.add("/")
     assert crawl.main([site.url, "-q", "-H", "X-Word: a: b", "-H", "accept:text/html"]) == 0
-    assert "X-Word: a: b\r\n" in site.heads[-1] and "Accept: text/html\r\n" in site.heads[-1] and "*/*" not in site.heads[-1]
+    assert "X-Word: a: b\r\n" in site.heads[-1]
+    assert "Accept: text/html\r\n" in site.heads[-1]
+    assert "*/*" not in site.heads[-1]
 
 
 def test_without_stdout_and_stderr_the_crawl_goes_on(
@@ -5183,18 +5396,21 @@ def test_the_file_itself_imports_the_standard_library_only() -> None:
     tree = ast.parse((HERE / "crawl.py").read_text())
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert len(modules) > 20 and {name.split(".")[0] for name in modules} <= sys.stdlib_module_names | {"__future__"}
+    assert len(modules) > 20
+    assert {name.split(".")[0] for name in modules} <= sys.stdlib_module_names | {"__future__"}
 
 
 def test_the_file_itself_documents_its_public_names() -> None:
     for name, value in vars(crawl).items():
-        if name.startswith("_") or getattr(value, "__module__", "") != "crawl" or not isinstance(value, type | types.FunctionType):
+        if name.startswith("_") or getattr(value, "__module__",
+                                           "") != "crawl" or not isinstance(value, type | types.FunctionType):
             continue
         assert value.__doc__, name
         methods = vars(value) if isinstance(value, type) else {}
         for method, function in methods.items():
             if isinstance(function, types.FunctionType) and not method.startswith("_"):
-                assert function.__doc__ or any(getattr(base, method, None) for base in getattr(value, "__mro__")[1:]), (name, method)
+                assert function.__doc__ or any(getattr(base, method, None)
+                                               for base in getattr(value, "__mro__")[1:]), (name, method)
 
 
 def test_the_file_itself_checks_with_errors_and_not_with_assert() -> None:
@@ -5209,12 +5425,14 @@ def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
 
 def test_the_readme_says_the_defaults_of_the_options() -> None:
     defaults = cast(dict[str, Any], crawl.Crawler.__init__.__kwdefaults__)
-    rows = re.findall(r"^\| `--([a-z-]+) (?:N|S|BYTES)` .*\| (\d+) \|$", (HERE / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `--([a-z-]+) (?:N|S|BYTES)` .*\| (\d+) \|$", (HERE / "README.md").read_text(),
+                      re.MULTILINE)
     assert len(rows) == 8 and all(defaults[name.replace("-", "_")] == float(value) for name, value in rows)
 
 
 def test_the_readme_names_nothing_that_is_not_there() -> None:
-    table = (HERE / "README.md").read_text().partition("| name | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
+    readme = (HERE / "README.md").read_text()
+    table = readme.partition("| name | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
     named = [name for line in table.splitlines() for name in re.findall(r"`(\w+)", line.split("|")[1])]
     assert len(named) > 20 and all(getattr(crawl, name).__doc__ for name in named)
 
@@ -5222,9 +5440,11 @@ def test_the_readme_names_nothing_that_is_not_there() -> None:
 def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
     readme = (HERE / "README.md").read_text()
     table = readme.partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
-    types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple, "boolean": bool}
+    types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple,
+                             "boolean": bool}
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
-    named = [(name, kind.replace("arrays", "array").removesuffix("s") if "of" not in kind else "array of strings")
+    named = [(name, kind.replace("arrays", "array").removesuffix("s")
+              if "of" not in kind else "array of strings")
              for names, kind in rows for name in re.findall("`([a-z_]+)`", names)]
     assert [name for name, _ in named] == list(crawl.Record._fields)
     assert all(isinstance(value, types[kind]) for value, (_, kind) in zip(crawl.Record(""), named))
@@ -5238,7 +5458,8 @@ def test_the_file_itself_names_nothing_before_its_meaning() -> None:
             if getattr(node, field, None) is not None:
                 setattr(node, field, ast.Constant(None))
     defined: set[str] = set()
-    names = {symbol.get_name() for symbol in symtable.symtable(ast.unparse(tree), "crawl.py", "exec").get_symbols()
+    names = {symbol.get_name() for symbol in symtable.symtable(ast.unparse(tree), "crawl.py",
+                                                               "exec").get_symbols()
              if symbol.is_assigned() or symbol.is_namespace() or symbol.is_imported()}
     for statement in tree.body:
         tables = [symtable.symtable(ast.unparse(statement), "crawl.py", "exec")]
@@ -5246,7 +5467,8 @@ def test_the_file_itself_names_nothing_before_its_meaning() -> None:
                     if symbol.is_assigned() or symbol.is_imported()}
         for table in tables:  # which grows
             tables += table.get_children()
-            early = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() or table is tables[0]}
+            early = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()
+                     or table is tables[0]}
             assert early & names <= defined, (table.get_name(), early & names - defined)
 
 
@@ -5257,20 +5479,28 @@ def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPa
         exec(code, {"__name__": "crawl"})
 
 
+def test_no_line_is_wider_than_a_screen() -> None:
+    for name, width in (("crawl.py", 100), ("test_crawl.py", 110), ("conftest.py", 110)):
+        assert all(len(line) <= width for line in (HERE / name).read_text().splitlines()), name
+
+
 def test_the_file_itself_keeps_to_its_bound() -> None:
     """What it was when it was last made smaller; whatever comes has to take the place of something."""
     source = (HERE / "crawl.py").read_text()
     prose: set[int] = set()
     statements = 0
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+                    and isinstance(node.value.value, str)):
             prose |= set(range(node.lineno, (node.end_lineno or 0) + 1))
         else:
             statements += isinstance(node, ast.stmt)
     code = [number for number, line in enumerate(source.splitlines(), 1)
             if line.strip() and not line.strip().startswith("#") and number not in prose]
-    starts = [source[:match.start()].count("\n") for match in re.finditer(r"^# \d+  .*\n# =+$", source, re.MULTILINE)]
-    sizes = [sum(start < number <= end for number in code) for start, end in zip(starts, [*starts[1:], len(source)])]
+    starts = [source[:match.start()].count("\n")
+              for match in re.finditer(r"^# \d+  .*\n# =+$", source, re.MULTILINE)]
+    sizes = [sum(start < number <= end for number in code) for start,
+             end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 18 and max(sizes) <= 300
     assert len(code) <= 1900 and statements <= 1900 and source.count("\n") <= 3200
 
@@ -5283,7 +5513,8 @@ def test_the_readmes_programs_run(number: int, site: Server, tmp_path: pathlib.P
     drawing, sizes = [text for language, text in README if language == "python"]
     site.add("/", "<a href=/x>")
     (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
-    (tmp_path / "site.jsonl").write_text('{"url": "http://h/", "at": 1.0, "seconds": 0.5}\n{"url": "http://h/x", "at": 1.1, "kind": "x"}\n')
+    (tmp_path / "site.jsonl").write_text('{"url": "http://h/", "at": 1.0, "seconds": 0.5}\n'
+                                         '{"url": "http://h/x", "at": 1.1, "kind": "x"}\n')
     program = (drawing, sizes.replace("http://localhost:8765", site.url))[number]
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr == ""
