@@ -168,7 +168,7 @@ class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
     A context holds what ContextVars are set to: each task's own globals. The ready queue holds
-    anything with a run(), the heap of deadlines what has a cancelled(), too.
+    anything with a run(); in the heap of deadlines it needs a cancelled(), too.
     """
 
     def __init__(self, callback: Callback, args: tuple[Any, ...],
@@ -253,7 +253,7 @@ class CallbackLoop:
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
         """Do what call_soon does, from any thread or signal handler: append() is atomic."""
         handle = self.call_soon(callback, *args)
-        with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed loop needs none
+        with contextlib.suppress(OSError):  # a full pipe wakes as well
             self._wake_sender.send(b"\0")
         return handle
 
@@ -577,7 +577,7 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 # next future it waits for; the task puts itself among that future's callbacks and is out of the
 # way until then. That is all that happens between "recv would block" and the line after it:
 #
-#    recv -> BlockingIOError      coroutine: make a future, watch the socket,
+#    recv -> BlockingIOError      coroutine: watch the socket, make a future,
 #    yield from future            the future comes out of send()
 #    step: add_done_callback      the task returns to the loop; others run
 #    poll: readable -> callback   set_result moves the task to the ready queue
@@ -868,8 +868,8 @@ class TimeLimit:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._left = True
-        # If, our own request to cancel taken back, no more are left than at the entry, nobody
-        # else asked: the error is ours.
+        # We take our own request to cancel back: if no more are left than at the entry, nobody
+        # else asked, and the error is ours.
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -911,7 +911,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """
     with TimeLimit(timeout):
         if timeout is not None and timeout <= 0:
-            fut = _ensure_future(fut)  # a Task would begin after the limit has cancelled us
+            fut = _ensure_future(fut)  # its first step comes after the limit's cancel()
         return (yield from _await(fut))
 
 
@@ -928,7 +928,7 @@ class _Gathering(Future[list[Any]]):
 
     def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
         super().__init__(loop=loop)
-        self.children = dict.fromkeys(children)  # that are not done, in their order
+        self.children = dict.fromkeys(children)  # not known to be done, in their order
         self.cancel_error: CancelledError | None = None
 
     def cancel(self, msg: Any = None) -> bool:
@@ -1126,13 +1126,13 @@ class Queue(Generic[T]):
 # once, for the poll does not know of it. A stream has no deadlines of its own: who waits for it
 # does so within a `timeout`, as section 10 and open_connection() do.
 #
-# The cost: three system calls for a request (send, poll, recv), and some 6 KB for a connection
-# at work. Interest in reading stays registered from one read to the next, which saves two
-# system calls each time.
+# The cost: four system calls for a request (send, recv, two polls), and some 6 KB for a
+# connection at work. Interest in reading stays registered from one read to the next, which
+# saves two system calls each time.
 
 READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
-CONNECT_TIMEOUT = 10.0  # seconds to connect to one address: a lost SYN is sent again
+CONNECT_TIMEOUT = 10.0  # seconds to connect, with TLS, to one address: a lost SYN is sent again
 
 
 class Stream:
@@ -1220,9 +1220,9 @@ class Stream:
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    A number such as 127.0.0.1 or [::1] is its own address. For a name it runs in a thread,
-    for getaddrinfo blocks and has no deadline. Raises OSError (TimeoutError after
-    LOOKUP_TIMEOUT seconds).
+    A number such as 127.0.0.1 or [::1] is its own address. For a name it runs in a thread, for
+    getaddrinfo blocks and has no deadline. Raises OSError (TimeoutError after LOOKUP_TIMEOUT
+    seconds).
     """
     name = host.strip("[]")
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -1562,7 +1562,7 @@ class ResponseParser:
         """Parse one response; each `yield` waits for feed()."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
-            # Empty lines before it are allowed.
+            # One empty line before it is allowed.
             self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
             if response.status >= 200 or response.status == 101:  # after 101 comes no HTTP
@@ -1703,12 +1703,13 @@ class Client:
         """
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
+        fresh = False  # whether only a new connection will do
         with TimeLimit(self.timeout):
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
                 yield  # let the loop poll, and close kept streams that have something to say
                 idle = (one for one in reversed(self.pool) if self.pool[one] == url.origin)
-                kept = next(idle, None)  # the one that was used last
+                kept = None if fresh else next(idle, None)  # the one that was used last
                 if kept:
                     del self.pool[kept]
                 try:
@@ -1719,6 +1720,7 @@ class Client:
                         self.close()  # no descriptor is left: idle connections make room
                     elif not kept or parser.response:
                         raise
+                    fresh = True
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
@@ -1800,9 +1802,9 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #     <script src=s>"<a href=x>"   the script      one asset
 #
 # The invariant: linear time, whatever the page. Every unbounded repetition is possessive (`*+`
-# never gives back what it took), and an attempt that fails has looked no further than the next
-# `<`, unless the rest of the page is then taken at once. The cost: some 4 microseconds per KB,
-# where html.parser takes 150.
+# never gives back what it took), and a failed attempt has looked no further than the next `<`,
+# or the rest of the page is then taken at once. The cost: some 4 microseconds per KB, where
+# html.parser takes 150.
 
 # What pages show or use, their assets: elements and attributes, as the HTML standard's index
 # lists them. Links are the href of a and area, and the src of frames.
@@ -1890,7 +1892,7 @@ def _unescape(value: str) -> str:
                        html.entities.html5.get(match[1], match[0]), value)
 
 
-@functools.lru_cache(1000)  # what a site's pages share, they show by the same tags
+@functools.lru_cache(1000)  # a site's pages share many tags
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of a captured tag; of two of one name the first counts."""
     attributes: dict[str, str] = {}
@@ -1923,7 +1925,7 @@ def _says_nofollow(rules: str, product: str) -> bool:
     ours = True
     for rule in rules.lower().split(","):
         name, colon, value = [part.strip() for part in rule.partition(":")]
-        if colon and not name.startswith(("max-", "unavailable_after")):
+        if colon and re.fullmatch("(?!max-|unavailable)[a-z_-]+", name):  # no part of a date
             ours, name = name == product.lower(), value
         if ours and name in ("nofollow", "none"):
             return True
@@ -2014,7 +2016,7 @@ def _comparable(path: str) -> str:
 def _matches(pattern: str, path: str) -> bool:
     """Return whether a robots pattern matches the beginning of *path*, in linear time."""
     # *path* has a space at its beginning, a "$" at its end and neither in between, so that both
-    # are found like what stands there; the same is made of the pattern.
+    # ends are found like text; the same is made of the pattern.
     at = 0
     for part in f" {pattern[:-1].replace('$', '%24')}{pattern[-1:]}".split("*"):
         found = path.find(part, at)
@@ -2065,7 +2067,7 @@ class Robots:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if not self.rules or target == "/robots.txt":
             return None
-        # The rest of what RFC 9309 section 2.2.3 wants escaped parse_url() has escaped.
+        # parse_url() has escaped the rest of what RFC 9309 section 2.2.3 wants.
         target = target.replace("*", "%2A").replace("$", "%24")
         path = f" {_ESCAPED.sub(lambda match: match[0].upper(), target)}$"
         for key, pattern in self.rules:
@@ -2091,7 +2093,7 @@ class Robots:
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
 # that is killed loses what was queued or in flight, which the next one finds again, and no
 # answer. An answer is definite if asking again at once would most likely give the same: not if
-# there was none, and not 408, 429 or 5xx. Of two the last counts.
+# there was none, and not 408, 429 or 5xx. Of two definite ones the last counts.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")
@@ -2128,14 +2130,14 @@ class Record(NamedTuple):
     skipped: str = ""       # the reason why it was not fetched
     method: str = ""        # HEAD or GET if it was only asked for and not read
     next_url: str = ""      # where it redirects to; as written if that is no URL
-    content_type: str = ""  # as the server sent it
+    content_type: str = ""  # as the server sent it, made printable
     encoding: str = ""      # the charset, of pages only
     size: int = 0           # bytes, decoded
     at: float = 0.0         # Unix time of the request
     seconds: float = 0.0    # from there to the end of the answer
     tries: int = 0
     depth: int = 0          # links from a root
-    parent: str = ""        # the page, or the redirect, that led here first
+    parent: str = ""        # the page, or the redirect, that let it in
     nofollow: bool = False  # whether the links are not to be followed
     links: tuple[str, ...] = ()   # what a page refers to, and what it shows or uses: URLs in
     assets: tuple[str, ...] = ()  # their normal form, anything else as written
@@ -2181,7 +2183,7 @@ class Journal:
     def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
-        # Where the last definite answer for a URL begins; -1: it only says why it was skipped.
+        # Where the last definite answer for a URL begins; -1: the file has it as never tried.
         self._answers: dict[str, int] = {}
         self._files = contextlib.ExitStack()
         try:
@@ -2221,7 +2223,7 @@ class Journal:
     def find(self, url: str, read: bool = True) -> Record | None:
         """Return the last definite answer for *url*, None if there is none.
 
-        For what is to be *read* only that to a page's GET will do.
+        What is to be *read* needs the answer to a GET.
         """
         start = self._answers.get(url, -1)
         if start < 0:
@@ -2233,7 +2235,7 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        Why a URL was skipped is not written if the file names the URL already. Raises
+        What was never tried is not written if the file says so, or has an answer. Raises
         CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
         if not record.tries and record.url in self._answers:
@@ -2261,10 +2263,10 @@ class Journal:
 #
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
-# The idea: three things decide, and each is known when a URL is met, so that it is decided
-# there: its host and its spelling (`Scope`), once and for good, and the way to it (`Node`: how
-# deep it is, what led there), and a better way may be found later. The hosts are fixed before
-# the first page is fetched: those of the roots, and those that the roots redirect to.
+# The idea: three things decide, all known when a URL is met: its host and its spelling
+# (`Scope`), for good, and the way to it (`Node`: how deep it is, what led there), until a
+# better is met. The hosts are fixed before the first page is fetched: those of the roots, and
+# those that the roots redirect to.
 
 class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
@@ -2333,14 +2335,14 @@ class Node:
 
     text            the URL
     site            its origin
-    parent          the Node that led here first
+    parent          the Node that let it in
     depth           links from a root
     hops            redirects in a row that led here
     method          "" for a page; HEAD or GET for what is only asked for, and not read
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
     linked_from     the first three of them
-    tries           how often it was tried, failures of its robots.txt included
+    tries           how often it was tried by this method, failures of robots.txt included
     done            whether it has ended
     """
 
@@ -2387,21 +2389,20 @@ class Node:
 #                     +----------- new URLs ------------------------+
 #
 # Most references on a page are known already, and to parse each would take most of the time. So
-# a reference is first joined simply to its page's folder, as text, and looked up there. That
-# //host, say, is not taken for a file of this host, only plain URLs may be found so: the others
-# are entered with a space in front, which no such text has, and found by who has parsed the
-# reference.
+# a reference is first joined simply to its page's folder, as text, and looked up there. Lest
+# //host, say, be taken for a file of this host, only plain URLs can be found so: the others are
+# entered with a space in front, which no such text has, and found after parsing.
 #
-# There are two stages. In the first, pages are fetched; of what they show (and, with
-# *external*, of other hosts) the Nodes only wait, marked with a `method`. When no page is left,
-# those that are still marked are asked for by HEAD. So it does not matter whether a URL is
-# first met as an image or as a link: a link takes the mark away.
+# There are two stages. In the first, pages are fetched; what they show (with *external*, other
+# hosts' URLs, too) only waits, as Nodes marked with a `method`. When no page is left, those
+# that are still marked are asked for by HEAD. So it does not matter whether a URL is first met
+# as an image or as a link: a link takes the mark away.
 #
-# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a page. A
+# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a URL. A
 # request sets that to the site's delay from now, and a 429 with a Retry-After to as far ahead
-# as it says. Who comes too early is given a slot, one delay after the last that was given, and
-# comes back to the frontier then; if the turn has been taken by then, it is given another. So
-# where there is a delay no burst follows a pause.
+# as it says. A URL that comes too early is given a slot, one delay after the last that was
+# given, and comes back to the frontier then; if another has taken the turn, it is given a new
+# one. So where there is a delay no burst follows a pause.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and between looking a URL up and entering it there is none.
@@ -2423,7 +2424,7 @@ def _key(text: str) -> str:
 
 
 class Frontier(Queue[Node]):
-    """The URLs to be asked for; *tell* gets a Record of each that is refused for what it is."""
+    """The URLs to be asked for; *tell* gets a Record of each that is refused or no URL."""
 
     def __init__(self, scope: Scope, depth: int, max_pages: int, external: bool,
                  pages_only: bool, tell: Callable[[Record], object]) -> None:
@@ -2432,7 +2433,7 @@ class Frontier(Queue[Node]):
         self.external, self.pages_only, self.tell = external, pages_only, tell
         self.seen_urls: dict[str, Any] = {}     # by _key(), Node or str: why a URL is refused
         self.sites: dict[str, Site] = {}        # by origin
-        self.skipped: collections.Counter[str] = collections.Counter()  # how many, by reason
+        self.skipped: collections.Counter[str] = collections.Counter()  # how often, by reason
         self.waiting: dict[Node, Timeout] = {}  # what will come back, and when
         self._second_stage = False              # whether no page is left
         self._num_pages = 0
@@ -2529,10 +2530,9 @@ class Frontier(Queue[Node]):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            # It stands under what was written, which cannot be a URL's key; cut, but not so
-            # short that it might be one.
-            reference = reference[:MAX_URL + 1]
-            text, known = _printable(reference.partition("#")[0]), self.seen_urls.get(reference)
+            # Its key is what was written, which is no URL's; cut, but to more than a URL's length.
+            key = reference.partition("#")[0][:MAX_URL + 1]
+            text, known = _printable(key), self.seen_urls.get(key)
             excluded = self.scope.exclude.search(text)
             if known is None and (excluded or isinstance(error, UnfetchableError)):
                 known = self.refuse(text, "excluded" if excluded else str(error), page)
@@ -2540,8 +2540,8 @@ class Frontier(Queue[Node]):
                 known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
                 known.done = True
                 self.tell(known.record(error=f"no URL: {_explain(error)}", kind="broken"))
-            self.seen_urls[reference] = known
-            return reference, known
+            self.seen_urls[key] = known
+            return reference[:MAX_URL + 1], known
         return str(url), self.admit(url, page, 0, asset, nofollow)
 
     def begin_second_stage(self) -> None:
@@ -2600,14 +2600,13 @@ class Frontier(Queue[Node]):
 #        /old -> 301 --+
 #                      +--> /new, fetched once
 #        <a href=/new>-+
-#
-# The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is let
-# in once, *max_pages* of them are pages, a try ends, for fetches have a deadline (and if
+# The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is
+# queued once, at most *max_pages* by links, a try ends, for fetches have a deadline (and if
 # *on_page* returns), and there are at most *max_tries* of them, twice that where HEAD becomes
 # GET. An error in this code, or in a callback, ends the crawl with its traceback: only calls
 # that use the network stand in the `try` that makes records.
 
-BACKOFF = 1.0  # seconds before the second try, doubled for each further one
+BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _NO_RULES = Robots("")
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -2698,8 +2697,8 @@ class Crawler:
     def crawl(self) -> Waits[None]:
         """Fetch until nothing is left. To be called once.
 
-        Cancelled, it cuts off what is in flight; each such URL gets a record that says so.
-        Raises what a callback raised.
+        Cancelled, it ends at once; each URL that was tried and has not ended gets a record that
+        says so. Raises what a callback raised.
         """
         tasks = [create_task(self._stages())]
         tasks += [create_task(self._work()) for _ in range(self.max_tasks)]
@@ -2811,10 +2810,10 @@ class Crawler:
         return robots.rule(url.target)
 
     def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt, RFC 9309 section 2.3.1; every status but 200 means no rules.
+        """Fetch robots.txt, RFC 9309 section 2.3.1; every other status than 200 means no rules.
 
-        But a status of 500 or more is an error, as no answer is one: the URL that asked for it
-        fails, and its next try asks again.
+        But 500 or more is an error, as no answer is one: the URL that asked for it fails, and
+        its next try asks again.
         """
         response = yield from self._follow(
             parse_url("/robots.txt", site.url), "GET", self.scope.covers)
@@ -2830,12 +2829,12 @@ class Crawler:
         if isinstance(outcome, Response):
             status, pause = outcome.status, _retry_after(outcome)
             passing = status in (408, 429, 500, 502, 503, 504)
-        back_off = BACKOFF * (1 << node.tries - 1) * (0.5 + os.urandom(1)[0] / 256)
+        back_off = BACKOFF * (1 << min(node.tries - 1, 8)) * (0.5 + os.urandom(1)[0] / 256)
         wait = max(back_off, pause)
         if status == 429:
             node.site.next_turn = max(node.site.next_turn, now + pause)
         if node.method == "HEAD" and status != 429 and not 0 < status < 400:
-            node.method, node.tries, wait = "GET", 0, 0.0  # some servers know GET only
+            node.method, node.tries, wait = "GET", 0, pause  # some servers know GET only
         elif not passing or node.tries >= self.max_tries:
             return False
         self.frontier.postpone(node, now + wait)
@@ -2873,7 +2872,7 @@ class Crawler:
                                nofollow=nofollow), url
 
     def _redirected(self, node: Node, record: Record) -> Record:
-        """Let a redirect's target in; return its record, which says what is wrong with it."""
+        """Let a redirect's target in; return its record, which says what is wrong, if anything."""
         try:
             if not record.next_url:
                 raise ValueError("it has no Location")
@@ -2942,7 +2941,7 @@ def _count_of(number: int, noun: str) -> str:
 
 def _story(node: Node, record: Record) -> Iterator[str]:
     """Yield the lines about one problem: what it is, what refers to it, a way that leads there."""
-    beginning = node.path(node.hops)[0]  # of the redirects: it is mended where that is linked
+    beginning = node.path(node.hops)[0]  # of the redirects; what links there is to be mended
     if record.kind == "too many redirects":
         node = beginning
     yield f"  {node.text}"
@@ -3116,9 +3115,10 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
                  or record.error or f"{record.status} {record.next_url}".rstrip())
 
     def interrupt(number: int, _: object) -> None:
-        """Have the loop end the crawl. If it does not come to that, end the program."""
-        signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + number))
-        signal.alarm(1)
+        """Have the loop end the crawl. If it does not, or at the next one, end the program."""
+        for each in (number, signal.SIGALRM):
+            signal.signal(each, lambda *_: os._exit(128 + number))
+        signal.alarm(2)
         loop.call_soon_threadsafe(task.cancel, number)
 
     def describe(_: int, __: object) -> None:
@@ -3142,7 +3142,6 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        signal.alarm(0)
     return crawler, loop.time() - began, ended_by
 
 
@@ -3193,6 +3192,7 @@ def main(arguments: list[str]) -> int:
             except OSError:
                 with open(os.devnull, "w") as nowhere:
                     os.dup2(nowhere.fileno(), stream.fileno())
+        signal.alarm(0)  # see interrupt()
 
 
 if __name__ == "__main__":
