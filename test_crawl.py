@@ -3104,6 +3104,21 @@ def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) ->
         assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
 
 
+def test_a_journal_is_one_crawls_at_a_time(tmp_path: pathlib.Path) -> None:
+    with contextlib.closing(crawl.Journal(str(tmp_path / "journal"))):
+        with pytest.raises(crawl.CrawlError, match="another crawl writes there"):
+            crawl.Journal(str(tmp_path / "journal"))
+
+
+def test_why_a_url_is_skipped_is_written_also_if_it_was_tried_in_vain(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    for record in (crawl.Record("http://h/", kind="refused", tries=3),
+                   crawl.Record("http://h/", skipped="robots.txt")):
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            journal.write(record)
+    assert [line.get("skipped") for line in lines_of(path)] == [None, "robots.txt"]
+
+
 def test_any_number_of_crawls_may_have_dev_null_for_their_journal() -> None:
     with (contextlib.closing(crawl.Journal("/dev/null")),
           contextlib.closing(crawl.Journal("/dev/null")) as journal):
@@ -3216,7 +3231,8 @@ def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: 
     ("http://example.com/x", {"include": "/blog/"}, "excluded"),
     ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
     ("http://example.com" + "/a/b" * 4, {}, ""),
-    ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself")])
+    ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself"),
+    ("http://example.com" + "/a/b" * 4, {}, ""), ("http://example.com/a/a/a/a/", {}, "")])
 def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any],
                                                           reason: str) -> None:
     roots = [crawl.parse_url("http://www.example.com/")]
@@ -3602,9 +3618,11 @@ def test_a_record_says_what_came_decoded_and_how_the_server_named_it(site: Serve
 
 
 def test_a_record_says_when_its_url_was_asked_for() -> None:
-    records, _ = simulated("http://h/", {"http://h/": [(200, {"seconds": 60}, "")]}, robots=False)
+    records, _ = simulated("http://h/", {"http://h/": [(200, {"seconds": 60.1234}, "")]}, robots=False)
     record = records["http://h/"]
-    assert abs(record.at - (time.time() - 60)) < 5 and record.seconds == 60
+    assert abs(record.at - (time.time() - 60)) < 5
+    assert record.seconds == 60.123
+    assert round(record.at, 3) == record.at
 
 
 def test_ten_urls_are_fetched_at_a_time(site: Server) -> None:
@@ -3910,6 +3928,31 @@ def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
     assert client.checked == ["http://h/", "http://h/x",
                               "http://h/x"] and crawler.records["http://h/x"].kind == "blocked"
     assert crawler.loop.time() >= 60
+
+
+def test_an_asset_that_get_alone_gives_is_not_read() -> None:
+    class GetOnly(SimulatedClient):
+        @crawl.coroutine
+        def fetch(
+                self, url: crawl.URL, method: str = "GET", wanted: Any = None, *more: Any,
+                **options: Any) -> Any:
+            response = yield from super().fetch(url, method, wanted, *more, **options)
+            if url.target == "/logo":
+                if method == "HEAD":
+                    response.status = 501
+                else:
+                    wishes.append(wanted(response))
+            return response
+    wishes: list[bool] = []
+
+    async def main() -> crawl.Record:
+        crawler = RecordingCrawler(["http://h/"], robots=False)
+        crawler.client = GetOnly({"http://h/": "<img src=/logo>",
+                                  "http://h/logo": ""})  # type: ignore[assignment]
+        await crawler.crawl()
+        return crawler.records["http://h/logo"]
+    record = play(main())
+    assert (record.status, record.method, record.encoding, wishes) == (200, "GET", "", [False])
 
 
 # Robots
@@ -4221,6 +4264,14 @@ def test_where_no_thread_can_be_started_the_fetch_fails_with_words(
     assert record.kind == "refused" and "no thread" in record.error
 
 
+def test_each_try_waits_about_twice_as_long_as_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda count: b"\x80")  # the middle
+    _, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=11)
+    waits = [gap - 0.125 for gap in gaps(asked)]
+    assert waits == pytest.approx([crawl.BACKOFF * factor
+                                   for factor in (1, 2, 4, 8, 16, 32, 64, 128, 256, 256)])
+
+
 # Courtesy
 
 
@@ -4324,6 +4375,11 @@ def test_what_is_only_asked_for_is_asked_by_get_after_any_error_but_429(answer: 
     assert records["http://h/i"].method == methods
 
 
+def test_a_short_delay_makes_short_waits() -> None:
+    _, asked = simulated("http://h/", pages(5), robots=False, delay=0.25)
+    assert [moment for moment, _ in asked] == pytest.approx([0, 0.25, 0.5, 0.75, 1], abs=1e-6)
+
+
 # Callbacks
 
 
@@ -4416,6 +4472,37 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Server, state: str) 
         site.add("/", "", 503)
     crawl.run(main())
     assert [record.kind for record in records] == ["not finished"]
+
+
+def test_what_was_not_tried_is_only_counted_when_a_crawl_is_cancelled() -> None:
+    async def main() -> crawl.Crawler:
+        crawler = RecordingCrawler(["http://h/"], robots=False, max_tasks=1)
+        site = pages(4) | {"http://h/": "<a href=/1><a href=/2><a href=/3><a href='http://exa mple/'>"}
+        crawler.client = SimulatedClient(site)  # type: ignore[assignment]
+        task = create_task(crawler.crawl())
+        await sleep(0.2)
+        assert crawler.waits_for() == "0.1 s http://h/1"
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        assert {url: record.kind for url, record in crawler.records.items()} == {
+            "http://h/": "", "http://exa mple/": "broken", "http://h/1": "not finished"}
+        return crawler
+    assert play(main()).frontier.skipped == {"the crawl was ended": 2}
+
+
+def test_of_two_fetches_the_older_one_is_named() -> None:
+    async def main() -> str:
+        crawler = RecordingCrawler(["http://h/"], robots=False)
+        site = pages(3) | {"http://h/": "<a href=/1><a href=/2>", "http://h/1": [(200, {"seconds": 9}, "")],
+                           "http://h/2": [(200, {"seconds": 9}, "")]}
+        crawler.client = SimulatedClient(site)  # type: ignore[assignment]
+        task = create_task(crawler.crawl())
+        await sleep(5)
+        name = crawler.waits_for()
+        await task
+        return name
+    assert play(main()) == "4.9 s http://h/1"
 
 
 def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Server) -> None:
@@ -5022,6 +5109,58 @@ def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.Capt
     assert "\x1b" not in printed and r"\x1b[31mred\x1b[0m" in printed
 
 
+def test_a_report_counts_what_it_is_told() -> None:
+    report, output = crawl.Report(), io.StringIO()
+    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": ""}, robots=False)
+    for record in (crawl.Record("http://h/a", 200, encoding="utf-8", size=1_500_000, tries=1),
+                   crawl.Record("http://h/b", 200, tries=1),
+                   crawl.Record("http://h/c", 300, tries=1), crawl.Record("http://h/d", 299, tries=1),
+                   crawl.Record("http://h/e", tries=3),
+                   crawl.Record("http://h/f", 200, method="HEAD", tries=1),
+                   crawl.Record("http://h/g", skipped="excluded")):
+        report.add(record)
+    crawler.num_taken = 1
+    report.print(crawler, 0.5, output)
+    assert output.getvalue().replace("1 connection", "0 connections").splitlines() == [
+        "1 page, 1.5 MB, 2 other files, 1 URL only asked for in 0.5 s, 10 URLs/s, 0 problems, 0 connections, "
+        "1 URL from the journal", "statuses: 1 x no answer, 3 x 200, 1 x 299, 1 x 300"]
+
+
+def test_a_problem_names_its_own_referrers_if_it_has_any(site: Server) -> None:
+    site.add("/", "<a href=/old><a href=/page>")
+    site.add("/page", "<a href=/gone>")
+    site.add_redirect("/old", "/gone")
+    _, out, _ = said("--max-tasks", "1", site.url)
+    assert f"  {site.url}/gone\n    404 Words\n" in out.replace("Not Found", "Words")
+    assert f"    linked from {site.url}/page\n" in out
+
+
+def test_a_root_that_is_gone_has_no_referrers(site: Server) -> None:
+    _, out, _ = said(site.url)
+    assert out.startswith(f"broken (1)\n  {site.url}/\n    404 Not Found\n") and "linked from" not in out
+
+
+def test_a_url_that_no_joining_gives_is_found_again_by_the_report(site: Server) -> None:
+    site.add("/", "<a href='/a//b'>")
+    assert f"broken (1)\n  {site.url}/a//b\n    404 Not Found\n" in said(site.url)[1]
+
+
+@pytest.mark.parametrize("steps", [12, 13])
+def test_a_click_path_of_more_than_twelve_steps_is_cut(steps: int) -> None:
+    site = {f"http://h/{number or ''}": f"<a href=/{number + 1}>" for number in range(steps - 1)}
+    report, output = crawl.Report(), io.StringIO()
+    crawler, _ = simulated_crawl(["http://h/"], site, robots=False, on_record=report.add)
+    report.print(crawler, 1.0, output, brief=True)
+    path = output.getvalue().splitlines()[-1].split(" > ")
+    assert len(path) == (12 if steps == 12 else 9) and ("..." in path) == (steps == 13)
+
+
+def test_the_links_of_a_page_that_says_nofollow_are_still_references(site: Server) -> None:
+    site.add("/", "<a href=/gone><a href=/a>")
+    site.add("/a", "<meta name=robots content=nofollow><a href=/gone>")
+    assert f"linked from {site.url}/, {site.url}/a\n" in said("--max-tasks", "1", site.url)[1]
+
+
 # 18  Command line
 # ================
 
@@ -5038,7 +5177,7 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
     (["http://no.such.host.invalid"], "nothing could be crawled: "),
     (["http://[x"], "[x is not an IP address"),
     (["ftp://h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
-    (["--exclude", "(", "h"], "missing"), (["-o", "", "h"], "No such file"),
+    (["--exclude", "(", "h"], "'(' is no regular expression: "), (["-o", "", "h"], "No such file"),
     (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
     (["--max-tries", "1", "127.0.0.1:1"], "write http://... if that is meant"),
     (["-o", "/dev/full", "h.invalid"], "No space left"),
@@ -5051,6 +5190,13 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
     assert crawl.main(arguments) == 2
     printed = capsys.readouterr()
     assert complaint in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert ("write http://" in printed.err) == (arguments[-1] == "127.0.0.1:1")
+
+
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        crawl.main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"crawl.py {crawl.VERSION}\n"
 
 
 def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
