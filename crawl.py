@@ -2174,10 +2174,9 @@ def _parse_record(line: bytes) -> Record:
 class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
-    What the file holds already is taken in at once, and answers for the server when a Crawler
-    has the journal; *progress* is called with the share that has been read. A last line that a
-    crash cut off is dropped. One crawl at a time may use the file. Raises CrawlError for what
-    cannot be opened or read, is in use, or is no journal.
+    What the file holds is taken in at once, and answers for the server when a Crawler has the
+    journal; *progress* is called with the share that has been read. One crawl at a time may use
+    the file. Raises CrawlError for what cannot be opened or read, is in use, or is no journal.
     """
 
     def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
@@ -2395,8 +2394,13 @@ class Node:
 #
 # There are two stages. In the first, pages are fetched; what they show (with *external*, other
 # hosts' URLs, too) only waits, as Nodes marked with a `method`. When no page is left, those
-# that are still marked are asked for by HEAD. So it does not matter whether a URL is first met
-# as an image or as a link: a link takes the mark away.
+# that are still marked are asked for by HEAD. `admit` decides:
+#
+#     known as          met as a link, or by a redirect      met as an asset
+#     nothing           refused, or let in as a page         refused, or let in and marked
+#     refused           refused                              let in and marked, if not excluded
+#     marked            let in as a page: the mark goes      nothing new
+#     a page            nothing new                          nothing new
 #
 # Courtesy is one moment for each site: before its `next_turn` nobody asks it for a URL. A
 # request sets that to the site's delay from now, and a 429 with a Retry-After to as far ahead
@@ -2460,7 +2464,6 @@ class Frontier(Queue[Node]):
             if known is None:
                 known = self.seen_urls[key] = self.refuse(text, reason, parent, hops)
             return known
-        # It is new, or known as another thing: an asset and now a page, refused and now an asset.
         depth = parent.depth + (hops == 0) if parent else 0
         if not method:
             too_many = hops == 0 and self._num_pages >= self.max_pages
@@ -2690,8 +2693,6 @@ class Crawler:
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
         self._ending = False                        # whether workers are to take no more
-
-    # The crawl, and its stages
 
     @coroutine
     def crawl(self) -> Waits[None]:

@@ -2042,7 +2042,7 @@ def test_what_may_be_a_url_but_not_for_us_is_told_from_what_is_none(reference: s
     assert isinstance(caught.value, crawl.UnfetchableError) == bool(reason)
 
 
-def test_what_is_parsed_is_printable_ascii_and_parses_to_itself() -> None:
+def test_made_up_urls_that_parse_are_printable_ascii_and_parse_to_themselves() -> None:
     rng = random.Random(8)
     pieces = ["xn--", "\uff41", "\uff0e", "\u3002", "\u00fc", "\u6f22", "\u00ad", "\u2024", "0x7f", "1", ".",
               "/", "..", "%2e", "%C3",
@@ -4667,7 +4667,7 @@ def test_a_root_whose_redirect_has_changed_is_followed_anew(tmp_path: pathlib.Pa
     assert {record.url for record in told} == {"http://h/", "http://new/", "http://new/1"}
 
 
-def test_whatever_pages_hold_their_crawls_journal_can_be_gone_on_with(tmp_path: pathlib.Path) -> None:
+def test_whatever_made_up_pages_hold_their_journal_can_be_gone_on_with(tmp_path: pathlib.Path) -> None:
     rng = random.Random(15)
     pieces = ["a", "/", "..", "?", "#", "%2e", "http://h", "//", "https:", "mailto:", "\u00e9", "\u200d",
               "xn--", "\uff41",
