@@ -2498,7 +2498,8 @@ class Frontier(Queue[Node]):
         shown = yield from self._look_up(page, record.assets, base, True, False)
         for node in {*linked.values(), *shown.values()}:
             if node.__class__ is Node:
-                node.linked_from = (*node.linked_from, page)[:3]
+                if node.referrers < 3:
+                    node.linked_from += (page,)
                 node.referrers += 1
         return record._replace(links=tuple(linked), assets=tuple(shown))
 
@@ -2762,8 +2763,6 @@ class Crawler:
             del self.in_flight[node]
             if node.done:
                 self.frontier.task_done()
-
-    # One URL
 
     def _see_to(self, node: Node) -> Waits[bool]:
         """See to one URL; return whether it has ended. If not, it will come back."""
