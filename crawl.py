@@ -2390,7 +2390,7 @@ class Node:
 # Most references on a page are known already, and to parse each would take most of the time. So
 # a reference is first joined simply to its page's folder, as text, and looked up there. Lest
 # //host, say, be taken for a file of this host, only plain URLs can be found so: the others are
-# entered with a space in front, which no such text has, and found after parsing.
+# entered with a NUL in front, which no reference has, and found after parsing.
 #
 # There are two stages. In the first, pages are fetched; what they show (with *external*, other
 # hosts' URLs, too) only waits, as Nodes marked with a `method`. When no page is left, those
@@ -2424,7 +2424,7 @@ _PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
 
 def _key(text: str) -> str:
     """Return what a URL is called in `seen_urls`."""
-    return text if _PLAIN.fullmatch(text) else f" {text}"
+    return text if _PLAIN.fullmatch(text) else f"\0{text}"
 
 
 class Frontier(Queue[Node]):
