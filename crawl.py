@@ -2489,7 +2489,7 @@ class Frontier(Queue[Node]):
 
     def node(self, text: str) -> Node | None:
         """Return the Node under which *text*, a URL or not, was met, or None."""
-        known = self.seen_urls.get(_key(text)) or self.seen_urls.get(text)
+        known = self.seen_urls.get(_key(text)) or self.seen_urls.get(f"\0\0{text}")
         return known if isinstance(known, Node) else None
 
     def refer(self, page: Node, record: Record, base: URL) -> Waits[Record]:
@@ -2534,18 +2534,17 @@ class Frontier(Queue[Node]):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            # Its key is what was written, which is no URL's; cut, but to more than a URL's length.
-            key = reference.partition("#")[0][:MAX_URL + 1]
-            text, known = _printable(key), self.seen_urls.get(key)
-            excluded = self.scope.exclude.search(text)
+            text = _printable(reference.partition("#")[0])
+            key = f"\0\0{text}"
+            known, excluded = self.seen_urls.get(key), self.scope.exclude.search(text)
             if known is None and (excluded or isinstance(error, UnfetchableError)):
                 known = self.refuse(text, "excluded" if excluded else str(error), page)
             elif known is None:
-                known = self.seen_urls[text] = Node(text, page.site, page, page.depth + 1)
+                known = Node(text, page.site, page, page.depth + 1)
                 known.done = True
                 self.tell(known.record(error=f"no URL: {_explain(error)}", kind="broken"))
             self.seen_urls[key] = known
-            return reference[:MAX_URL + 1], known
+            return reference[:MAX_URL + 1], known  # what is too long stays so
         return str(url), self.admit(url, page, 0, asset, nofollow)
 
     def begin_second_stage(self) -> None:

@@ -3306,6 +3306,23 @@ def test_mutated_references_mean_what_the_parser_says() -> None:
     crawl.run(main())
 
 
+def test_a_reference_is_not_taken_for_another_that_is_written_like_its_url() -> None:
+    async def main() -> None:
+        frontier, page = frontier_of()
+        for reference, meaning in (("//h//x", "http://h//x"), (" http://h//x", "http://h//x"),
+                                   ("http://h #x", "http://h #x"), ("http://h ", "http://h/")):
+            (found, *_), _ = referred(frontier, page, [reference])
+            assert found == meaning
+    crawl.run(main())
+
+
+def test_what_is_no_url_is_one_problem_whatever_its_fragment(site: Server) -> None:
+    site.add("/", "<a href='http://[x#1'><a href='http://[x#2'>")
+    records, _ = crawled(site.url)
+    assert [url for url, record in records.items() if record.kind == "broken"] == ["http://[x"]
+    assert records[site.url + "/"].links == ("http://[x#1", "http://[x#2")
+
+
 def test_what_is_no_url_is_said_once_and_what_is_none_for_us_with_its_reason() -> None:
     told: list[crawl.Record] = []
 
