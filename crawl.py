@@ -161,7 +161,7 @@ class LimitError(ProtocolError):
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9   # seconds: a deadline this near has passed
-MAX_WAIT = 1.0            # seconds of one sleep: so long a signal that came just before it may wait
+MAX_WAIT = 1.0            # seconds of one sleep: so late may be seen a signal, or a thread's end
 
 
 class Handle:
@@ -198,7 +198,7 @@ class Timeout(Handle):
         self.deadline = deadline
 
 
-_thread_state = threading.local()  # the one global: each thread's running loop
+_thread_state = threading.local()  # each thread's running loop
 
 
 def _get_running_loop() -> EventLoop | None:  # asyncio's tests ask by this name
@@ -317,7 +317,7 @@ class CallbackLoop:
         """Wait until something is ready, then run what is: the heart of the file."""
         ready, timeouts = self._ready, self._timeouts
         while timeouts and timeouts[0][2].cancelled(): heapq.heappop(timeouts)
-        wait = None
+        wait = MAX_WAIT
         if ready or self._stopping:
             wait = 0.0
         elif timeouts:
@@ -605,7 +605,7 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 # does not swallow it. Where no future is waited for, it comes
 #
 #    to a task that was woken already    at its next step
-#    to the one that is running          at its next wait, or at its end
+#    to the one that is running          at its next wait, or its return
 #    to one that has not begun           instead of its first step
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or among the
@@ -702,8 +702,10 @@ class Task(Future[T]):
         """
         if self._state != "PENDING": return False
         self._cancel_requests += 1
-        if self._waiting_for is None or not self._waiting_for.cancel(msg):
+        waited, self._waiting_for = self._waiting_for, None  # so a circle of tasks ends here
+        if waited is None or not waited.cancel(msg):
             self._throw = CancelledError() if msg is None else CancelledError(msg)
+        self._waiting_for = waited
         return True
 
     def cancelling(self) -> int:
@@ -1288,8 +1290,8 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # backslashes, tabs, an IPv4 address written as one octal number.
 #
 # The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and https), so that
-# each becomes the one spelling that a browser would request (on pages in UTF-8; elsewhere
-# browsers write queries in the page's own charset).
+# each becomes the one spelling that a browser would request (but for queries on pages that are
+# not in UTF-8, which browsers write in the page's own charset).
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
 # log or a terminal as it is. User names and passwords are dropped at once. Whatever cannot be
@@ -1472,9 +1474,7 @@ class Response:
         self.reusable = False       # whether the connection can take another request
 
 
-_STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
-_HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
 _DIGITS = re.compile("[0-9]{1,18}")  # less than 2**63
@@ -1483,7 +1483,7 @@ _DIGITS = re.compile("[0-9]{1,18}")  # less than 2**63
 def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
-    match = _STATUS_LINE.fullmatch(line)
+    match = re.fullmatch(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?", line)
     if match is None: raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     headers: dict[str, str] = {}
     # A field may go on in the next line: obsolete, but met.
@@ -1561,7 +1561,7 @@ class ResponseParser:
     def _parse(self) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
         while True:
-            head = yield from self._take_through(_HEAD_END, "head")
+            head = yield from self._take_through(re.compile(rb"\n\r?\n"), "head")
             # One empty line before it is allowed.
             self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
             framing = _framing(self._method, response)
@@ -1652,10 +1652,10 @@ class ResponseParser:
 # The invariants. A stream is in the pool or with one task, never both; it goes back only if its
 # response was read to the end and it may be reused, and is closed otherwise, cancelled requests
 # included. Before it is used again the loop polls, and an idle stream with something to read is
-# closed: that is the server's end of it, or no answer of ours. The server may still close it as
-# the next request leaves, or say too late what is no answer to it: so a request that fails on a
-# reused connection before a whole head came back is sent once more, on a fresh one (RFC 9112
-# section 9.3.1: GET is idempotent).
+# closed: that is the server's end of it, or no answer of ours. The server may still close it,
+# or send a stray message, just as the next request leaves: so a request that fails on a reused
+# connection before a whole head came back is sent once more, on a fresh one (RFC 9112 section
+# 9.3.1: GET is idempotent).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 256        # connections kept: a process may usually have 1,024 files open
@@ -1801,10 +1801,10 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #     <!-- <a href=x> -->          nothing
 #     <script src=s>"<a href=x>"   the script      one asset
 #
-# The invariant: linear time, whatever the page. Every unbounded repetition is possessive (`*+`
-# never gives back what it took), and a failed attempt has looked no further than the next `<`,
-# or the rest of the page is then taken at once. The cost: some 4 microseconds per KB, where
-# html.parser takes 150.
+# The invariant: linear time, whatever the page. Every unbounded repetition in _TAGS is
+# possessive (`*+` never gives back what it took), and where a match fails, no more than up to
+# the next `<` was read, or else the whole rest is taken at once. The cost: some 4 microseconds
+# per KB, where html.parser takes 150.
 
 # What pages show or use, their assets: elements and attributes, as the HTML standard's index
 # lists them. Links are the href of a and area, and the src of frames.
@@ -1843,17 +1843,17 @@ _SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++
 _TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
 _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
-# The capture begins at the f of href, so that an empty href is not the empty string. In double
-# quotes the fragment is left out: many links lead to places of the same few pages, and so each
-# page is captured once. What comes first in the choices here and at the end of a tag is how
-# most links are written.
+# The capture begins at the f of href: an empty one would look like no capture. In double quotes
+# the fragment is left out: many links lead to places of the same few pages, and so each page is
+# captured once. In the choices here and at the end of a tag, the way most links are written
+# comes first.
 _TO_HREF = rf"""(?:a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre(?=f=")
     | [aA](?:{_word("rea")})?+[\s/]++
       (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")})"""
 _HREF = r"""(?<=[eE])[fF](?:\s*+=\s*+(?:
       "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # none after & or a space
     | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))"""
-# The first line rejects what is most of the tags and leads nowhere: end tags, and short or
+# The first line rejects most tags at once, those that lead nowhere: end tags, and short or
 # usual ones with nothing that could hide a `<`. That saves a third of the time.
 _TAGS = re.compile(rf"""<
     (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
@@ -1999,7 +1999,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
 # final "$" for the end.
 #
-# The invariant: every file can be read; a line that says nothing known says nothing.
+# The invariant: any text can be read; a line that says nothing known says nothing.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
@@ -2085,15 +2085,15 @@ class Robots:
 #
 # The idea: how a URL ended is one value, a Record. The report, the hooks of a program and the
 # journal all live on records. The journal keeps them in a file, one line of JSON each, handed
-# to the kernel as the URL ends; and it answers in the server's place: before a URL is asked for
-# (but for the roots, and what they redirect to) the journal is looked at, and a definite answer
-# there is taken as if it had just come. Every crawl begins at its roots, so one that goes on
-# after a crash, with another depth or with one more root needs no code of its own.
+# to the kernel as the URL ends. It also answers in the server's place: before a URL is asked
+# for it is looked up there, and a definite answer is taken as if it had just come. Only the
+# roots, and what they redirect to, are always asked. So to go on after a crash, or with another
+# depth or one more root, is to crawl from the roots again: it needs no code of its own.
 #
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
-# that is killed loses what was queued or in flight, which the next one finds again, and no
-# answer. An answer is definite if asking again at once would most likely give the same: not if
-# there was none, and not 408, 429 or 5xx. Of two definite ones the last counts.
+# that is killed loses no answer, only what was queued or in flight, and the next one finds that
+# again. An answer is definite if asking again at once would most likely give the same: not if
+# there was none, nor 408, 429, 500 and up. Of two definite ones the last counts.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")
@@ -2160,7 +2160,7 @@ _TYPES = list(map(type, Record("")))
 
 
 def _parse_record(line: bytes) -> Record:
-    record = Record(**json.loads(line[:-1]))  # without its newline a line loses a brace here
+    record = Record(**json.loads(line[:-1]))  # without a newline it loses its } and fails
     record = record._replace(  # JSON knows no tuples, and jq writes 2.0 as 2
         links=tuple(record.links), assets=tuple(record.assets),
         at=float(record.at), seconds=float(record.seconds))
@@ -2182,7 +2182,7 @@ class Journal:
     def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
-        # Where the last definite answer for a URL begins; -1: the file has it as never tried.
+        # Where in the file its last definite answer begins; -1: it was only skipped there.
         self._answers: dict[str, int] = {}
         self._files = contextlib.ExitStack()
         try:
@@ -2222,7 +2222,7 @@ class Journal:
     def find(self, url: str, read: bool = True) -> Record | None:
         """Return the last definite answer for *url*, None if there is none.
 
-        What is to be *read* needs the answer to a GET.
+        With *read*, only one that is no mere check.
         """
         start = self._answers.get(url, -1)
         if start < 0:
@@ -2234,7 +2234,7 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        What was never tried is not written if the file says so, or has an answer. Raises
+        A skipped URL is not written if the file has it as skipped or answered. Raises
         CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
         if not record.tries and record.url in self._answers:
@@ -2262,10 +2262,10 @@ class Journal:
 #
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
-# The idea: three things decide, all known when a URL is met: its host and its spelling
-# (`Scope`), for good, and the way to it (`Node`: how deep it is, what led there), until a
-# better is met. The hosts are fixed before the first page is fetched: those of the roots, and
-# those that the roots redirect to.
+# The idea: ask its host and its spelling (`Scope`): their answer is final. And ask how it was
+# met (`Node`: how deep, by what): if that refuses it, a better way may let it in later. The
+# hosts are fixed before the first page is fetched: the roots', and those to which a HEAD of a
+# root redirects.
 
 class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
@@ -2275,7 +2275,7 @@ class Scope:
         self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
         self.subdomains = subdomains        # whether hosts below a host count as it
         self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
-        # Where secrets may go: over https, over http only to a root that says http.
+        # Where secrets may go: to roots' hosts, by http only if the root says http.
         self._trusted = {(scheme, *self._host(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
@@ -2376,8 +2376,8 @@ class Node:
 # 15  Frontier
 # ============
 #
-# The problem: of all that pages refer to let in what belongs to the crawl, each URL once; and
-# ask no site more often than it likes.
+# The problem: let in, of what pages refer to, all that belongs to the crawl, each URL once; ask
+# no site more often than it likes.
 #
 # The idea: what is met is entered in `seen_urls`, each URL with its Node or with the reason why
 # it is refused. What is let in stands in a queue, the frontier:
@@ -2388,25 +2388,25 @@ class Node:
 #                     +----------- new URLs ------------------------+
 #
 # Most references on a page are known already, and to parse each would take most of the time. So
-# a reference is first joined simply to its page's folder, as text, and looked up there. Lest
-# //host, say, be taken for a file of this host, only plain URLs can be found so: the others are
-# entered with a NUL in front, which no reference has, and found after parsing.
+# a reference is first joined to its page's folder as mere text and looked up. That is right for
+# plain URLs only (it makes a file of //host, say). So those that are not plain are entered with
+# a NUL in front, which no reference has: they are found only after parsing.
 #
-# There are two stages. In the first, pages are fetched; what they show (with *external*, other
-# hosts' URLs, too) only waits, as Nodes marked with a `method`. When no page is left, those
-# that are still marked are asked for by HEAD. `admit` decides:
+# There are two stages. In the first, pages are fetched. What is not to be read (what pages
+# show; with *external*, other hosts) waits, as Nodes marked by a `method`. When no page is
+# left, those still marked are asked for by HEAD. `admit` decides:
 #
-#     known as          met as a link, or by a redirect      met as an asset
+#     known as          met as a link, or its redirect       met as an asset, or its redirect
 #     nothing           refused, or let in as a page         refused, or let in and marked
 #     refused           refused                              let in and marked, if not excluded
 #     marked            let in as a page: the mark goes      nothing new
 #     a page            nothing new                          nothing new
 #
-# Courtesy is one moment for each site: before its `next_turn` nobody asks it for a URL. A
-# request sets that to the site's delay from now, and a 429 with a Retry-After to as far ahead
-# as it says. A URL that comes too early is given a slot, one delay after the last that was
-# given, and comes back to the frontier then; if another has taken the turn, it is given a new
-# one. So where there is a delay no burst follows a pause.
+# Courtesy: no site is asked for a URL before its `next_turn`. A request sets that to now plus
+# the site's delay, a 429 with a Retry-After to now plus that. A URL that comes too early gets a
+# slot, one delay after the last slot given, and comes back to the frontier at that time; if
+# another took the turn meanwhile, it gets a new slot. So what waited through a pause comes back
+# one delay apart, and never all at once.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and between looking a URL up and entering it there is none.
@@ -2447,8 +2447,8 @@ class Frontier(Queue[Node]):
         """Return the Node of *url*, let in if it is new, or why it is refused.
 
         *parent* led to it: by a link, by the last of *hops* redirects, or because it is an
-        *asset* there. None: not by this way, for it is too deep, one page too many, or not to
-        be followed; another may let it in.
+        *asset* there. None: not this way (too deep, too many pages, nofollow), but another may
+        still let it in.
         """
         text = str(url)
         key = _key(text)
@@ -2460,9 +2460,10 @@ class Frontier(Queue[Node]):
         method = "HEAD" if asset else ""
         if self.external and reason == "other host":
             method, reason = "HEAD", ""
-        if reason or isinstance(known, Node) and (method or not known.method):
-            if known is None:
-                known = self.seen_urls[key] = self.refuse(text, reason, parent, hops)
+        if isinstance(known, Node) and (method or not known.method):
+            return known  # nothing new
+        if reason:
+            known = self.seen_urls[key] = known or self.refuse(text, reason, parent, hops)
             return known
         depth = parent.depth + (hops == 0) if parent else 0
         if not method:
@@ -2565,7 +2566,7 @@ class Frontier(Queue[Node]):
             site.next_turn = now + site.delay
             return True
         slot = site.next_turn
-        if now + site.delay / 2 < slot:  # else it came for its own slot, a little too early
+        if now + site.delay / 2 < slot:  # else the request before it left late: wait for it
             slot = max(slot, site.next_slot)
             site.next_slot = slot + site.delay
         self.postpone(node, slot)
@@ -2593,21 +2594,21 @@ class Frontier(Queue[Node]):
 #     a worker takes it and looks into the journal, or asks        _see_to
 #     some failures come back for another try                      _comes_back
 #     the answer becomes a record                                  _make_record
-#     wherever it came from, what it refers to is let in           refer, _redirected
+#     from either source: what it refers to is let in              refer, _redirected
 #     and it is written and told                                   _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
-# same checks of scope, robots.txt and delay, and takes over the place of what led to it. So two
+# same checks of scope, robots.txt and delay, and with what led to it counts as one page. So two
 # ways to one page join there, and the page is fetched once:
 #
 #        /old -> 301 --+
 #                      +--> /new, fetched once
 #        <a href=/new>-+
-# The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is
-# queued once, at most *max_pages* by links, a try ends, for fetches have a deadline (and if
-# *on_page* returns), and there are at most *max_tries* of them, twice that where HEAD becomes
-# GET. An error in this code, or in a callback, ends the crawl with its traceback: only calls
-# that use the network stand in the `try` that makes records.
+# The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is let
+# in once, at most *max_pages* by links. It is tried at most *max_tries* times, twice that where
+# HEAD becomes GET. Each try ends: fetches have a deadline (*on_page* must return). Only errors
+# of calls to the network become records (`_attempt`): one in this code, or in a callback, ends
+# the crawl with its traceback.
 
 BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
@@ -2643,14 +2644,14 @@ class Crawler:
     """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
 
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`. A
-    root without a scheme is https. Raises CrawlError for roots, headers, patterns and seconds
-    that are none.
+    root without a scheme is https. Raises CrawlError for invalid roots, headers, patterns or
+    seconds.
 
     Scope: the roots' hosts and those that the roots redirect to, with or without www, with
     *subdomains* those below them; URLs in which the regular expression *include* is found and
     *exclude* is not; *depth* links from a root; *max_pages* URLs (a redirect and its target
-    count as one). What pages show is asked for, too, unless *pages_only*; with *external* also
-    where links to other hosts lead; at most *max_pages* of both, and *exclude* holds for them.
+    count as one). Unless *pages_only*, what pages show is asked for, too; with *external*, what
+    links to other hosts lead to: at most *max_pages* of both, and none that *exclude* finds.
 
     *headers* are sent over https to the hosts named in *roots*, with or without www, and over
     http where a root says http://; the User-Agent is sent to all, and its first letters are the
@@ -2765,14 +2766,14 @@ class Crawler:
 
     def _see_to(self, node: Node) -> Waits[bool]:
         """See to one URL; return whether it has ended. If not, it will come back."""
-        url, outcome = node.url, cast(Any, None)
+        url, outcome = node.url, cast(Any, None)  # None: from the journal
         # Roots, and what they redirect to, are asked for in every crawl.
         known = self.journal and node.depth and self.journal.find(node.text, not node.method)
         if known:
             way, base = node.record(), url
             record = known._replace(depth=way.depth, parent=way.parent)
         else:
-            rule = yield from _attempt(self._rule(node.site, url))
+            rule = yield from _attempt(self._rule(node.site, url))  # a rule, None, or an error
             if isinstance(rule, str):
                 self.frontier.refuse(node.text, f"robots.txt: {rule}", node.parent, node.hops)
                 return True
@@ -2811,8 +2812,8 @@ class Crawler:
     def _load_robots(self, site: Site) -> Waits[Robots]:
         """Fetch robots.txt, RFC 9309 section 2.3.1; every other status than 200 means no rules.
 
-        But 500 or more is an error, as no answer is one: the URL that asked for it fails, and
-        its next try asks again.
+        But 500 or more, like no answer, is an error: this try of the URL fails, and its next
+        try asks again.
         """
         response = yield from self._follow(
             parse_url("/robots.txt", site.url), "GET", self.scope.covers)
@@ -2821,7 +2822,7 @@ class Crawler:
         return Robots(response.body.decode("utf-8", "replace"), self._product)
 
     def _comes_back(self, node: Node, outcome: Response | Exception) -> bool:
-        """Return whether a URL is to be tried again, for which it will come back."""
+        """Have a URL come back if it is to be tried again; return whether it is."""
         status, pause, now = 0, 0.0, self.loop.time()
         passing = isinstance(outcome, (OSError, TruncatedError)) and not (
             hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
@@ -2863,15 +2864,15 @@ class Crawler:
         if node.method or not _is_page(outcome):
             return record, url
         text, encoding = decode_page(outcome.body, content_type)
-        links, assets, refresh, url, nofollow = read_markup(text, url, self._product)
+        links, assets, refresh, base, nofollow = read_markup(text, url, self._product)
         if refresh:
             links.append(refresh)
         nofollow |= _says_nofollow(outcome.headers.get("x-robots-tag", ""), self._product)
         return record._replace(encoding=encoding, links=tuple(links), assets=tuple(assets),
-                               nofollow=nofollow), url
+                               nofollow=nofollow), base
 
     def _redirected(self, node: Node, record: Record) -> Record:
-        """Let a redirect's target in; return its record, which says what is wrong, if anything."""
+        """Let in a redirect's target; return the redirect's record, with what is wrong, if so."""
         try:
             if not record.next_url:
                 raise ValueError("it has no Location")
@@ -2881,7 +2882,7 @@ class Crawler:
             return record._replace(error=words, kind="broken")
         record = record._replace(next_url=str(target), error="", kind="")
         step = self.frontier.node(str(target))
-        for _ in range(100):  # does the target lead back here? A longer circle is not found
+        for _ in range(100):  # does it lead back here? (a longer circle is not found)
             if step and step is not node:
                 step = step.next_node
         if step is node or node.hops >= self.max_redirect:
@@ -2903,7 +2904,7 @@ class Crawler:
     def _tell_of_the_rest(self) -> None:
         """Deal with what has not ended, if the crawl was ended before its end."""
         for node in self.frontier.seen_urls.values():
-            if isinstance(node, Node) and not node.done and node.tries:
+            if isinstance(node, Node) and not node.done and (node.tries or node.method == "GET"):
                 self._tell(node.record(error="the crawl was interrupted", kind="not finished"))
             elif isinstance(node, Node) and not node.done:  # whoever goes on finds it again
                 self.frontier.skipped["the crawl was ended"] += 1
@@ -2930,9 +2931,8 @@ class Crawler:
 # 17  Report
 # ==========
 #
-# A crawl learns what it learns in the order of the answers; whoever has to act on it wants the
-# worst first, and where it stands. So the records that have to be acted on are kept, the others
-# counted.
+# The problem: answers come in any order; who acts on them wants the worst first, and where it
+# stands. The idea: keep the records that say that something is wrong, and count the others.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -2940,7 +2940,7 @@ def _count_of(number: int, noun: str) -> str:
 
 def _story(node: Node, record: Record) -> Iterator[str]:
     """Yield the lines about one problem: what it is, what refers to it, a way that leads there."""
-    beginning = node.path(node.hops)[0]  # of the redirects; what links there is to be mended
+    beginning = node.path(node.hops)[0]  # the first redirect; links to it are to be mended
     if record.kind == "too many redirects":
         node = beginning
     yield f"  {node.text}"
@@ -3114,7 +3114,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
                  or record.error or f"{record.status} {record.next_url}".rstrip())
 
     def interrupt(number: int, _: object) -> None:
-        """Have the loop end the crawl. If it does not, or at the next one, end the program."""
+        """End the crawl; 2 seconds later, or at the next signal, end the whole program."""
         for each in (number, signal.SIGALRM):
             signal.signal(each, lambda *_: os._exit(128 + number))
         signal.alarm(2)
@@ -3183,8 +3183,8 @@ def main(arguments: list[str]) -> int:
         _say(f"crawl.py: {_explain(error)}")
         return 2
     finally:
-        # What stdout or stderr, being full or closed, did not take is thrown away, for the
-        # status says so. Python would try once more at its exit, and make the status 120.
+        # What stdout or stderr, being full or closed, did not take is thrown away. Python would
+        # try once more at its exit, and make the status 120.
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

@@ -1210,6 +1210,27 @@ def test_a_thread_that_has_just_ended_may_have_woken_the_loop(monkeypatch: pytes
     assert crawl.run(main()) == 7
 
 
+def test_two_tasks_that_wait_for_one_another_are_a_deadlock() -> None:
+    async def wait(other: int) -> None:
+        await tasks[other]
+
+    async def main() -> None:
+        tasks.extend([create_task(wait(1)), create_task(wait(0))])
+        await tasks[0]
+    tasks: list[Any] = []
+    with pytest.raises(crawl.DeadlockError, match="in test_two_tasks_that_wait.*wait"):
+        crawl.run(main())
+
+
+def test_a_thread_that_ends_without_a_word_leaves_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        threading.Thread(target=time.sleep, args=(0.02,)).start()
+        await get_running_loop().create_future()
+    monkeypatch.setattr(crawl, "MAX_WAIT", 0.05)
+    with pytest.raises(crawl.DeadlockError):
+        crawl.run(main())
+
+
 # 6  Queue
 # ========
 
@@ -4506,6 +4527,21 @@ def test_what_was_not_tried_is_only_counted_when_a_crawl_is_cancelled() -> None:
             "http://h/": "", "http://exa mple/": "broken", "http://h/1": "not finished"}
         return crawler
     assert play(main()).frontier.skipped == {"the crawl was ended": 2}
+
+
+def test_a_check_that_is_cancelled_between_head_and_get_is_not_finished() -> None:
+    async def main() -> crawl.Record:
+        crawler = RecordingCrawler(["http://h/"], robots=False)
+        crawler.client = SimulatedClient({  # type: ignore[assignment]
+            "http://h/": "<img src=/i>", "http://h/i": [(503, {"retry-after": "9"}, "")]})
+        task = create_task(crawler.crawl())
+        await sleep(5)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        return crawler.records["http://h/i"]
+    record = play(main())
+    assert (record.method, record.kind) == ("GET", "not finished")
 
 
 def test_of_two_fetches_the_older_one_is_named() -> None:
