@@ -1463,7 +1463,7 @@ def _always(_: object) -> bool:
 
 
 class Response:
-    """The answer to one request."""
+    """The answer to one request: version, status, reason, headers, body, reusable."""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
         self.version = version      # 1 for HTTP/1.1
@@ -3058,7 +3058,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     add("--depth", type=int, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=int, metavar="N", help="pages fetched (%(default)s)")
+    add("--max-pages", type=int, metavar="N", help="pages, and others, fetched (%(default)s)")
     add("--include", metavar="RE", help="only pages in whose URL this is found (all)")
     add("--exclude", metavar="RE", help="no URLs in which this is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")
