@@ -2604,6 +2604,7 @@ class Frontier(Queue[Node]):
 #        /old -> 301 --+
 #                      +--> /new, fetched once
 #        <a href=/new>-+
+#
 # The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is let
 # in once, at most *max_pages* by links. It is tried at most *max_tries* times, twice that where
 # HEAD becomes GET. Each try ends: fetches have a deadline (*on_page* must return). Only errors
