@@ -5188,6 +5188,12 @@ def test_a_problem_names_its_own_referrers_if_it_has_any(site: Server) -> None:
     assert f"    linked from {site.url}/page\n" in out
 
 
+def test_a_site_that_was_not_asked_asks_for_no_delay(site: Server) -> None:
+    site.add("/", "<img src=//other.test/x>")
+    status, out, _ = said("--pages-only", site.url)
+    assert status == 0 and out.startswith("1 page, ") and "Crawl-delay" not in out
+
+
 def test_a_root_that_is_gone_has_no_referrers(site: Server) -> None:
     _, out, _ = said(site.url)
     assert out.startswith(f"broken (1)\n  {site.url}/\n    404 Not Found\n") and "linked from" not in out
