@@ -2423,7 +2423,7 @@ _PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
 
 
 def _key(text: str) -> str:
-    """Return what a URL is called in `seen_urls`."""
+    """Return what a URL is called in `seen_urls`; what is none stands there behind two NULs."""
     return text if _PLAIN.fullmatch(text) else f"\0{text}"
 
 
@@ -2656,11 +2656,12 @@ class Crawler:
 
     *headers* are sent over https to the hosts named in *roots*, with or without www, and over
     http where a root says http://; the User-Agent is sent to all, and its first letters are the
-    name that robots.txt must use.
+    name that robots.txt must use. What *journal* knows is not asked for again.
 
     *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
     two requests to one origin (its Crawl-delay may be longer; robots.txt and the first HEADs
-    are not counted). *max_tries* is for errors that may pass.
+    are not counted). *max_tries* is for errors that may pass, *max_redirect* for one redirect
+    after another.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before that with
     the Page of each page that was fetched; if it returns an awaitable, that is awaited.
@@ -2830,15 +2831,15 @@ class Crawler:
         if isinstance(outcome, Response):
             status, pause = outcome.status, _retry_after(outcome)
             passing = status in (408, 429, 500, 502, 503, 504)
-        back_off = BACKOFF * (1 << min(node.tries - 1, 8)) * (0.5 + os.urandom(1)[0] / 256)
-        wait = max(back_off, pause)
         if status == 429:
             node.site.next_turn = max(node.site.next_turn, now + pause)
         if node.method == "HEAD" and status != 429 and not 0 < status < 400:
-            node.method, node.tries, wait = "GET", 0, pause  # some servers know GET only
+            node.method, node.tries = "GET", 0  # some servers know GET only
         elif not passing or node.tries >= self.max_tries:
             return False
-        self.frontier.postpone(node, now + wait)
+        # Nothing after no try, as here where GET is new; then 1, 2, 4, ..., 256 times BACKOFF.
+        back_off = BACKOFF * (1 << min(node.tries, 9) >> 1) * (0.5 + os.urandom(1)[0] / 256)
+        self.frontier.postpone(node, now + max(back_off, pause))
         return True
 
     # What came of it
@@ -3059,7 +3060,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     add("--depth", type=int, metavar="N", help="links from a root (%(default)s)")
-    add("--max-pages", type=int, metavar="N", help="pages, and others, fetched (%(default)s)")
+    add("--max-pages", type=int, metavar="N", help="pages, and as many other URLs (%(default)s)")
     add("--include", metavar="RE", help="only pages in whose URL this is found (all)")
     add("--exclude", metavar="RE", help="no URLs in which this is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")

@@ -1919,16 +1919,26 @@ def test_a_lookup_that_ends_after_its_loop_is_dropped(monkeypatch: pytest.Monkey
     go.set()
 
 
+class Renegotiating(socket.socket):
+    """A socket whose first send wants to read, or whose first recv to write, as TLS may."""
+
+    asked = False
+
+    def ask(self, want: type[ssl.SSLError]) -> None:
+        if not self.asked:
+            self.asked = True
+            raise want
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        self.ask(ssl.SSLWantReadError)
+        return super().send(data, flags)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.ask(ssl.SSLWantWriteError)
+        return super().recv(size, flags)
+
+
 def test_tls_may_want_to_read_in_order_to_write() -> None:
-    class Renegotiating(socket.socket):
-        asked = False
-
-        def send(self, data: Any, flags: int = 0) -> int:
-            if not self.asked:
-                self.asked = True
-                raise ssl.SSLWantReadError
-            return super().send(data, flags)
-
     async def main() -> None:
         ours, theirs = socket.socketpair()
         with theirs, contextlib.closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
@@ -1944,22 +1954,14 @@ def test_tls_may_want_to_read_in_order_to_write() -> None:
 
 
 def test_tls_may_want_to_write_in_order_to_read() -> None:
-    class Renegotiating(socket.socket):
-        asked = False
-
-        def recv(self, size: int, flags: int = 0) -> bytes:
-            if not self.asked:
-                self.asked = True
-                raise ssl.SSLWantWriteError
-            return super().recv(size, flags)
-
     async def main() -> None:
         ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        sent = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += ours.send(bytes(65_536))
         with theirs, contextlib.closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
-            sent = 0
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    sent += stream.sock.send(bytes(65_536))
             theirs.send(b"x")
             reading = create_task(stream.read())
             for _ in range(5):
@@ -2487,21 +2489,6 @@ def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Server) -> None
     site.answers["/slow"] = drip
     with pytest.raises(TimeoutError):
         fetched(site.url + "/slow", timeout=0.05)
-
-
-def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server) -> None:
-    sent = 0
-
-    def drip(connection: socket.socket) -> None:
-        nonlocal sent
-        connection.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n"))
-        while True:
-            connection.sendall(b"1\r\nx\r\n")
-            sent += 1
-            time.sleep(0.01)
-    site.answers["/"] = drip
-    record = crawled(site.url, timeout=0.5, max_tries=1)[0][site.url + "/"]
-    assert record.kind == "timed out" and 0.5 <= record.seconds < 1 and sent > 9
 
 
 def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -3589,15 +3576,22 @@ class SimulatedClient:
         pass
 
 
+def begun(client: SimulatedClient, roots: Sequence[str] = ("http://h/",),
+          **options: Any) -> tuple[RecordingCrawler, crawl.Task[None]]:
+    """Begin to crawl simulated sites; return the crawler and its task."""
+    crawler = RecordingCrawler(roots, **options)
+    crawler.client = client  # type: ignore[assignment]
+    return crawler, create_task(crawler.crawl())
+
+
 def simulated_crawl(roots: list[str], answers: dict[str, Any],
                     **options: Any) -> tuple[RecordingCrawler, SimulatedClient]:
     """Crawl simulated sites; return the crawler and its client."""
     client = SimulatedClient(answers)
 
     async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler(roots, **options)
-        crawler.client = client  # type: ignore[assignment]
-        await crawler.crawl()
+        crawler, task = begun(client, roots, **options)
+        await task
         return crawler
     return play(main()), client
 
@@ -3984,10 +3978,8 @@ def test_an_asset_that_get_alone_gives_is_not_read() -> None:
     wishes: list[bool] = []
 
     async def main() -> crawl.Record:
-        crawler = RecordingCrawler(["http://h/"], robots=False)
-        crawler.client = GetOnly({"http://h/": "<img src=/logo>",
-                                  "http://h/logo": ""})  # type: ignore[assignment]
-        await crawler.crawl()
+        crawler, task = begun(GetOnly({"http://h/": "<img src=/logo>", "http://h/logo": ""}), robots=False)
+        await task
         return crawler.records["http://h/logo"]
     record = play(main())
     assert (record.status, record.method, record.encoding, wishes) == (200, "GET", "", [False])
@@ -4302,6 +4294,21 @@ def test_where_no_thread_can_be_started_the_fetch_fails_with_words(
     assert record.kind == "refused" and "no thread" in record.error
 
 
+def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server) -> None:
+    sent = 0
+
+    def drip(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n"))
+        while True:
+            connection.sendall(b"1\r\nx\r\n")
+            sent += 1
+            time.sleep(0.01)
+    site.answers["/"] = drip
+    record = crawled(site.url, timeout=0.5, max_tries=1)[0][site.url + "/"]
+    assert record.kind == "timed out" and 0.5 <= record.seconds < 1 and sent > 9
+
+
 def test_each_try_waits_about_twice_as_long_as_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "urandom", lambda count: b"\x80")  # the middle
     _, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=11)
@@ -4514,10 +4521,8 @@ def test_a_cancelled_crawl_says_what_was_not_finished(site: Server, state: str) 
 
 def test_what_was_not_tried_is_only_counted_when_a_crawl_is_cancelled() -> None:
     async def main() -> crawl.Crawler:
-        crawler = RecordingCrawler(["http://h/"], robots=False, max_tasks=1)
         site = pages(4) | {"http://h/": "<a href=/1><a href=/2><a href=/3><a href='http://exa mple/'>"}
-        crawler.client = SimulatedClient(site)  # type: ignore[assignment]
-        task = create_task(crawler.crawl())
+        crawler, task = begun(SimulatedClient(site), robots=False, max_tasks=1)
         await sleep(0.2)
         assert crawler.waits_for() == "0.1 s http://h/1"
         task.cancel()
@@ -4531,10 +4536,8 @@ def test_what_was_not_tried_is_only_counted_when_a_crawl_is_cancelled() -> None:
 
 def test_a_check_that_is_cancelled_between_head_and_get_is_not_finished() -> None:
     async def main() -> crawl.Record:
-        crawler = RecordingCrawler(["http://h/"], robots=False)
-        crawler.client = SimulatedClient({  # type: ignore[assignment]
-            "http://h/": "<img src=/i>", "http://h/i": [(503, {"retry-after": "9"}, "")]})
-        task = create_task(crawler.crawl())
+        crawler, task = begun(SimulatedClient({
+            "http://h/": "<img src=/i>", "http://h/i": [(503, {"retry-after": "9"}, "")]}), robots=False)
         await sleep(5)
         task.cancel()
         with pytest.raises(CancelledError):
@@ -4546,11 +4549,9 @@ def test_a_check_that_is_cancelled_between_head_and_get_is_not_finished() -> Non
 
 def test_of_two_fetches_the_older_one_is_named() -> None:
     async def main() -> str:
-        crawler = RecordingCrawler(["http://h/"], robots=False)
         site = pages(3) | {"http://h/": "<a href=/1><a href=/2>", "http://h/1": [(200, {"seconds": 9}, "")],
                            "http://h/2": [(200, {"seconds": 9}, "")]}
-        crawler.client = SimulatedClient(site)  # type: ignore[assignment]
-        task = create_task(crawler.crawl())
+        crawler, task = begun(SimulatedClient(site), robots=False)
         await sleep(5)
         name = crawler.waits_for()
         await task
@@ -5420,7 +5421,7 @@ def test_a_progress_line_names_the_oldest_fetch_or_else_what_is_waited_for(loop:
     assert lines == ["0 done, 0 queued, 1 in flight, 0 problems, 0/s, 1.0 s http://h/",
                      "1 done, 0 queued, 0 in flight, 0 problems, 2/s, 3 wait, http://h/1 for 6 s",
                      "1 done (1 from the journal), 0 queued, 0 in flight, 0 problems, 0/s, "
-        "3 wait, http://h/1 for 6 s",
+                     "3 wait, http://h/1 for 6 s",
                      "1 done (1"]
 
 
