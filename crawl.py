@@ -1322,11 +1322,11 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
 _NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")   # is percent-encoded in a path,
 _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")      # and in a query
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def _percent(match: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in match[0].encode())
+    characters = re.sub("[\ud800-\udfff]", "\ufffd", match[0])
+    return "".join(f"%{byte:02X}" for byte in characters.encode())
 
 
 def _parse_address(host: str) -> str:
@@ -1377,12 +1377,12 @@ def _parse_host(text: str) -> str:
 def _parse_path(path: str) -> str:
     """Return an absolute path with its dot segments resolved and unsafe characters encoded."""
     segments: list[str] = []
-    for part in path[1:].split("/"):
+    for part in _NOT_IN_PATH.sub(_percent, path[1:]).split("/"):
         dots = part.lower().replace("%2e", ".")
         if dots == "..":
             del segments[-1:]
         elif dots != ".":
-            segments.append(_NOT_IN_PATH.sub(_percent, part))
+            segments.append(part)
     if dots in (".", ".."):
         segments.append("")  # it ends with a slash, then
     return "/" + "/".join(segments)
@@ -1402,7 +1402,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     text = text.partition("#")[0]
     if len(text) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
-    text = _SURROGATES.sub("\ufffd", text)
     head, mark, query = text[match.end() if match else 0:].partition("?")
     head = head.replace("\\", "/")
     # "http:x" is relative on a page of that scheme, and a host elsewhere.
@@ -1845,19 +1844,19 @@ _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
 # The capture begins at the f of href: an empty one would look like no capture. In double quotes
 # the fragment is left out: many links lead to places of the same few pages, and so each page is
-# captured once. In the choices here and at the end of a tag, the way most links are written
-# comes first.
-_TO_HREF = rf"""(?:a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre(?=f=")
+# captured once. In each choice the way most links are written comes first.
+_TO_HREF = rf"""a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre
     | [aA](?:{_word("rea")})?+[\s/]++
-      (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")})"""
-_HREF = r"""(?<=[eE])[fF](?:\s*+=\s*+(?:
-      "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")  # none after & or a space
-    | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?!\s*+=))"""
+      (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")}"""
+_HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\1- ])(?=\#[^"]*+"))  # no fragment after & or a space
+  | (?<=[eE])[fF](?:\s*+=\s*+(?:
+      "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")
+    | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?=[\s/>])(?!\s*+=))"""
 # The first line rejects most tags at once, those that lead nowhere: end tags, and short or
 # usual ones with nothing that could hide a `<`. That saves a third of the time.
 _TAGS = re.compile(rf"""<
     (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
-        (?=[aAbBeEfFiIlLmMoOsStTvV])(?:{_TO_HREF})?+(
+        (?:{_TO_HREF} | (?=[aAbBeEfFiIlLmMoOsStTvV]))(
             {_HREF}
           | (?<=<)(?:{_SCRIPT} | {_with_text("iframe")}
               | {_element("base", "frame", "meta", *_ASSETS)}{_REST}(?=>)))
@@ -2272,7 +2271,7 @@ class Scope:
 
     def __init__(self, roots: list[URL], include: str, exclude: str, subdomains: bool) -> None:
         self.include = re.compile(include)              # what a page's URL must hold
-        self.exclude = re.compile(exclude or r"(?!)")   # and what not; (?!) is in no text
+        self.exclude = re.compile(exclude or "\0")      # and what not: no URL holds a NUL
         self.subdomains = subdomains        # whether hosts below a host count as it
         self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
         # Where secrets may go: to roots' hosts, by http only if the root says http.
@@ -2420,6 +2419,7 @@ SLICE = 1000       # references that are seen to between two ticks: a few millis
 # URLs that simple joining can give and mean: no empty segment, no colon, ...
 _PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
                     r"(?:\?[A-Za-z0-9_.~!$&()*+,;=@%/?-]*)?")
+_ELSEWHERE = re.compile("(?!https?:)[a-z][a-z.+-]*:")  # as mailto: the same on every page
 
 
 def _key(text: str) -> str:
@@ -2536,7 +2536,7 @@ class Frontier(Queue[Node]):
             url = parse_url(reference, base)
         except ValueError as error:
             text = _printable(reference.partition("#")[0])
-            key = f"\0\0{text}"
+            key = text if _ELSEWHERE.match(text) else f"\0\0{text}"
             known, excluded = self.seen_urls.get(key), self.scope.exclude.search(text)
             if known is None and (excluded or isinstance(error, UnfetchableError)):
                 known = self.refuse(text, "excluded" if excluded else str(error), page)

@@ -2732,6 +2732,8 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<td ='><a href=/x>", '<p class="y" ="><a href=/x>', "<p<a href=/y><a href=/x>",
     "<a href=/x><frame src=/y",
     "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
+    '<f="/y"><a href="/x">', '<a class="z" hrefs="/y"><a href="/x">', '<a hre="/y" href="/x">',
+    '<a class="z" href=/x>', '<a class="z" hre><a href="/x">', '<a href="/x" title="<a href=/y>"><a href="/y',
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
     assert links_of(markup) == ["http://t.test/x"]
