@@ -82,7 +82,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 T = TypeVar("T")
 Callback = Callable[..., object]
 Waits = Generator[Any, Any, T]
-Runnable = Awaitable[T] | Waits[T]  # what a Task (4) can run
+Runnable = Awaitable[T] | Waits[T]  # what one can wait for
 
 VERSION = "1.0"
 MAX_SHOWN = 200  # characters of somebody else's words that are shown
@@ -98,7 +98,7 @@ class InvalidStateError(Exception):
 
 
 class DeadlockError(RuntimeError):
-    """Every task waits, and nothing is left that could wake one; says who waits where."""
+    """Every task waits, and no socket, deadline or thread could wake one; says who waits where."""
 
 
 class QueueEmpty(Exception):
@@ -155,13 +155,12 @@ class LimitError(ProtocolError):
 # so that a callback which keeps rescheduling itself starves nobody. And a loop that nothing
 # could ever wake does not sleep for ever: it raises DeadlockError.
 #
-# The cost: O(1) per callback, O(log n) per deadline (a heap), at most one poll per tick, and
-# nothing for sockets that stay silent; to begin and to end watching one is a system call each.
-# A callback that computes for a second stops everything for a second.
+# The cost: one poll per tick at most, and nothing for sockets that stay silent. A callback that
+# computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9   # seconds: a deadline this near has passed
-MAX_WAIT = 1.0            # seconds of one sleep: so late may be seen a signal, or a thread's end
+MAX_WAIT = 1.0            # seconds of one sleep: a signal, or a thread's end, may be seen so late
 
 
 class Handle:
@@ -353,7 +352,7 @@ class CallbackLoop:
         return _get_running_loop() is self
 
     def close(self) -> None:
-        """Release what the loop holds, and drop what is pending. RuntimeError while it runs."""
+        """Release what the loop holds, and drop what is pending. RuntimeError where it runs."""
         if self.is_running(): raise RuntimeError("cannot close a running event loop")
         self._closed = True
         self._ready.clear()
@@ -521,8 +520,8 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
         """Have the loop call callback(self) when the future is done, or soon if it is."""
-        # A Task, which has a run(), stands here itself when it waits.
-        entry = callback if hasattr(callback, "run") else Handle(callback, (self,), context)
+        # A Task, which has a run(), stands here itself while it waits.
+        entry = callback if isinstance(callback, Future) else Handle(callback, (self,), context)
         if self._state != "PENDING":
             self._loop._ready.append(entry)
         else:  # a tuple, for nearly always it holds one
@@ -610,8 +609,7 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 #
 # The invariant: an unfinished task is running, or in the ready queue once, or among the
 # callbacks of the one future in `_waiting_for`. The loop holds every unfinished task in
-# `tasks`, so that none is garbage-collected in mid-wait. The cost: 0.3 microseconds for a step
-# through the ready queue, and for a task that sleeps 1 KB with all it holds.
+# `tasks`, so that none is garbage-collected in mid-wait.
 
 class Task(Future[T]):
     """A coroutine being run by the loop, and the future of its return value.
@@ -742,7 +740,7 @@ class Task(Future[T]):
 # self-pipe.
 #
 # The invariants. When a wait has ended, its deadline does nothing any more; when `run` has
-# ended, there is no task.
+# returned, there is no task.
 
 @coroutine
 def _await(awaitable: Awaitable[T]) -> Waits[T]:
@@ -908,7 +906,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
     In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited for before
-    the error is raised. With *timeout* <= 0 what is not done already is cancelled before it
+    an error is raised. With *timeout* <= 0 what is not done already is cancelled before it
     begins; None waits for any time.
     """
     with TimeLimit(timeout):
@@ -930,7 +928,7 @@ class _Gathering(Future[list[Any]]):
 
     def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
         super().__init__(loop=loop)
-        self.children = dict.fromkeys(children)  # not known to be done, in their order
+        self.children = dict.fromkeys(children)  # those not yet done, in their order
         self.cancel_error: CancelledError | None = None
 
     def cancel(self, msg: Any = None) -> bool:
@@ -1128,9 +1126,8 @@ class Queue(Generic[T]):
 # once, for the poll does not know of it. A stream has no deadlines of its own: who waits for it
 # does so within a `timeout`, as section 10 and open_connection() do.
 #
-# The cost: four system calls for a request (send, recv, two polls), and some 6 KB for a
-# connection at work. Interest in reading stays registered from one read to the next, which
-# saves two system calls each time.
+# The cost: a request is a send, a recv and its share of two polls. Interest in reading stays
+# registered from one read to the next, which saves two system calls each time.
 
 READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
@@ -1297,8 +1294,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # log or a terminal as it is. User names and passwords are dropped at once. Whatever cannot be
 # understood with certainty is a ValueError, never a guess at another host. Everything else
 # (scope, pool, connection) looks at the parsed object, so that no two parts can read one
-# address differently. The spelling of a URL parses to that URL. The cost: some 4 microseconds
-# where the host was met before, so section 15 parses as few references as it can.
+# address differently. The spelling of a URL parses to that URL.
 
 MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
 
@@ -1348,7 +1344,7 @@ def _to_ascii(label: str) -> str:
     """Return one label of an international name in its ASCII form, RFC 3490.
 
     The standard library knows IDNA 2003, browsers use its successor. A name with one of the
-    characters that the two take differently (sharp s, final sigma, joiners) is refused.
+    characters that are known to differ (sharp s, final sigma, joiners) is refused.
     """
     if label.isascii():
         return label
@@ -1657,7 +1653,7 @@ class ResponseParser:
 # 9.3.1: GET is idempotent).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
-MAX_IDLE = 256        # connections kept: a process may usually have 1,024 files open
+MAX_IDLE = 256        # connections kept, by default: a process may usually have 1,024 files open
 
 
 class Client:
@@ -1665,11 +1661,11 @@ class Client:
 
     *headers* are sent with every request (but for fetch(own_headers=False)), in place of or
     beside the usual ones (ValueError for what is no header field); *timeout* is in seconds for
-    one fetch, from lookup to last byte; *max_body* in bytes.
+    one fetch, from lookup to last byte; *max_body* in bytes; *max_idle* connections are kept.
     """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
-                 max_body: int = MAX_BODY) -> None:
+                 max_body: int = MAX_BODY, max_idle: int = MAX_IDLE) -> None:
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
@@ -1677,7 +1673,8 @@ class Client:
             field = f"{name}: {value}"
             if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
-        self.timeout, self.max_body = timeout, min(max_body, 1 << 40)  # zlib wants 63 bits
+        self.timeout, self.max_idle = timeout, max_idle
+        self.max_body = min(max_body, 1 << 40)  # zlib takes 63 bits
         self.opened = 0                 # connections made
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
@@ -1744,13 +1741,13 @@ class Client:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
                 get_running_loop().add_reader(stream.sock, self._drop, stream)
-                if len(self.pool) > MAX_IDLE:
+                if len(self.pool) > self.max_idle:
                     self._drop(next(iter(self.pool)))
             else:
                 stream.close()
 
     def _new_stream(self, url: URL) -> Waits[Stream]:
-        """Return a new stream. A host is looked up once, until no address of it answers."""
+        """Return a new stream. A host is looked up once, until connecting to it fails."""
         key = url.host, url.port
         if url.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
@@ -1844,16 +1841,22 @@ _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
 # The capture begins at the f of href: an empty one would look like no capture. In double quotes
 # the fragment is left out: many links lead to places of the same few pages, and so each page is
-# captured once. In each choice the way most links are written comes first.
+# captured once. (Not after an &, which may begin an entity, nor after a blank, which parse_url()
+# would strip.) In each choice the way most links are written comes first.
 _TO_HREF = rf"""a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre
     | [aA](?:{_word("rea")})?+[\s/]++
       (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")}"""
-_HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\1- ])(?=\#[^"]*+"))  # no fragment after & or a space
+_HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\x01- ])(?=\#[^"]*+"))
   | (?<=[eE])[fF](?:\s*+=\s*+(?:
-      "[^"\#]*+(?:(?<=[&\1- ])\#[^"\#]*+)*+(?="|\#[^"]*+")
+      "[^"\#]*+(?:(?<=[&\x01- ])\#[^"\#]*+)*+(?="|\#[^"]*+")
     | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?=[\s/>])(?!\s*+=))"""
-# The first line rejects most tags at once, those that lead nowhere: end tags, and short or
-# usual ones with nothing that could hide a `<`. That saves a third of the time.
+# A `<`, and then
+#     (?!...)     none of the many tags that lead nowhere and hide no `<`: saves a third of the time
+#     either      up to the f of a link's href; or nothing, before the name of what leads elsewhere
+#       captured  the reference; or this whole tag; then what is left of the tag
+#     or          elements whose text may look like tags, and comments: stepped over
+#     or          any other tag with attributes: stepped over
+# (?=[...]) with the first letters of what follows only saves time.
 _TAGS = re.compile(rf"""<
     (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
         (?:{_TO_HREF} | (?=[aAbBeEfFiIlLmMoOsStTvV]))(
@@ -1875,7 +1878,7 @@ _REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-# Bytes that can be read as this are not UTF-16, whatever they say.
+# A page whose meta can be read as ASCII is not UTF-16, whatever that says.
 _META_CHARSET = re.compile(
     rb"<meta[^>]*?[\s;\"'](?!charset[\s=\"']*+utf[\W_]*16)" + _CHARSET.pattern, re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
@@ -1924,7 +1927,8 @@ def _says_nofollow(rules: str, product: str) -> bool:
     ours = True
     for rule in rules.lower().split(","):
         name, colon, value = [part.strip() for part in rule.partition(":")]
-        if colon and re.fullmatch("(?!max-|unavailable)[a-z_-]+", name):  # no part of a date
+        # A robot's name, and no rule with a value (max-snippet: 5), no time of day.
+        if colon and re.fullmatch("(?!max-|unavailable)[a-z_-]+", name):
             ours, name = name == product.lower(), value
         if ours and name in ("nofollow", "none"):
             return True
@@ -1996,9 +2000,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end.
-#
-# The invariant: any text can be read; a line that says nothing known says nothing.
+# final "$" for the end. A line that says nothing known says nothing.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
@@ -2082,17 +2084,18 @@ class Robots:
 # should not ask again for what is known, and everything that wants to know what came of a URL
 # should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record. The report, the hooks of a program and the
-# journal all live on records. The journal keeps them in a file, one line of JSON each, handed
+# The idea: how a URL ended is one value, a Record. The report, the callbacks of a program and
+# the journal all live on records. The journal keeps them in a file, one line of JSON each, handed
 # to the kernel as the URL ends. It also answers in the server's place: before a URL is asked
 # for it is looked up there, and a definite answer is taken as if it had just come. Only the
-# roots, and what they redirect to, are always asked. So to go on after a crash, or with another
-# depth or one more root, is to crawl from the roots again: it needs no code of its own.
+# roots, and what they redirect to, are always asked: they decide what belongs to the crawl. So
+# to go on after a crash, or with another depth or one more root, is to crawl from the roots
+# again: it needs no code of its own.
 #
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
-# that is killed loses no answer, only what was queued or in flight, and the next one finds that
-# again. An answer is definite if asking again at once would most likely give the same: not if
-# there was none, nor 408, 429, 500 and up. Of two definite ones the last counts.
+# that is killed loses no answer (a machine that loses power may), only what was queued or in
+# flight, and the next one finds that again. An answer is definite if asking again would most
+# likely give the same: not if there was none, nor 408, 429, 500 and up. Of two the last counts.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")
@@ -2138,8 +2141,9 @@ class Record(NamedTuple):
     depth: int = 0          # links from a root
     parent: str = ""        # the page, or the redirect, that let it in
     nofollow: bool = False  # whether the links are not to be followed
-    links: tuple[str, ...] = ()   # what a page refers to, and what it shows or uses: URLs in
-    assets: tuple[str, ...] = ()  # their normal form, anything else as written
+    # URLs in their normal form, anything else as written:
+    links: tuple[str, ...] = ()   # what a page refers to
+    assets: tuple[str, ...] = ()  # and what it shows or uses
 
     def is_definite(self) -> bool:
         """Return whether this is an answer that stands, and nothing that may pass."""
@@ -2181,7 +2185,7 @@ class Journal:
     def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
-        # Where in the file its last definite answer begins; -1: it was only skipped there.
+        # Where in the file a URL's last definite answer begins; -1: it was never asked for.
         self._answers: dict[str, int] = {}
         self._files = contextlib.ExitStack()
         try:
@@ -2198,7 +2202,7 @@ class Journal:
             raise CrawlError(f"{path}: {busy or _explain(error)}") from None
 
     def _read(self, progress: Callable[[float], object]) -> None:
-        """Note where each line begins; ValueError for one that is no record."""
+        """Note where each answer begins; ValueError for a line that is no record."""
         start, end = 0, os.fstat(self._file).st_size
         for number, line in enumerate(self._lines, 1):
             try:
@@ -2219,10 +2223,7 @@ class Journal:
                 progress(start / end)
 
     def find(self, url: str, read: bool = True) -> Record | None:
-        """Return the last definite answer for *url*, None if there is none.
-
-        With *read*, only one that is no mere check.
-        """
+        """Return the last definite answer for *url*, or None; with *read*, none to a mere check."""
         start = self._answers.get(url, -1)
         if start < 0:
             return None
@@ -2261,10 +2262,10 @@ class Journal:
 #
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
-# The idea: ask its host and its spelling (`Scope`): their answer is final. And ask how it was
-# met (`Node`: how deep, by what): if that refuses it, a better way may let it in later. The
-# hosts are fixed before the first page is fetched: the roots', and those to which a HEAD of a
-# root redirects.
+# The idea: ask two things. Is it ours by its host and spelling (`Scope.objection`)? A no is final
+# for a link; what a page shows may be on any host. And how was it met: how deep, by what (`admit`
+# in 15 asks, a `Node` knows)? After a no, a better way may still let it in. The hosts are fixed
+# before the first page is fetched: the roots', and those to which a HEAD of a root redirects.
 
 class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
@@ -2325,7 +2326,7 @@ class Site:
         self.url = url                      # one of its URLs
         self.delay = 0.0                    # seconds between two requests
         self.next_turn = 0.0                # loop time before which it is not to be asked
-        self.next_slot = 0.0                # the first loop time not yet given to who waits
+        self.next_slot = 0.0                # loop time of the first slot that nobody has
 
 
 class Node:
@@ -2387,18 +2388,18 @@ class Node:
 #                     +----------- new URLs ------------------------+
 #
 # Most references on a page are known already, and to parse each would take most of the time. So
-# a reference is first joined to its page's folder as mere text and looked up. That is right for
-# plain URLs only (it makes a file of //host, say). So those that are not plain are entered with
-# a NUL in front, which no reference has: they are found only after parsing.
+# a reference is first joined to its page's folder as mere text and looked up. That may be wrong:
+# //host on http://a becomes http://a//host, which may be a URL, too. So a URL that joining could
+# give by mistake is entered with a NUL in front, which no reference has: only parsing finds it.
 #
-# There are two stages. In the first, pages are fetched. What is not to be read (what pages
-# show; with *external*, other hosts) waits, as Nodes marked by a `method`. When no page is
-# left, those still marked are asked for by HEAD. `admit` decides:
+# There are two stages. In the first, pages are fetched. What is not to be read (assets; with
+# *external*, links to other hosts, which count as assets below) waits, as Nodes marked by a
+# `method`. When no page is left, those still marked are asked for by HEAD. `admit` decides:
 #
 #     known as          met as a link, or its redirect       met as an asset, or its redirect
 #     nothing           refused, or let in as a page         refused, or let in and marked
 #     refused           refused                              let in and marked, if not excluded
-#     marked            let in as a page: the mark goes      nothing new
+#     marked            let in as a page, if it may be one   nothing new
 #     a page            nothing new                          nothing new
 #
 # Courtesy: no site is asked for a URL before its `next_turn`. A request sets that to now plus
@@ -2416,14 +2417,14 @@ class Node:
 
 MAX_PAUSE = 300.0  # seconds that a Retry-After or a Crawl-delay may ask for
 SLICE = 1000       # references that are seen to between two ticks: a few milliseconds
-# URLs that simple joining can give and mean: no empty segment, no colon, ...
+# URLs that are meant wherever simple joining gives them: no empty segment, no colon, ...
 _PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
                     r"(?:\?[A-Za-z0-9_.~!$&()*+,;=@%/?-]*)?")
-_ELSEWHERE = re.compile("(?!https?:)[a-z][a-z.+-]*:")  # as mailto: the same on every page
+_ELSEWHERE = re.compile("(?!https?:)[a-z][a-z.+-]*:")  # as mailto: means the same on every page
 
 
 def _key(text: str) -> str:
-    """Return what a URL is called in `seen_urls`; what is none stands there behind two NULs."""
+    """Return what a URL is called in `seen_urls` (`_meet` says what something else is called)."""
     return text if _PLAIN.fullmatch(text) else f"\0{text}"
 
 
@@ -2460,7 +2461,7 @@ class Frontier(Queue[Node]):
         method = "HEAD" if asset else ""
         if self.external and reason == "other host":
             method, reason = "HEAD", ""
-        if isinstance(known, Node) and (method or not known.method):
+        if isinstance(known, Node) and (asset or not known.method or method and not known.done):
             return known  # nothing new
         if reason:
             known = self.seen_urls[key] = known or self.refuse(text, reason, parent, hops)
@@ -2566,7 +2567,9 @@ class Frontier(Queue[Node]):
             site.next_turn = now + site.delay
             return True
         slot = site.next_turn
-        if now + site.delay / 2 < slot:  # else the request before it left late: wait for it
+        # Less than half a delay early: it came in its slot, but the request before it left late.
+        # Then it keeps its place and waits for the turn itself.
+        if now + site.delay / 2 < slot:
             slot = max(slot, site.next_slot)
             site.next_slot = slot + site.delay
         self.postpone(node, slot)
@@ -2592,35 +2595,30 @@ class Frontier(Queue[Node]):
 #
 #     a reference is joined, found among `seen_urls` or let in     Frontier.refer
 #     a worker takes it and looks into the journal, or asks        _see_to
-#     some failures come back for another try                      _comes_back
+#     some failures come back for another try                      _try_again
 #     the answer becomes a record                                  _make_record
-#     from either source: what it refers to is let in              refer, _redirected
+#     journal or server: what it refers to is let in               refer, _redirected
 #     and it is written and told                                   _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
-# same checks of scope, robots.txt and delay, and with what led to it counts as one page. So two
-# ways to one page join there, and the page is fetched once:
+# same checks of scope, robots.txt and delay; both count as one page. So two ways to one page join
+# there, and the page is fetched once:
 #
 #        /old -> 301 --+
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# The invariants. Each URL that is asked for ends as one record. The crawl ends: each URL is let
-# in once, at most *max_pages* by links. It is tried at most *max_tries* times, twice that where
-# HEAD becomes GET. Each try ends: fetches have a deadline (*on_page* must return). Only errors
-# of calls to the network become records (`_attempt`): one in this code, or in a callback, ends
-# the crawl with its traceback.
+# The invariants. Each URL that is asked for ends as one answer. The crawl ends: each URL is let
+# in once, at most *max_pages* by links, as many to be only asked for, and to each belong at most
+# *max_redirect* redirects. It is tried at most *max_tries* times, twice that where HEAD becomes
+# GET, and loses a turn only to the try of another. Each try ends: fetches have a deadline
+# (*on_page* must return). Only errors of calls to the network become records (`_attempt`): one in
+# this code, or in a callback, ends the crawl, which raises it.
 
 BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _NO_RULES = Robots("")
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
-
-
-def _retry_after(response: Response) -> float:
-    """Return for how many seconds a server wants to be left alone, if it says so in seconds."""
-    value = response.headers.get("retry-after", "")
-    return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
 
 
 def _location(response: Response) -> str:
@@ -2681,7 +2679,7 @@ class Crawler:
             self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
                            for text in ([roots] if isinstance(roots, str) else roots)]
             self.scope = Scope(self._roots, include, exclude, subdomains)
-            self.client = Client(headers, timeout, max_body)
+            self.client = Client(headers, timeout, max_body, max(MAX_IDLE, max_tasks))
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error)) from None
         self.max_tasks = max(1, max_tasks)
@@ -2723,7 +2721,7 @@ class Crawler:
 
     def _stages(self) -> Waits[None]:
         """Fix the scope, have the pages fetched, have the rest asked for, send the workers home."""
-        roots = iter(self._roots)
+        roots = iter(self._roots)  # shared: each takes the next
         yield from gather(*[self._look_at(roots) for _ in range(self.max_tasks)])
         for url in self._roots:
             self.frontier.admit(url)
@@ -2734,10 +2732,7 @@ class Crawler:
             self.frontier.put_nowait(cast(Any, None))
 
     def _look_at(self, roots: Iterator[URL]) -> Waits[None]:
-        """Ask *roots* by HEAD where they redirect to, and take the hosts met there into the scope.
-
-        No record comes of it; what fails here is left for the crawl to meet.
-        """
+        """Ask *roots* by HEAD, and take in the hosts they redirect to; failures are met later."""
         for root in roots:
             with contextlib.suppress(OSError, ProtocolError):
                 yield from self._follow(root, "HEAD", self.scope.add)
@@ -2772,8 +2767,8 @@ class Crawler:
         # Roots, and what they redirect to, are asked for in every crawl.
         known = self.journal and node.depth and self.journal.find(node.text, not node.method)
         if known:
-            way, base = node.record(), url
-            record = known._replace(depth=way.depth, parent=way.parent)
+            base, parent = url, cast(Node, node.parent)  # as it was met in this crawl
+            record = known._replace(depth=node.depth, parent=parent.text)
         else:
             rule = yield from _attempt(self._rule(node.site, url))  # a rule, None, or an error
             if isinstance(rule, str):
@@ -2782,13 +2777,14 @@ class Crawler:
             if rule is None and not self.frontier.take_turn(node):
                 return False
             node.tries += 1
-            outcome = rule  # None, or the error that robots.txt met
+            outcome = rule  # without robots.txt this was a failed try
             if rule is None:
+                # The clock begins anew, for robots.txt is not counted.
                 self.in_flight[node] = self.loop.time(), self.loop.current_task
                 outcome = yield from _attempt(self.client.fetch(
                     url, node.method or "GET", (lambda _: False) if node.method else _is_page,
                     own_headers=self.scope.trusts(url)))
-            if self._comes_back(node, outcome):
+            if self._try_again(node, outcome):
                 return False
             record, base = self._make_record(node, outcome)
         if record.encoding and not node.method:
@@ -2804,7 +2800,7 @@ class Crawler:
         return True
 
     def _rule(self, site: Site, url: URL) -> Waits[str | None]:
-        """Return the rule of robots.txt that forbids a URL; asks for it if nobody has."""
+        """Return the rule that forbids a URL, or None (also out of scope); set its site's delay."""
         robots = _NO_RULES
         if self.robots and self.scope.covers(url):
             robots = yield from _shared(self._rules, self._load_robots, site)
@@ -2812,10 +2808,10 @@ class Crawler:
         return robots.rule(url.target)
 
     def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt, RFC 9309 section 2.3.1; every other status than 200 means no rules.
+        """Fetch robots.txt, RFC 9309 section 2.3.1: 200 brings rules, other statuses mean none.
 
-        But 500 or more, like no answer, is an error: this try of the URL fails, and its next
-        try asks again.
+        500 or more, no answer or a broken one is an error: this try of the URL fails, and the
+        next asks again.
         """
         response = yield from self._follow(
             parse_url("/robots.txt", site.url), "GET", self.scope.covers)
@@ -2823,23 +2819,25 @@ class Crawler:
             raise OSError(f"robots.txt: {response.status} {_printable(response.reason)}")
         return Robots(response.body.decode("utf-8", "replace"), self._product)
 
-    def _comes_back(self, node: Node, outcome: Response | Exception) -> bool:
+    def _try_again(self, node: Node, outcome: Response | Exception) -> bool:
         """Have a URL come back if it is to be tried again; return whether it is."""
         status, pause, now = 0, 0.0, self.loop.time()
         passing = isinstance(outcome, (OSError, TruncatedError)) and not (
             hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
         if isinstance(outcome, Response):
-            status, pause = outcome.status, _retry_after(outcome)
+            status, seconds = outcome.status, outcome.headers.get("retry-after", "")
+            pause = min(float(seconds), MAX_PAUSE) if _DIGITS.fullmatch(seconds) else 0.0
             passing = status in (408, 429, 500, 502, 503, 504)
         if status == 429:
             node.site.next_turn = max(node.site.next_turn, now + pause)
         if node.method == "HEAD" and status != 429 and not 0 < status < 400:
-            node.method, node.tries = "GET", 0  # some servers know GET only
+            node.method, node.tries = "GET", 0  # whatever HEAD met: some servers know GET only
         elif not passing or node.tries >= self.max_tries:
             return False
-        # Nothing after no try, as here where GET is new; then 1, 2, 4, ..., 256 times BACKOFF.
-        back_off = BACKOFF * (1 << min(node.tries, 9) >> 1) * (0.5 + os.urandom(1)[0] / 256)
-        self.frontier.postpone(node, now + max(back_off, pause))
+        # 1, 2, 4, ..., 256 times BACKOFF, at random, so that what failed together parts; the
+        # first GET is sent at once.
+        back_off = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+        self.frontier.postpone(node, now + max(back_off if node.tries else 0.0, pause))
         return True
 
     # What came of it
@@ -2933,8 +2931,9 @@ class Crawler:
 # 17  Report
 # ==========
 #
-# The problem: answers come in any order; who acts on them wants the worst first, and where it
-# stands. The idea: keep the records that say that something is wrong, and count the others.
+# The problem: answers come in any order; who mends a site wants the worst first, and the pages to
+# be mended. The idea: keep the records of problems and count the others; print the problems by
+# kind and, of each kind, first what most pages refer to.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -3055,7 +3054,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="crawl.py", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
-        "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM.")
+        "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM. Ctrl-\\ "
+        "prints what is going on, and the crawl goes on.")
     parser.set_defaults(**_DEFAULTS)
     add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
@@ -3117,7 +3117,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
 
     def interrupt(number: int, _: object) -> None:
         """End the crawl; 2 seconds later, or at the next signal, end the whole program."""
-        for each in (number, signal.SIGALRM):
+        for each in {*before, signal.SIGALRM} - {signal.SIGQUIT}:
             signal.signal(each, lambda *_: os._exit(128 + number))
         signal.alarm(2)
         loop.call_soon_threadsafe(task.cancel, number)

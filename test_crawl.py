@@ -422,6 +422,19 @@ def test_callbacks_are_called_by_the_loop_also_when_added_late(loop: JumpingLoop
     assert seen == [0, 1, 2, True]
 
 
+def test_a_callback_may_be_any_object_that_can_be_called(loop: JumpingLoop) -> None:
+    class Callback:
+        run = print  # no matter what else it has
+
+        def __call__(self, future: Any) -> None:
+            seen.append(future)
+    future, seen = loop.create_future(), []  # type: Any, list[Any]
+    future.add_done_callback(Callback())
+    future.set_result(None)
+    loop.tick()
+    assert seen == [future]
+
+
 def test_a_removed_callback_is_not_called(loop: JumpingLoop) -> None:
     future, seen = loop.create_future(), []  # type: Any, list[Any]
     future.add_done_callback(seen.append)
@@ -2396,11 +2409,9 @@ def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, s
     assert site.requests == ["/page"] * 2 and site.connections == 2
 
 
-def test_idle_connections_have_a_bound_and_the_oldest_leave_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "MAX_IDLE", 3)
-
+def test_idle_connections_have_a_bound_and_the_oldest_leave_first() -> None:
     async def main() -> list[str]:
-        client = crawl.Client()
+        client = crawl.Client(max_idle=3)
         for server in servers:
             await client.fetch(crawl.parse_url(server.url))
         idle = list(client.pool.values())
@@ -3954,6 +3965,15 @@ def test_links_to_other_hosts_are_asked_for_through_their_redirects(site: Server
         "/": "", "/gone": "broken", "/moved": "", "/elsewhere": "broken"}
     assert records[tls_site.url + "/"].encoding == ""
     assert crawler.reasons == {tls_site.url + "/x.pdf": "excluded"}
+
+
+@pytest.mark.parametrize("pages", [("<img src=//cdn/x>", "<a href=//cdn/x>"),
+                                   ("<a href=//cdn/x>", "<img src=//cdn/x>")])
+def test_a_link_to_another_host_is_asked_for_though_what_pages_show_is_not(pages: tuple[str, str]) -> None:
+    answers = {"http://h/": pages[0] + "<a href=/next><img src=/logo>", "http://h/next": pages[1],
+               "http://cdn/x": "", "http://h/logo": ""}
+    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, external=True, pages_only=True)
+    assert client.checked == ["http://h/", "http://cdn/x"] and "http://h/logo" not in crawler.records
 
 
 def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
@@ -5516,6 +5536,31 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
     process.send_signal(number)
     assert process.wait(timeout=3) == status
     os.close(reader)
+
+
+def test_a_second_signal_of_either_kind_ends_the_program(
+        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt_twice(connection: socket.socket) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handled.clear()
+            os.kill(os.getpid(), number)
+            assert handled.wait(9)
+        connection.sendall(with_body(b""))
+
+    def note(status: int) -> None:
+        ended.append(status)
+        handled.set()
+
+    def alarm(seconds: int) -> int:
+        handled.set()
+        return before(seconds)
+    ended: list[int] = []
+    handled, before = threading.Event(), signal.alarm
+    monkeypatch.setattr(os, "_exit", note)
+    monkeypatch.setattr(signal, "alarm", alarm)
+    site.answers["/"] = interrupt_twice
+    crawl.main([site.url, "-q"])
+    assert ended == [130]
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
