@@ -1826,25 +1826,25 @@ _REST = rf"[\s/]*+(?:{_ATTRIBUTE})*+"  # of a tag, up to its >
 
 
 def _with_text(name: str) -> str:
-    """Return a pattern for an element that holds text and no tags, up to its end tag."""
+    """Return a pattern for an element, up to its end tag, in which nothing counts as a tag."""
     return rf"{_element(name)}{_REST}>[^<]*+(?:<(?!/{_word(name)}[\s/>])[^<]*+)*+"
 
 
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
-_SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++
-    |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])
-        |<{_word("script")}[\s/>](?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*+
-            (?:<(?=/)|\Z|(?=-->)))*+
+_SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++                                # text
+    |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])               # <!--, and in it
+        |<{_word("script")}[\s/>](?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*+  # a script,
+            (?:<(?=/)|\Z|(?=-->)))*+                                     # up to </script or -->
     |<(?!/{_word("script")}[\s/>]))*+"""
 _TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
 _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
-# The capture begins at the f of href: an empty one would look like no capture. In double quotes
-# the fragment is left out: many links lead to places of the same few pages, and so each page is
-# captured once. (Not after an &, which may begin an entity, nor after a blank, which parse_url()
-# would strip.) In each choice the way most links are written comes first.
-_TO_HREF = rf"""a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre
-    | [aA](?:{_word("rea")})?+[\s/]++
+# findall() gives "" for no capture: so that of a link begins at the f of href, and is never empty.
+# In double quotes the fragment is left out (but not after an &, which may begin an entity, nor
+# after a blank, which parse_url() would strip): many links lead to places of the same few pages,
+# and look alike then. In each choice the way most links are written comes first.
+_TO_HREF = rf"""a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre  # as most are written
+    | [aA](?:{_word("rea")})?+[\s/]++                        # any other
       (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")}"""
 _HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\x01- ])(?=\#[^"]*+"))
   | (?<=[eE])[fF](?:\s*+=\s*+(?:
@@ -1927,7 +1927,7 @@ def _says_nofollow(rules: str, product: str) -> bool:
     ours = True
     for rule in rules.lower().split(","):
         name, colon, value = [part.strip() for part in rule.partition(":")]
-        # A robot's name, and no rule with a value (max-snippet: 5), no time of day.
+        # A robot's name: not max-snippet: 5, and not the 15: of a time in unavailable_after.
         if colon and re.fullmatch("(?!max-|unavailable)[a-z_-]+", name):
             ours, name = name == product.lower(), value
         if ours and name in ("nofollow", "none"):
@@ -2223,7 +2223,7 @@ class Journal:
                 progress(start / end)
 
     def find(self, url: str, read: bool = True) -> Record | None:
-        """Return the last definite answer for *url*, or None; with *read*, none to a mere check."""
+        """Return the last definite answer for *url*; None if *read* and it was only a check."""
         start = self._answers.get(url, -1)
         if start < 0:
             return None
@@ -2234,7 +2234,7 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        A skipped URL is not written if the file has it as skipped or answered. Raises
+        What was not asked for is not written if the file has its URL already. Raises
         CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
         if not record.tries and record.url in self._answers:
@@ -2263,8 +2263,8 @@ class Journal:
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
 # The idea: ask two things. Is it ours by its host and spelling (`Scope.objection`)? A no is final
-# for a link; what a page shows may be on any host. And how was it met: how deep, by what (`admit`
-# in 15 asks, a `Node` knows)? After a no, a better way may still let it in. The hosts are fixed
+# for a page; what pages show may be on any host. And how was it met: how deep, by what (`admit` in
+# 15 asks, a `Node` knows)? After a no to that, another way may still let it in. The hosts are fixed
 # before the first page is fetched: the roots', and those to which a HEAD of a root redirects.
 
 class Scope:
@@ -2342,7 +2342,7 @@ class Node:
     referrers       how many pages refer to it
     linked_from     the first three of them
     tries           how often it was tried by this method, failures of robots.txt included
-    done            whether it has ended
+    done            whether it has ended, or is not to be asked for
     """
 
     __slots__ = ("text", "site", "parent", "depth", "hops", "method", "next_node", "referrers",
@@ -2380,7 +2380,7 @@ class Node:
 # no site more often than it likes.
 #
 # The idea: what is met is entered in `seen_urls`, each URL with its Node or with the reason why
-# it is refused. What is let in stands in a queue, the frontier:
+# it is refused. Pages that are let in stand in a queue, the frontier:
 #
 #        roots --> frontier --> worker: fetch --> page --> links --+
 #                     ^                            |               |
@@ -2396,11 +2396,11 @@ class Node:
 # *external*, links to other hosts, which count as assets below) waits, as Nodes marked by a
 # `method`. When no page is left, those still marked are asked for by HEAD. `admit` decides:
 #
-#     known as          met as a link, or its redirect       met as an asset, or its redirect
-#     nothing           refused, or let in as a page         refused, or let in and marked
-#     refused           refused                              let in and marked, if not excluded
-#     marked            let in as a page, if it may be one   nothing new
-#     a page            nothing new                          nothing new
+#     known as               met as a link, or its redirect     met as an asset, or its redirect
+#     nothing (None)         refused, a page, None if too deep  refused, or marked
+#     refused (a str)        refused                            marked, if not excluded
+#     marked (Node.method)   a page, if it may be one           nothing new
+#     a page (a Node)        nothing new                        nothing new
 #
 # Courtesy: no site is asked for a URL before its `next_turn`. A request sets that to now plus
 # the site's delay, a 429 with a Retry-After to now plus that. A URL that comes too early gets a
@@ -2462,7 +2462,7 @@ class Frontier(Queue[Node]):
         if self.external and reason == "other host":
             method, reason = "HEAD", ""
         if isinstance(known, Node) and (asset or not known.method or method and not known.done):
-            return known  # nothing new
+            return known  # by the table, nothing new
         if reason:
             known = self.seen_urls[key] = known or self.refuse(text, reason, parent, hops)
             return known
@@ -2522,7 +2522,7 @@ class Frontier(Queue[Node]):
             else:
                 text = folder + reference.removeprefix("./")
             known = seen_urls.get(text)
-            # What was met as a link only may be another thing as an image, and the reverse.
+            # By the table: new; or refused, and now an asset; or marked, and now a link.
             if known is None or (asset if known.__class__ is str else known.method and not asset):
                 text, known = self._meet(page, reference, base, asset, nofollow)
             found[text] = known
@@ -2550,7 +2550,7 @@ class Frontier(Queue[Node]):
         return str(url), self.admit(url, page, 0, asset, nofollow)
 
     def begin_second_stage(self) -> None:
-        """Let in what was met and is no page, up to the page limit."""
+        """Queue what is still marked, up to the page limit."""
         self._second_stage = True
         marked = [node for node in self.seen_urls.values()
                   if isinstance(node, Node) and node.method and not node.done]
@@ -2567,8 +2567,8 @@ class Frontier(Queue[Node]):
             site.next_turn = now + site.delay
             return True
         slot = site.next_turn
-        # Less than half a delay early: it came in its slot, but the request before it left late.
-        # Then it keeps its place and waits for the turn itself.
+        # At least half a delay early: a slot. Less: it came in its slot, but the request before
+        # it left late; so it keeps its place and waits for the turn itself.
         if now + site.delay / 2 < slot:
             slot = max(slot, site.next_slot)
             site.next_slot = slot + site.delay
@@ -2594,7 +2594,7 @@ class Frontier(Queue[Node]):
 # what the page refers to, and only then says that its URL is done. How one URL lives:
 #
 #     a reference is joined, found among `seen_urls` or let in     Frontier.refer
-#     a worker takes it and looks into the journal, or asks        _see_to
+#     a worker: the journal, or robots.txt, its turn, a request    _see_to
 #     some failures come back for another try                      _try_again
 #     the answer becomes a record                                  _make_record
 #     journal or server: what it refers to is let in               refer, _redirected
@@ -2608,14 +2608,14 @@ class Frontier(Queue[Node]):
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# The invariants. Each URL that is asked for ends as one answer. The crawl ends: each URL is let
-# in once, at most *max_pages* by links, as many to be only asked for, and to each belong at most
+# The invariants. Each URL that is asked for ends as one Record. The crawl ends: each URL is queued
+# once, at most *max_pages* by links, as many to be only asked for, and to each belong at most
 # *max_redirect* redirects. It is tried at most *max_tries* times, twice that where HEAD becomes
 # GET, and loses a turn only to the try of another. Each try ends: fetches have a deadline
-# (*on_page* must return). Only errors of calls to the network become records (`_attempt`): one in
-# this code, or in a callback, ends the crawl, which raises it.
+# (*on_page* must return). Errors of the network (`_attempt`) and of parse_url() become records: any
+# other, in this code or in a callback, ends the crawl, which raises it.
 
-BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one
+BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one, up to 256
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _NO_RULES = Robots("")
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -2770,15 +2770,15 @@ class Crawler:
             base, parent = url, cast(Node, node.parent)  # as it was met in this crawl
             record = known._replace(depth=node.depth, parent=parent.text)
         else:
-            rule = yield from _attempt(self._rule(node.site, url))  # a rule, None, or an error
-            if isinstance(rule, str):
-                self.frontier.refuse(node.text, f"robots.txt: {rule}", node.parent, node.hops)
+            # The rule that forbids it; or an error, which is the outcome; or None: it may be asked.
+            outcome = yield from _attempt(self._rule(node.site, url))
+            if isinstance(outcome, str):
+                self.frontier.refuse(node.text, f"robots.txt: {outcome}", node.parent, node.hops)
                 return True
-            if rule is None and not self.frontier.take_turn(node):
+            if outcome is None and not self.frontier.take_turn(node):
                 return False
             node.tries += 1
-            outcome = rule  # without robots.txt this was a failed try
-            if rule is None:
+            if outcome is None:
                 # The clock begins anew, for robots.txt is not counted.
                 self.in_flight[node] = self.loop.time(), self.loop.current_task
                 outcome = yield from _attempt(self.client.fetch(
@@ -2834,8 +2834,7 @@ class Crawler:
             node.method, node.tries = "GET", 0  # whatever HEAD met: some servers know GET only
         elif not passing or node.tries >= self.max_tries:
             return False
-        # 1, 2, 4, ..., 256 times BACKOFF, at random, so that what failed together parts; the
-        # first GET is sent at once.
+        # Scattered, so that what failed together does not come back together. No try: no pause.
         back_off = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
         self.frontier.postpone(node, now + max(back_off if node.tries else 0.0, pause))
         return True
