@@ -1790,12 +1790,13 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # may hold a `<` that is no tag: comments, the text of scripts and the like, quoted attribute
 # values.
 #
-# What it captures, and what is made of that:
+# What it captures, what is made of that, and which part of _TAGS does it:
 #
-#     <a class=x href="/b#c">      f="/b           a link
-#     <img src=i srcset="j 2x">    the whole tag   two assets
-#     <!-- <a href=x> -->          nothing
-#     <script src=s>"<a href=x>"   the script      one asset
+#     <a class=x href="/b#c">      f="/b           a link        _TO_HREF before it, and _HREF
+#     <img src=i srcset="j 2x">    the whole tag   two assets    _element(..., *_ASSETS)
+#     <script src=s>"<a href=x>"   the script      one asset     _SCRIPT
+#     <!-- <a href=x> -->          nothing                       _COMMENT steps over it
+#     <p class="x">                nothing                       (?!...) turns it away
 #
 # The invariant: linear time, whatever the page. Every unbounded repetition in _TAGS is
 # possessive (`*+` never gives back what it took), and where a match fails, no more than up to
@@ -2263,9 +2264,9 @@ class Journal:
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
 # The idea: ask two things. Is it ours by its host and spelling (`Scope.objection`)? A no is final
-# for a page; what pages show may be on any host. And how was it met: how deep, by what (`admit` in
-# 15 asks, a `Node` knows)? After a no to that, another way may still let it in. The hosts are fixed
-# before the first page is fetched: the roots', and those to which a HEAD of a root redirects.
+# for a page; what pages show may be on any host. And how was it met, how deep, by what? That 15
+# asks, and after a no another way may still let it in. The hosts are fixed before the first page
+# is fetched: the roots', and those to which a HEAD of a root redirects.
 
 class Scope:
     """Which URLs are crawled: those on certain hosts that two patterns let pass."""
@@ -2317,60 +2318,6 @@ class Scope:
         if len(segments) > 4 and max(collections.Counter(segments).values()) > 4:
             return "a path that repeats itself"
         return ""
-
-
-class Site:
-    """An origin, and when it may be asked."""
-
-    def __init__(self, url: URL) -> None:
-        self.url = url                      # one of its URLs
-        self.delay = 0.0                    # seconds between two requests
-        self.next_turn = 0.0                # loop time before which it is not to be asked
-        self.next_slot = 0.0                # loop time of the first slot that nobody has
-
-
-class Node:
-    """One URL that pages refer to; the way back to a root leads through the parents.
-
-    text            the URL
-    site            its origin
-    parent          the Node that let it in
-    depth           links from a root
-    hops            redirects in a row that led here
-    method          "" for a page; HEAD or GET for what is only asked for, and not read
-    next_node       the Node that it redirects to
-    referrers       how many pages refer to it
-    linked_from     the first three of them
-    tries           how often it was tried by this method, failures of robots.txt included
-    done            whether it has ended, or is not to be asked for
-    """
-
-    __slots__ = ("text", "site", "parent", "depth", "hops", "method", "next_node", "referrers",
-                 "linked_from", "tries", "done")
-
-    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0) -> None:
-        self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.method, self.done = "", False
-        self.hops = self.referrers = self.tries = 0
-        self.next_node: Node | None = None
-        self.linked_from: tuple[Node, ...] = ()
-
-    @property
-    def url(self) -> URL:
-        """The URL, put together when it is needed: as a string it takes a third of the memory."""
-        return self.site.url._replace(target=self.text.removeprefix(self.site.url.origin))
-
-    def record(self, **fields: Any) -> Record:
-        """Return a Record of the URL that says how the crawl came to it, with more *fields*."""
-        return Record(self.text, method=self.method, tries=self.tries, depth=self.depth,
-                      parent=self.parent.text if self.parent else "", **fields)
-
-    def path(self, length: int | None = None) -> list[Node]:
-        """Return the nodes that led here, from a root or *length* steps ago, and this one."""
-        nodes = [self]
-        while nodes[-1].parent and len(nodes) - 1 != length:
-            nodes.append(nodes[-1].parent)
-        return nodes[::-1]
 
 
 # 15  Frontier
@@ -2426,6 +2373,60 @@ _ELSEWHERE = re.compile("(?!https?:)[a-z][a-z.+-]*:")  # as mailto: means the sa
 def _key(text: str) -> str:
     """Return what a URL is called in `seen_urls` (`_meet` says what something else is called)."""
     return text if _PLAIN.fullmatch(text) else f"\0{text}"
+
+
+class Site:
+    """An origin, and when it may be asked."""
+
+    def __init__(self, url: URL) -> None:
+        self.url = url                      # one of its URLs
+        self.delay = 0.0                    # seconds between two requests
+        self.next_turn = 0.0                # loop time before which it is not to be asked
+        self.next_slot = 0.0                # loop time of the first slot that nobody has
+
+
+class Node:
+    """One URL that pages refer to; the way back to a root leads through the parents.
+
+    text            the URL
+    site            its origin
+    parent          the Node that let it in
+    depth           links from a root
+    hops            redirects in a row that led here
+    method          "" for a page; HEAD or GET for what is only asked for, and not read
+    next_node       the Node that it redirects to
+    referrers       how many pages refer to it
+    linked_from     the first three of them
+    tries           how often it was tried by this method, failures of robots.txt included
+    done            whether it has ended, or is not to be asked for
+    """
+
+    __slots__ = ("text", "site", "parent", "depth", "hops", "method", "next_node", "referrers",
+                 "linked_from", "tries", "done")
+
+    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0) -> None:
+        self.text, self.site, self.parent, self.depth = text, site, parent, depth
+        self.method, self.done = "", False
+        self.hops = self.referrers = self.tries = 0
+        self.next_node: Node | None = None
+        self.linked_from: tuple[Node, ...] = ()
+
+    @property
+    def url(self) -> URL:
+        """The URL, put together when it is needed: as a string it takes a third of the memory."""
+        return self.site.url._replace(target=self.text.removeprefix(self.site.url.origin))
+
+    def record(self, **fields: Any) -> Record:
+        """Return a Record of the URL that says how the crawl came to it, with more *fields*."""
+        return Record(self.text, method=self.method, tries=self.tries, depth=self.depth,
+                      parent=self.parent.text if self.parent else "", **fields)
+
+    def path(self, length: int | None = None) -> list[Node]:
+        """Return the nodes that led here, from a root or *length* steps ago, and this one."""
+        nodes = [self]
+        while nodes[-1].parent and len(nodes) - 1 != length:
+            nodes.append(nodes[-1].parent)
+        return nodes[::-1]
 
 
 class Frontier(Queue[Node]):
