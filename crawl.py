@@ -1673,8 +1673,8 @@ class Client:
             field = f"{name}: {value}"
             if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
-        self.timeout, self.max_idle = timeout, max_idle
-        self.max_body = min(max_body, 1 << 40)  # zlib takes 63 bits
+        # No more for max_body, for zlib takes 63 bits.
+        self.timeout, self.max_body, self.max_idle = timeout, min(max_body, 1 << 40), max_idle
         self.opened = 0                 # connections made
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
@@ -1840,7 +1840,7 @@ _SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++                            
 _TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
 _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
 
-# findall() gives "" for no capture: so that of a link begins at the f of href, and is never empty.
+# findall() gives "" for no capture; that of a link begins at the f of href, so is never empty.
 # In double quotes the fragment is left out (but not after an &, which may begin an entity, nor
 # after a blank, which parse_url() would strip): many links lead to places of the same few pages,
 # and look alike then. In each choice the way most links are written comes first.
@@ -1852,7 +1852,7 @@ _HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\x01- ])(?=\#[^"]*+"))
       "[^"\#]*+(?:(?<=[&\x01- ])\#[^"\#]*+)*+(?="|\#[^"]*+")
     | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?=[\s/>])(?!\s*+=))"""
 # A `<`, and then
-#     (?!...)     none of the many tags that lead nowhere and hide no `<`: saves a third of the time
+#     (?!...)     none of the many tags that lead nowhere and are short: saves a third of the time
 #     either      up to the f of a link's href; or nothing, before the name of what leads elsewhere
 #       captured  the reference; or this whole tag; then what is left of the tag
 #     or          elements whose text may look like tags, and comments: stepped over
@@ -2235,7 +2235,7 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        What was not asked for is not written if the file has its URL already. Raises
+        What was not asked for is not written if the file says so, or has an answer. Raises
         CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
         if not record.tries and record.url in self._answers:
@@ -2371,7 +2371,7 @@ _ELSEWHERE = re.compile("(?!https?:)[a-z][a-z.+-]*:")  # as mailto: means the sa
 
 
 def _key(text: str) -> str:
-    """Return what a URL is called in `seen_urls` (`_meet` says what something else is called)."""
+    """Return a URL's key in `seen_urls`; `_meet` puts two NULs in front of what is none."""
     return text if _PLAIN.fullmatch(text) else f"\0{text}"
 
 
@@ -2602,14 +2602,14 @@ class Frontier(Queue[Node]):
 #     and it is written and told                                   _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
-# same checks of scope, robots.txt and delay; both count as one page. So two ways to one page join
+# same checks of scope, robots.txt and delay (both count as one page). So two ways to one page join
 # there, and the page is fetched once:
 #
 #        /old -> 301 --+
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# The invariants. Each URL that is asked for ends as one Record. The crawl ends: each URL is queued
+# The invariants. Each URL that is asked for ends as one Record. The crawl ends: each URL is let in
 # once, at most *max_pages* by links, as many to be only asked for, and to each belong at most
 # *max_redirect* redirects. It is tried at most *max_tries* times, twice that where HEAD becomes
 # GET, and loses a turn only to the try of another. Each try ends: fetches have a deadline
@@ -2688,8 +2688,7 @@ class Crawler:
         self.delay, self.robots = delay, robots
         self.journal, self.on_record, self.on_page = journal, on_record, on_page
         self.loop = get_running_loop()
-        self.frontier = Frontier(self.scope, depth, max_pages, external, pages_only,
-                                 self._tell)
+        self.frontier = Frontier(self.scope, depth, max_pages, external, pages_only, self._tell)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self.num_taken = 0                          # URLs whose answer the journal gave
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
@@ -2768,6 +2767,7 @@ class Crawler:
         # Roots, and what they redirect to, are asked for in every crawl.
         known = self.journal and node.depth and self.journal.find(node.text, not node.method)
         if known:
+            yield  # with a journal nothing else waits: let the loop poll
             base, parent = url, cast(Node, node.parent)  # as it was met in this crawl
             record = known._replace(depth=node.depth, parent=parent.text)
         else:
@@ -2775,6 +2775,7 @@ class Crawler:
             outcome = yield from _attempt(self._rule(node.site, url))
             if isinstance(outcome, str):
                 self.frontier.refuse(node.text, f"robots.txt: {outcome}", node.parent, node.hops)
+                yield  # as above
                 return True
             if outcome is None and not self.frontier.take_turn(node):
                 return False
@@ -2835,12 +2836,10 @@ class Crawler:
             node.method, node.tries = "GET", 0  # whatever HEAD met: some servers know GET only
         elif not passing or node.tries >= self.max_tries:
             return False
-        # Scattered, so that what failed together does not come back together. No try: no pause.
+        # Scattered, so that what failed together does not come back together. No try: no back-off.
         back_off = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
         self.frontier.postpone(node, now + max(back_off if node.tries else 0.0, pause))
         return True
-
-    # What came of it
 
     def _make_record(self, node: Node, outcome: Response | Exception) -> tuple[Record, URL]:
         """Return the record of an outcome, and what its references are relative to."""
@@ -2997,7 +2996,8 @@ class Report:
                      for record in self.problems if record.kind == kind]
             if found:
                 print(f"{kind} ({len(found)})", file=file)
-            for node, record in sorted(found, key=lambda pair: -pair[0].referrers):
+            found.sort(key=lambda it: -(it[0].referrers or it[0].path(it[0].hops)[0].referrers))
+            for node, record in found:
                 print(*_story(node, record), sep="\n", file=file)
         if not brief:
             print(*self._numbers(crawler, seconds), sep="\n", file=file)
@@ -3061,8 +3061,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     add("--depth", type=int, metavar="N", help="links from a root (%(default)s)")
     add("--max-pages", type=int, metavar="N", help="pages, and as many other URLs (%(default)s)")
-    add("--include", metavar="RE", help="only pages in whose URL this is found (all)")
-    add("--exclude", metavar="RE", help="no URLs in which this is found (none)")
+    add("--include", metavar="RE", help="only roots, and pages in whose URL this is found (all)")
+    add("--exclude", metavar="RE", help="no URLs but roots in which this is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")
     add("--external", action="store_true", help="ask also for what links to other hosts lead to")
     add("--pages-only", action="store_true", help="do not ask for images, scripts and the like")

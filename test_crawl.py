@@ -4709,6 +4709,33 @@ def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any],
             or "exa mple" in line] == []
 
 
+@pytest.mark.parametrize("rules", ["", "User-agent: *\nDisallow: /p"])
+def test_what_needs_no_request_holds_up_nobody(rules: str, site: Server, tmp_path: pathlib.Path) -> None:
+    """What the journal answers, or robots.txt forbids, ends one URL a worker between two polls."""
+    site.add("/robots.txt", rules)
+    site.add("/", "".join(f"<a href=/p{number}>" for number in range(100)))
+    most = told = 0
+
+    def count(_: crawl.Record) -> None:
+        nonlocal told
+        told += 1
+
+    async def look() -> None:
+        nonlocal most, told
+        while True:
+            most, told = max(most, told), 0
+            await sleep(0)
+
+    async def main() -> None:
+        for _ in range(2):
+            with contextlib.closing(crawl.Journal(str(tmp_path / "journal"))) as journal:
+                looking = create_task(look())
+                await crawl.Crawler([site.url], journal=journal, max_tasks=4, on_record=count).crawl()
+                looking.cancel()
+    crawl.run(main())
+    assert len(site.requests) == (4 if rules else 104) and 1 <= most <= 4
+
+
 def test_a_journal_of_a_site_that_was_down_is_gone_on_with(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     down: dict[str, Any] = {url: [OSError(errno.ECONNREFUSED, "refused")] for url in PIECES}
@@ -5101,13 +5128,13 @@ def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Se
     assert status == 1 and err == ""
     assert out.replace(site.url, "").splitlines()[:-3] == [
         "broken (4)",
+        "  /missing", "    404 Not Found", "    redirected from /moved2",
+        "    linked from /, /a0, /a1 and 3 more",
+        "    path / > /moved > /moved2 > /missing",
         "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more",
         "    path / > /a > /a0 > /gone",
         "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
         "  /logo.png", "    404 Not Found", "    linked from /a5", "    path / > /a > /a5 > /logo.png",
-        "  /missing", "    404 Not Found", "    redirected from /moved2",
-        "    linked from /, /a0, /a1 and 3 more",
-        "    path / > /moved > /moved2 > /missing",
         "blocked (1)", "  /secret", "    403 Words", "    linked from /"]
     numbers, statuses, reasons = out.splitlines()[-3:]
     assert re.fullmatch(r"8 pages, 1\.3 MB, 1 other file, 1 URL only asked for in \d\.\d s, \d+ URLs/s, "
