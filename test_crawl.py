@@ -5567,25 +5567,19 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
 
 def test_a_second_signal_of_either_kind_ends_the_program(
         site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt_twice(connection: socket.socket) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            handled.clear()
-            os.kill(os.getpid(), number)
-            assert handled.wait(9)
-        connection.sendall(with_body(b""))
-
-    def note(status: int) -> None:
-        ended.append(status)
-        handled.set()
+    def interrupt(connection: socket.socket) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        silence(connection)
 
     def alarm(seconds: int) -> int:
-        handled.set()
+        if seconds:  # the first signal is being dealt with
+            os.kill(os.getpid(), signal.SIGTERM)
         return before(seconds)
     ended: list[int] = []
-    handled, before = threading.Event(), signal.alarm
-    monkeypatch.setattr(os, "_exit", note)
+    before = signal.alarm
+    monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setattr(signal, "alarm", alarm)
-    site.answers["/"] = interrupt_twice
+    site.answers["/"] = interrupt
     crawl.main([site.url, "-q"])
     assert ended == [130]
 
