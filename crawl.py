@@ -1649,8 +1649,7 @@ class ResponseParser:
 # included. Before it is used again the loop polls, and an idle stream with something to read is
 # closed: that is the server's end of it, or no answer of ours. The server may still close it,
 # or send a stray message, just as the next request leaves: so a request that fails on a reused
-# connection before a whole head came back is sent once more, on a fresh one (RFC 9112 section
-# 9.3.1: GET is idempotent).
+# connection before a whole head came back is sent once more, on a fresh one (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 256        # connections kept, by default: a process may usually have 1,024 files open
@@ -1831,7 +1830,8 @@ def _with_text(name: str) -> str:
     return rf"{_element(name)}{_REST}>[^<]*+(?:<(?!/{_word(name)}[\s/>])[^<]*+)*+"
 
 
-# Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20.
+# Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20. Of that end
+# tag the `<` is taken here; what follows it, like the --> in the end, is text of the outer script.
 _SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++                                # text
     |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])               # <!--, and in it
         |<{_word("script")}[\s/>](?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*+  # a script,
