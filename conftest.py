@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import selectors
@@ -12,6 +13,7 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -23,13 +25,14 @@ import crawl
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out what takes minutes, unless it is asked for; hide from children what they inherit.
 
-    That is PYTHON variables, and that signals are ignored, as in what a shell runs in the background.
+    That is PYTHON variables, what makes Python's own words depend on a terminal, and that signals are
+    ignored, as in what a shell runs in the background.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    for name in [name for name in os.environ if name.startswith("PYTHON")]:
-        del os.environ[name]
-    config.addinivalue_line("markers", "soak: takes minutes; run by `make soak`")
+    for name in list(os.environ):
+        if name.startswith("PYTHON") or name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES"):
+            del os.environ[name]
     config.option.markexpr = config.option.markexpr or "not soak"
 
 
@@ -131,7 +134,10 @@ class Server:
         while True:
             try:
                 connection, _ = self.listener.accept()
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):  # until others are closed
+                    time.sleep(0.01)
+                    continue
                 return
             self.connections += 1
             self.open.add(connection)

@@ -29,7 +29,7 @@ meant to be read from here to the end.
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
 to connect, send and recv", that HTTP exists, and from 8 on regular
-expressions (`*+` is a `*` that never gives back what it took).
+expressions (`*+` and `(?>...)` never give back what they took).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
@@ -178,7 +178,8 @@ class Handle:
 
     def run(self) -> None:
         """Call the callback, unless it was cancelled."""
-        if self.callback is not None: self.context.run(self.callback, *self.args)
+        if self.callback is not None:
+            self.context.run(self.callback, *self.args)
 
     def cancel(self) -> None:
         """Make sure that the callback is not called (any more)."""
@@ -197,7 +198,9 @@ class Timeout(Handle):
         self.deadline = deadline
 
 
-_thread_state = threading.local()  # each thread's running loop
+_thread_state = threading.local()  # each thread's running loop; none runs in a forked child
+if hasattr(os, "register_at_fork"):  # pragma: no branch (Windows, which cannot fork, has none)
+    os.register_at_fork(after_in_child=functools.partial(setattr, _thread_state, "loop", None))
 
 
 def _get_running_loop() -> EventLoop | None:  # asyncio's tests ask by this name
@@ -235,7 +238,8 @@ class CallbackLoop:
         # The self-pipe: a byte written to one end makes the other end readable, which is how a
         # thread or a signal ends a sleep in the selector.
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        for sock in (self._wake_receiver, self._wake_sender): sock.setblocking(False)
+        for sock in (self._wake_receiver, self._wake_sender):
+            sock.setblocking(False)
         self.add_reader(self._wake_receiver, self._wake_receiver.recv, 4096)
 
     def time(self) -> float:
@@ -303,11 +307,13 @@ class CallbackLoop:
     def run_forever(self, ended: Sequence[Any] = ()) -> None:
         """Tick until stop(), or until *ended* holds something. May raise DeadlockError."""
         self._check_open()
-        if _get_running_loop() is not None: raise RuntimeError("this thread runs a loop already")
+        if _get_running_loop() is not None:
+            raise RuntimeError("this thread runs a loop already")
         _thread_state.loop = self
         try:
             self.tick()  # even after a stop(), as in asyncio
-            while not (self._stopping or ended): self.tick()
+            while not (self._stopping or ended):
+                self.tick()
         finally:
             self._stopping = False
             _thread_state.loop = None
@@ -315,7 +321,8 @@ class CallbackLoop:
     def tick(self) -> None:
         """Wait until something is ready, then run what is: the heart of the file."""
         ready, timeouts = self._ready, self._timeouts
-        while timeouts and timeouts[0][2].cancelled(): heapq.heappop(timeouts)
+        while timeouts and timeouts[0][2].cancelled():
+            heapq.heappop(timeouts)
         wait = MAX_WAIT
         if ready or self._stopping:
             wait = 0.0
@@ -329,11 +336,14 @@ class CallbackLoop:
         if self._watched or not ready:
             for key, events in self._selector.select(wait):
                 for event in list(key.data):  # one may take off the other
-                    if event & events and event in key.data: self._run(key.data[event])
+                    if event & events and event in key.data:
+                        self._run(key.data[event])
         if timeouts:
             now = self.time() + CLOCK_RESOLUTION
-            while timeouts and timeouts[0][0] <= now: ready.append(heapq.heappop(timeouts)[2])
-        for _ in range(len(ready)): self._run(ready.popleft())
+            while timeouts and timeouts[0][0] <= now:
+                ready.append(heapq.heappop(timeouts)[2])
+        for _ in range(len(ready)):
+            self._run(ready.popleft())
 
     def _run(self, entry: Any) -> None:
         """Run one callback: its errors are reported and stop nobody else."""
@@ -353,12 +363,14 @@ class CallbackLoop:
 
     def close(self) -> None:
         """Release what the loop holds, and drop what is pending. RuntimeError where it runs."""
-        if self.is_running(): raise RuntimeError("cannot close a running event loop")
+        if self.is_running():
+            raise RuntimeError("cannot close a running event loop")
         self._closed = True
         self._ready.clear()
         self._timeouts.clear()
         self._selector.close()
-        for sock in (self._wake_receiver, self._wake_sender): sock.close()
+        for sock in (self._wake_receiver, self._wake_sender):
+            sock.close()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and the traceback of context["exception"], if any.
@@ -373,18 +385,22 @@ class CallbackLoop:
                 sys.excepthook(type(error), error, error.__traceback__)
 
     def _check_open(self) -> None:
-        if self._closed: raise RuntimeError("Event loop is closed")
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
 
     def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
         """Put *handle* on one side of a socket, or take it off; return whether one was there."""
-        if handle is not None: self._check_open()
-        if self._closed: return False
+        if handle is not None:
+            self._check_open()
+        if self._closed:
+            return False
         key = self._selector.get_map().get(sock)
         # Who waits for reading and who for writing. The selector holds this dict itself: what
         # is taken out of it is not called later in this tick.
         handles: dict[int, Handle] = key.data if key else {}
         before = handles.pop(event, None)
-        if handle is not None: handles[event] = handle
+        if handle is not None:
+            handles[event] = handle
         if not key and handles:
             self._selector.register(sock, event, handles)
         elif key and not handles:
@@ -444,7 +460,8 @@ class _Failure:
         self.retrieved = future.done() or not isinstance(exception, Exception)
 
     def __del__(self) -> None:
-        if self.retrieved: return
+        if self.retrieved:
+            return
         message = f"the exception of {self.name} was never retrieved"
         self.loop.call_exception_handler({"message": message, "exception": self.exception})
 
@@ -486,7 +503,8 @@ class Future(Generic[T]):
 
         Raises CancelledError when cancelled, InvalidStateError while pending.
         """
-        if self._state != "RESOLVED": raise self._error()
+        if self._state != "RESOLVED":
+            raise self._error()
         result: T = self._result
         return result
 
@@ -505,7 +523,8 @@ class Future(Generic[T]):
         loop. StopIteration arrives as the cause of a RuntimeError, for inside a generator it
         would mean "the end".
         """
-        if isinstance(exception, type): exception = exception()
+        if isinstance(exception, type):
+            exception = exception()
         if isinstance(exception, StopIteration):
             cause, exception = exception, RuntimeError(
                 "StopIteration means the end of a generator and cannot be raised into a Future")
@@ -514,7 +533,8 @@ class Future(Generic[T]):
 
     def cancel(self, msg: Any = None) -> bool:
         """Have all who wait get CancelledError(msg); return False if it was done already."""
-        if self._state != "PENDING": return False
+        if self._state != "PENDING":
+            return False
         self._finish("CANCELLED", () if msg is None else (msg,))
         return True
 
@@ -555,15 +575,18 @@ class Future(Generic[T]):
 
     def _error(self) -> BaseException:
         """Return what it failed with, and mark it as seen; raise if it is pending or cancelled."""
-        if self._state == "PENDING": raise InvalidStateError("the result is not there yet")
-        if self._state == "CANCELLED": raise CancelledError(*self._result)
+        if self._state == "PENDING":
+            raise InvalidStateError("the result is not there yet")
+        if self._state == "CANCELLED":
+            raise CancelledError(*self._result)
         self._result.retrieved = True
         return cast(BaseException, self._result.exception.with_traceback(self._result.trace))
 
 
 def _resolve(future: Future[T], result: T | None = None) -> None:
     """Set the result, unless the future is done: its waiter may just have been cancelled."""
-    if future._state == "PENDING": future._finish("RESOLVED", result)
+    if future._state == "PENDING":
+        future._finish("RESOLVED", result)
 
 
 # 4  Task
@@ -641,7 +664,8 @@ class Task(Future[T]):
 
     def step(self) -> None:
         """Run the coroutine until it waits again or ends."""
-        if self._state != "PENDING": raise InvalidStateError(f"step(): already done: {self!r}")
+        if self._state != "PENDING":
+            raise InvalidStateError(f"step(): already done: {self!r}")
         loop, error = self._loop, self._throw
         self._waiting_for = self._throw = None
         loop.current_task = self
@@ -660,7 +684,8 @@ class Task(Future[T]):
             self._end("CANCELLED", cancelled.args)
         except BaseException as failure:
             self._end("FAILED", _Failure(self, failure))
-            if isinstance(failure, (KeyboardInterrupt, SystemExit)): raise
+            if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+                raise
         else:
             self._wait_for(awaited)
         finally:
@@ -698,7 +723,8 @@ class Task(Future[T]):
         CancelledError(msg) is raised where it waits, at its next step. The coroutine may catch
         it, to clean up or to refuse.
         """
-        if self._state != "PENDING": return False
+        if self._state != "PENDING":
+            return False
         self._cancel_requests += 1
         waited, self._waiting_for = self._waiting_for, None  # so a circle of tasks ends here
         if waited is None or not waited.cancel(msg):
@@ -713,7 +739,8 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        if not self._cancel_requests and isinstance(self._throw, CancelledError): self._throw = None
+        if not self._cancel_requests and isinstance(self._throw, CancelledError):
+            self._throw = None
         return self._cancel_requests
 
     def where(self) -> str:
@@ -807,7 +834,8 @@ class EventLoop(CallbackLoop):
         waited, ended = _ensure_future(future, loop=self), list[Any]()
         waited.add_done_callback(ended.append)
         self.run_forever(ended)
-        if not waited.done(): raise RuntimeError("Event loop stopped before Future completed.")
+        if not waited.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
         return waited.result()
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
@@ -856,8 +884,10 @@ class TimeLimit:
     def __enter__(self) -> TimeLimit:
         loop = get_running_loop()
         task = loop.current_task
-        if task is None: raise RuntimeError("a time limit should be used inside a task")
-        if self._task is not None: raise RuntimeError("a time limit can be entered only once")
+        if task is None:
+            raise RuntimeError("a time limit should be used inside a task")
+        if self._task is not None:
+            raise RuntimeError("a time limit can be entered only once")
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
             # The heap would let the block run on past a bare `yield` first.
@@ -886,7 +916,7 @@ class TimeLimit:
 
     def run(self) -> None:
         """Cancel the task."""
-        if not self._left: self._expired = self._task.cancel()
+        self._expired = not self._left and self._task.cancel()
 
 
 timeout = TimeLimit  # asyncio's name for making one
@@ -895,7 +925,8 @@ timeout = TimeLimit  # asyncio's name for making one
 @coroutine
 def _until_done(future: Future[Any]) -> Waits[None]:
     """Wait until *future* is done; its error is not raised, and a cancelled wait leaves it be."""
-    if future.done(): return
+    if future.done():
+        return
     waiter = get_running_loop().create_future()
     future.add_done_callback(lambda _: _resolve(waiter))
     yield from waiter
@@ -933,7 +964,8 @@ class _Gathering(Future[list[Any]]):
 
     def cancel(self, msg: Any = None) -> bool:
         # A list, so that every child is cancelled.
-        if self.done() or not any([child.cancel(msg) for child in self.children]): return False
+        if self.done() or not any([child.cancel(msg) for child in self.children]):
+            return False
         self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
         return True
 
@@ -954,7 +986,8 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     def child_done(child: Future[Any]) -> None:
         del outer.children[child]
         outcome = _outcome(child)  # which also marks an error as retrieved
-        if outer.done(): return
+        if outer.done():
+            return
         if child._state != "RESOLVED" and not return_exceptions:
             outer.set_exception(outcome)
         elif not outer.children and outer.cancel_error is not None:
@@ -962,8 +995,10 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
         elif not outer.children:
             outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
 
-    for child in outer.children: child.add_done_callback(child_done)
-    if not futures: outer.set_result([])
+    for child in outer.children:
+        child.add_done_callback(child_done)
+    if not futures:
+        outer.set_result([])
     return outer
 
 
@@ -1004,8 +1039,10 @@ def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop)
             return loop.run_until_complete(loop.create_task(main))
         finally:
             while tasks := list(loop.tasks):  # one may start others while it ends
-                for task in tasks: task.cancel()
-                for task in tasks: loop.run_until_complete(_until_done(task))
+                for task in tasks:
+                    task.cancel()
+                for task in tasks:
+                    loop.run_until_complete(_until_done(task))
 
 
 # 6  Queue
@@ -1053,14 +1090,16 @@ class Queue(Generic[T]):
 
     def put_nowait(self, item: T) -> None:
         """Put an item in, or raise QueueFull."""
-        if self.full(): raise QueueFull
+        if self.full():
+            raise QueueFull
         self._items.append(item)
         self._unfinished += 1
         self._wake(self._getters)
 
     def get_nowait(self) -> T:
         """Take the oldest item out, or raise QueueEmpty."""
-        if not self._items: raise QueueEmpty
+        if not self._items:
+            raise QueueEmpty
         self._wake(self._putters)
         return self._items.popleft()
 
@@ -1078,10 +1117,12 @@ class Queue(Generic[T]):
 
     def task_done(self) -> None:
         """Say that an item got from the queue is dealt with. ValueError if all were already."""
-        if self._unfinished <= 0: raise ValueError("task_done() called too many times")
+        if self._unfinished <= 0:
+            raise ValueError("task_done() called too many times")
         self._unfinished -= 1
         if not self._unfinished:
-            while self._joiners: self._wake(self._joiners)
+            while self._joiners:
+                self._wake(self._joiners)
 
     @coroutine
     def join(self) -> Waits[None]:
@@ -1095,7 +1136,8 @@ class Queue(Generic[T]):
         """Wake the first in line who still waits."""
         while line:
             waiter, _ = line.popitem(last=False)
-            if not waiter.done(): return waiter.set_result(None)
+            if not waiter.done():
+                return waiter.set_result(None)
 
     def _line_up(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
         """While *blocked()*, wait in *line* to be woken."""
@@ -1479,12 +1521,14 @@ def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
     match = re.fullmatch(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?", line)
-    if match is None: raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
+    if match is None:
+        raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     headers: dict[str, str] = {}
     # A field may go on in the next line: obsolete, but met.
     for line in filter(None, re.sub(r"\n[ \t]+", " ", fields).split("\n")):
         field = _FIELD.fullmatch(line)
-        if field is None: raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
+        if field is None:
+            raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
         name, value = field[1].lower(), field[2].rstrip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return Response(int(match[1]), int(match[2]), match[3] or "", headers)
@@ -1497,7 +1541,8 @@ def _framing(method: str, response: Response) -> int | str:
     lengths = [] if length is None else [part.strip(" \t") for part in length.split(",")]
     if not all(map(_DIGITS.fullmatch, lengths)) or len(set(map(int, lengths))) > 1:
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
-    if method == "HEAD" or response.status < 200 or response.status in (204, 304): return 0
+    if method == "HEAD" or response.status < 200 or response.status in (204, 304):
+        return 0
     if coding is not None:
         if coding.lower() != "chunked" or response.version == 0 or lengths:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
@@ -1507,7 +1552,8 @@ def _framing(method: str, response: Response) -> int | str:
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
     """Undo a Content-Encoding of gzip; LimitError for more than *limit* bytes."""
-    if coding in ("", "identity") or not body: return body
+    if coding in ("", "identity") or not body:
+        return body
     if coding not in ("gzip", "x-gzip"):
         raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
     unzip = zlib.decompressobj(31)  # a gzip header, and 32 KB of window
@@ -1572,7 +1618,8 @@ class ResponseParser:
                 self._check_size(len(self.buffer))
                 yield
             size = framing if isinstance(framing, int) else len(self.buffer)
-            if wanted: self._check_size(size)
+            if wanted:
+                self._check_size(size)
             body = yield from self._take(size)
         if wanted:
             coding = response.headers.get("content-encoding", "").lower()
@@ -1601,7 +1648,8 @@ class ResponseParser:
         while True:
             match = end.search(self.buffer, start)
             size = match.end() if match else len(self.buffer)
-            if size > self._budget: raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
+            if size > self._budget:
+                raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
             if match:
                 self._budget -= size
                 return (yield from self._take(size))
@@ -1609,7 +1657,8 @@ class ResponseParser:
             yield from self._need(size + 1)
 
     def _check_size(self, size: int) -> None:
-        if size > self._max_body: raise LimitError(f"a body of more than {self._max_body} bytes")
+        if size > self._max_body:
+            raise LimitError(f"a body of more than {self._max_body} bytes")
 
     def _chunks(self) -> Generator[None, None, bytes]:
         """Return a body that comes in chunks, RFC 9112 section 7.1; trailers are dropped."""
@@ -1620,7 +1669,8 @@ class ResponseParser:
             if match is None:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
-            if size == 0: break
+            if size == 0:
+                break
             # The line was charged whole. Up to 16 bytes and twice its chunk are given back:
             # plain chunks cost nothing, extensions (after a ";") stay bounded.
             self._budget += min(len(line), 16 + 2 * size)
@@ -1797,10 +1847,10 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #     <!-- <a href=x> -->          nothing                       _COMMENT steps over it
 #     <p class="x">                nothing                       (?!...) turns it away
 #
-# The invariant: linear time, whatever the page. Every unbounded repetition in _TAGS is
-# possessive (`*+` never gives back what it took), and where a match fails, no more than up to
-# the next `<` was read, or else the whole rest is taken at once. The cost: some 4 microseconds
-# per KB, where html.parser takes 150.
+# The invariant: linear time, whatever the page. No unbounded repetition in _TAGS gives back what
+# it took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly).
+# Where a match fails, no more than up to the next `<` was read, or else the whole rest is taken
+# at once. The cost: some 4 microseconds per KB, where html.parser takes 150.
 
 # What pages show or use, their assets: elements and attributes, as the HTML standard's index
 # lists them. Links are the href of a and area, and the src of frames.
@@ -1820,61 +1870,61 @@ def _element(*names: str) -> str:
     return "(?:" + "|".join(map(_word, names)) + r")(?=[\s/>])"
 
 
-_VALUE = r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+"""
-_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:\s*+=\s*+{_VALUE})?+[\s/]*+"
-_REST = rf"[\s/]*+(?:{_ATTRIBUTE})*+"  # of a tag, up to its >
+_VALUE = r"""(?>"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+|)"""
+_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>\s*+=\s*+{_VALUE}|)[\s/]*+"
+_REST = rf"[\s/]*+(?>(?:{_ATTRIBUTE})*)"  # of a tag, up to its >
 
 
 def _with_text(name: str) -> str:
     """Return a pattern for an element, up to its end tag, in which nothing counts as a tag."""
-    return rf"{_element(name)}{_REST}>[^<]*+(?:<(?!/{_word(name)}[\s/>])[^<]*+)*+"
+    return rf"{_element(name)}{_REST}>[^<]*+(?>(?:<(?!/{_word(name)}[\s/>])[^<]*+)*)"
 
 
 # Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20. Of that end
 # tag the `<` is taken here; what follows it, like the --> in the end, is text of the outer script.
-_SCRIPT = rf"""{_element("script")}{_REST}>(?:[^<]++                                # text
-    |<!--(?!-?>)(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])               # <!--, and in it
-        |<{_word("script")}[\s/>](?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*+  # a script,
-            (?:<(?=/)|\Z|(?=-->)))*+                                     # up to </script or -->
-    |<(?!/{_word("script")}[\s/>]))*+"""
+_SCRIPT = rf"""{_element("script")}{_REST}>(?>(?:[^<]++                              # text
+    |<!--(?!-?>)(?>(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])            # <!--, and in it
+        |<{_word("script")}[\s/>](?>(?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*)  # a script,
+            (?:<(?=/)|\Z|(?=-->)))*)                                     # up to </script or -->
+    |<(?!/{_word("script")}[\s/>]))*)"""
 _TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
-_COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+(?:--!?>|\Z))"
+_COMMENT = r"!--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z))"
 
 # findall() gives "" for no capture; that of a link begins at the f of href, so is never empty.
 # In double quotes the fragment is left out (but not after an &, which may begin an entity, nor
 # after a blank, which parse_url() would strip): many links lead to places of the same few pages,
 # and look alike then. The way most links are written is tried first: that saves a tenth.
-_TO_HREF = rf"""a[ ](?:[b-gi-z][a-z]*+="[^"]*+"[ ])*+hre  # as most are written
-    | [aA](?:{_word("rea")})?+[\s/]++                        # any other
-      (?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*+{_word("hre")}"""
+_TO_HREF = rf"""a[ ](?>(?:[b-gi-z][a-z]*+="[^"]*+"[ ])*)hre  # as most are written
+    | [aA](?:{_word("rea")})?[\s/]++                         # any other
+      (?>(?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*){_word("hre")}"""
 _HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\x01- ])(?=\#[^"]*+"))
   | (?<=[eE])[fF](?:\s*+=\s*+(?:
-      "[^"\#]*+(?:(?<=[&\x01- ])\#[^"\#]*+)*+(?="|\#[^"]*+")
+      "[^"\#]*+(?>(?:(?<=[&\x01- ])\#[^"\#]*+)*)(?="|\#[^"]*+")
     | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?=[\s/>])(?!\s*+=))"""
 # A `<`, and then
-#     (?!...)     none of the many tags that lead nowhere and are short: saves a third of the time
+#     (?=) (?!)   none of the many tags that lead nowhere and are short: saves a third of the time
 #     either      up to the f of a link's href; or nothing, before the name of what leads elsewhere
 #       captured  the reference; or this whole tag; then what is left of the tag
 #     or          elements whose text may look like tags, and comments: stepped over
 #     or          any other tag with attributes: stepped over
 # (?=[...]) with the first letters of what follows only saves time.
 _TAGS = re.compile(rf"""<
-    (?!/|[a-zA-Z0-9]{{1,2}}+>|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
+    (?=[^/])(?![a-zA-Z0-9]{{1,2}}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
         (?:{_TO_HREF} | (?=[aAbBeEfFiIlLmMoOsStTvV]))(
             {_HREF}
           | (?<=<)(?:{_SCRIPT} | {_with_text("iframe")}
               | {_element("base", "frame", "meta", *_ASSETS)}{_REST}(?=>)))
-        (?:">|(?:\#[^"]*+)?+["']?+{_REST}(?:>|(?=</)|\Z))
+        (?:">|(?>\#[^"]*+|)["']?+{_REST}(?:>|(?=</)|\Z))
       | (?=[!?nNpPsStTxX])(?:
             {"|".join(map(_with_text, _TEXTS))}
           | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # a title in it holds tags
           | {_element("plaintext")}(?s:.*+) | {_COMMENT} | [!?][^>]*+)
       | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^\s/>]*+{_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
 _PAIR = re.compile(
-    r"""(>|[^\s/>][^\s/>=]*+)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+))?+""", re.ASCII)
+    r"""(>|[^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)""", re.ASCII)
 _OPENING = re.compile(r"""[fF]\s*+=?\s*+["']?""", re.ASCII)  # of a captured href
-_CANDIDATE = re.compile(r"([^\s,]\S*+)(?:(?<!,)\s[^,]*+)?+")  # of a srcset
-_REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?:url\s*+=\s*+)?+"""
+_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of a srcset
+_REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?>url\s*+=\s*+|)"""
                       r"""(?:"([^"]*)|'([^']*)|(.+))""", re.ASCII | re.IGNORECASE | re.DOTALL)
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")

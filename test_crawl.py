@@ -35,12 +35,14 @@ import gzip
 import io
 import json
 import math
+import multiprocessing
 import os
 import pathlib
 import pty
 import random
 import re
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -117,6 +119,26 @@ def test_timeouts_run_by_deadline_and_equal_ones_in_order(loop: JumpingLoop) -> 
 
 def test_a_timeout_knows_its_deadline(loop: JumpingLoop) -> None:
     assert loop.call_at(7.5, print).deadline == 7.5
+
+
+def test_with_work_to_do_and_no_socket_there_is_no_poll() -> None:
+    class Counting(JumpingSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            polls.append(timeout)
+            return super().select(timeout)
+    polls: list[float | None] = []
+    loop, (ours, theirs) = crawl.EventLoop(Counting()), socket.socketpair()
+    loop.call_soon(int)
+    loop.tick()
+    assert polls == []
+    loop.add_reader(ours, int)
+    loop.call_soon(int)
+    loop.tick()
+    assert polls == [0.0]
+    loop.remove_reader(ours)
+    loop.close()
+    ours.close()
+    theirs.close()
 
 
 def test_a_deadline_that_is_no_number_is_refused(loop: JumpingLoop) -> None:
@@ -884,6 +906,28 @@ def test_sleep_takes_its_time_and_not_more() -> None:
     assert play(main()) == 1.5
 
 
+def test_a_sleep_that_is_cancelled_leaves_no_deadline(loop: JumpingLoop) -> None:
+    async def main() -> None:
+        sleeper = create_task(sleep(3600))
+        await sleep(0)
+        sleeper.cancel()
+        await get_running_loop().create_future()
+    with pytest.raises(crawl.DeadlockError):
+        loop.run_until_complete(main())
+    assert loop.time() == 0
+
+
+def test_a_forked_child_runs_a_loop_of_its_own() -> None:
+    async def main() -> int:
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                os._exit(crawl.run(sleep(0.001, 7)))
+            os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert crawl.run(main()) == 7
+
+
 def test_sleeping_for_no_number_is_an_error() -> None:
     with pytest.raises(ValueError):
         play(sleep(float("nan")))
@@ -1147,9 +1191,23 @@ def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
     crawl.run(main())
 
 
+def test_a_program_does_not_wait_for_a_thread_that_never_ends() -> None:
+    program = """if True:
+        import crawl, threading
+        async def main():
+            crawl.to_thread(threading.Event().wait)
+        crawl.run(main())
+        print("ended")"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True,
+                          timeout=60)
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
 def test_another_process_completes_a_future() -> None:
     async def main() -> int:
-        with concurrent.futures.ProcessPoolExecutor(1) as executor:
+        # A server that forks, the default from Python 3.14 on, would stay.
+        fork = multiprocessing.get_context("fork")
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) as executor:
             return await get_running_loop().run_in_executor(executor, pow, 2, 100)
     assert crawl.run(main()) == 2 ** 100
 
@@ -1754,16 +1812,17 @@ def test_a_peer_that_is_faster_than_we_read_stops_no_clock() -> None:
         theirs.setblocking(False)
         stream, reads = crawl.Stream(ours), 0
         get_running_loop().add_writer(theirs, lambda: theirs.send(bytes(100_000)))
-        with contextlib.suppress(TimeoutError):
-            async with crawl.timeout(0.05):
-                while True:
-                    await stream.read(1)
-                    reads += 1
+        with contextlib.suppress(CancelledError):
+            while True:
+                await stream.read(1)
+                reads += 1
+                if reads == 100:  # so this is called, though there is always something to read
+                    get_running_loop().call_later(0, cast(Any, crawl.current_task()).cancel)
         get_running_loop().remove_writer(theirs)
         stream.close()
         theirs.close()
         return reads
-    assert crawl.run(main()) > 10
+    assert 100 <= crawl.run(main()) <= 102
 
 
 def test_an_address_that_swallows_packets_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1774,6 +1833,23 @@ def test_an_address_that_swallows_packets_is_a_timeout(monkeypatch: pytest.Monke
             with pytest.raises(TimeoutError, match="timed out after 0.01 s"):
                 await crawl.open_connection("127.0.0.1", port_of(full))
         crawl.run(main())
+
+
+def test_each_address_has_ten_seconds_and_a_name_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    with (socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+          socket.create_connection(full.getsockname())):
+        async def main() -> None:
+            address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", full.getsockname())
+            with pytest.raises(TimeoutError, match="timed out after 10 s"):
+                await crawl.open_connection("name", 80, addresses=[address, address])
+            assert get_running_loop().time() == 20
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait())
+            with pytest.raises(TimeoutError, match="timed out after 20 s"):
+                await crawl.lookup("h", 80)
+            assert get_running_loop().time() == pytest.approx(40)
+        play(main())
+    go.set()
 
 
 def test_a_silent_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1906,6 +1982,29 @@ def test_a_stream_that_nobody_reads_is_not_watched() -> None:
     server.close()
 
 
+def test_a_stream_stays_watched_from_one_read_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class Counting(selectors.DefaultSelector):
+        def register(self, *arguments: Any) -> Any:
+            calls.append("register")
+            return super().register(*arguments)
+
+        def unregister(self, *arguments: Any) -> Any:
+            calls.append("unregister")
+            return super().unregister(*arguments)
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        calls.clear()
+        with theirs, contextlib.closing(crawl.Stream(ours)) as stream:
+            for _ in range(5):
+                theirs.send(b"x")
+                assert await stream.read() == b"x"
+            assert calls == ["register"]
+    crawl.run(main(), loop_factory=lambda: crawl.EventLoop(Counting()))
+
+
 def test_an_impossible_name_is_no_name() -> None:
     async def main() -> None:
         for host in ("a" * 64 + ".test", "a." * 130, "two..dots.", "nul\0", "no.such.host.invalid"):
@@ -2027,6 +2126,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
+    ("http://[::ffff:1.2.3.4]/", "http://[::ffff:102:304]/"),
     ("http://[10:0:1:0:0:2:3:4]/", "http://[10:0:1::2:3:4]/"),
     ("http://[1:0:0:2:0:0:3:4]/", "http://[1::2:0:0:3:4]/"),
     ("http://[1:2:3:4:5:6:7:8]/", "http://[1:2:3:4:5:6:7:8]/"),
@@ -2270,6 +2370,16 @@ def test_a_hostile_head_takes_no_longer_than_its_size(line: bytes) -> None:
         parsed(OK + b"Content-Length: 0\r\n" + line + b"\r\n\r\n")
 
 
+def test_a_head_that_comes_byte_by_byte_takes_no_longer_than_its_size() -> None:
+    head = OK + b"A:\r\n" * 16_000
+    with linear_time():
+        for _ in range(4):
+            parser = crawl.ResponseParser()
+            for byte in head:
+                assert not parser.feed(bytes([byte]))
+            assert parser.feed(b"Content-Length: 0\r\n\r\n")
+
+
 def test_an_upgrade_that_nobody_asked_for_ends_the_connection() -> None:
     assert not parsed(b"HTTP/1.1 101 Switching\r\n\r\n").reusable
 
@@ -2407,6 +2517,33 @@ def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, s
     site.answers["/page"] = answer_and_close
     crawl.run(main())
     assert site.requests == ["/page"] * 2 and site.connections == 2
+
+
+def test_of_idle_connections_the_one_used_last_is_used_again(site: Server) -> None:
+    peers, go = dict[str, Any](), threading.Event()
+
+    def answer(path: str, ready: threading.Event) -> Callable[[socket.socket], None]:
+        def say(connection: socket.socket) -> None:
+            ready.wait()
+            peers[path] = connection.getpeername()
+            connection.sendall(with_body(b""))
+        return say
+    done = threading.Event()
+    done.set()
+    site.answers |= {"/slow": answer("/slow", go), "/fast": answer("/fast", done),
+                     "/next": answer("/next", done)}
+
+    async def main() -> None:
+        with contextlib.closing(crawl.Client()) as client:
+            slow = create_task(client.fetch(crawl.parse_url(site.url + "/slow")))
+            while "/slow" not in site.requests:
+                await sleep(0.001)
+            await client.fetch(crawl.parse_url(site.url + "/fast"))
+            go.set()
+            await slow
+            await client.fetch(crawl.parse_url(site.url + "/next"))
+    crawl.run(main())
+    assert peers["/next"] == peers["/slow"] != peers["/fast"]
 
 
 def test_idle_connections_have_a_bound_and_the_oldest_leave_first() -> None:
@@ -3032,26 +3169,23 @@ def test_a_last_line_without_its_end_is_dropped_if_it_begins_like_ours_and_else_
     assert path.read_text() != ""
 
 
-def locked(path: pathlib.Path) -> bool:
-    """Return whether a crawl has the file."""
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n' * 300_000)
+    with open(path, "w") as file:
+        file.write('{"url": "http://h/"}\n' * 300_000)
+    ours, theirs = pty.openpty()
     process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"],
-                               stderr=subprocess.PIPE)
-    while not locked(path):
-        assert process.poll() is None
-        time.sleep(0.001)
+                               stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while b"% of the journal" not in shown:  # it says how far it is
+        shown += os.read(ours, 4096)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=9)[1] == b"" and process.returncode == 130
+    with contextlib.suppress(OSError):  # EIO is how a terminal ends
+        while True:
+            shown += os.read(ours, 4096)
+    os.close(ours)
+    assert process.wait(60) == 130 and b"Traceback" not in shown and b"100%" not in shown
 
 
 def test_how_far_a_journal_has_been_taken_in_is_told(tmp_path: pathlib.Path) -> None:
@@ -3131,6 +3265,21 @@ def test_a_journal_is_one_crawls_at_a_time(tmp_path: pathlib.Path) -> None:
             crawl.Journal(str(tmp_path / "journal"))
 
 
+def test_a_record_is_written_before_it_is_told(site: Server, tmp_path: pathlib.Path) -> None:
+    path, told = tmp_path / "journal", list[str]()
+    site.add("/", "<a href=/gone><a href=mailto:x>")
+
+    def on_record(record: crawl.Record) -> None:
+        told.append(record.url)
+        assert told == [line["url"] for line in lines_of(path)]
+
+    async def main() -> None:
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            await crawl.Crawler([site.url], journal=journal, on_record=on_record).crawl()
+    crawl.run(main())
+    assert len(told) == 3
+
+
 def test_why_a_url_is_skipped_is_written_also_if_it_was_tried_in_vain(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     for record in (crawl.Record("http://h/", kind="refused", tries=3),
@@ -3171,20 +3320,26 @@ def test_two_crawls_cannot_use_one_journal(site: Server, tmp_path: pathlib.Path)
 
 
 def test_a_full_disk_leaves_a_journal_that_resumes(site: Server, tmp_path: pathlib.Path) -> None:
-    def small() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
     site.add("/", "<a href=/a><a href=/b><a href=/c>")
     for name in "abc":
         site.add(f"/{name}", "<a href=/>" + "".join(f"<a href=//other.test/{name}{number}>"
                                                     for number in range(3)))
-    path = tmp_path / "journal"
+    path, whole = tmp_path / "journal", tmp_path / "whole"
+    assert command("--max-tasks", "1", "-o", str(whole), site.url).returncode == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 13 and b"/b" in lines[8]
+    # The middle of a long line: how many digits the times before it have does not matter.
+    limit = sum(map(len, lines[:8])) + len(lines[8]) // 2
+
+    def small() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     done = command("--max-tasks", "1", "-o", str(path), site.url, preexec_fn=small)
     assert done.returncode == 2
     assert "cannot be written: File too large" in done.stderr
     assert done.stderr.count("\n") == 1
-    lines = path.read_text().splitlines(keepends=True)
-    assert 0 < len(lines) < 13 and all(json.loads(line) for line in lines) and lines[-1].endswith("\n")
+    assert path.read_bytes().endswith(b"\n")
+    assert [line["url"] for line in lines_of(path) if "status" in line] == [site.url + "/", site.url + "/a"]
     assert command("-o", str(path), site.url).returncode == 0
     urls = [line["url"] for line in lines_of(path)]
     assert len(set(urls)) == 13 and urls.count(site.url + "/a") == 1
@@ -3670,11 +3825,19 @@ def test_a_record_says_when_its_url_was_asked_for() -> None:
     assert round(record.at, 3) == record.at
 
 
+def test_the_time_that_robots_txt_takes_is_not_counted() -> None:
+    began = time.time()
+    records, _ = simulated("http://h/", {"http://h/robots.txt": [(200, {"seconds": 60}, "")],
+                                         "http://h/": [(200, {"seconds": 2}, "")]})
+    record = records["http://h/"]
+    assert record.seconds == 2 and began - 2.01 <= record.at <= time.time() - 1.99
+
+
 def test_ten_urls_are_fetched_at_a_time(site: Server) -> None:
     together = threading.Barrier(10)
 
     def meet(connection: socket.socket) -> None:
-        together.wait(9)  # an error, and no answer, if fewer come
+        together.wait(60)  # an error, and no answer, if fewer come
         connection.sendall(with_body(b""))
     site.add("/", "".join(f"<a href=/{number}>" for number in range(10)))
     for number in range(10):
@@ -3687,6 +3850,12 @@ def test_a_page_of_more_than_max_body_bytes_is_over_a_limit(site: Server) -> Non
     site.add("/", "x" * 99)
     assert [crawled(site.url, max_body=size)[0][site.url + "/"].kind
             for size in (98, 99)] == ["over a limit", ""]
+
+
+def test_a_page_is_over_a_limit_also_if_it_is_so_only_unpacked(site: Server) -> None:
+    site.add("/", gzip.compress(bytes(1000)), Content_Encoding="gzip")
+    assert [crawled(site.url, max_body=size)[0][site.url + "/"].kind
+            for size in (999, 1000)] == ["over a limit", ""]
 
 
 def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
@@ -4317,18 +4486,17 @@ def test_where_no_thread_can_be_started_the_fetch_fails_with_words(
 
 
 def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server) -> None:
-    sent = 0
+    late = threading.Event()
 
     def drip(connection: socket.socket) -> None:
-        nonlocal sent
         connection.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n"))
-        while True:
+        for _ in range(1000):  # ten seconds, unless the client leaves
             connection.sendall(b"1\r\nx\r\n")
-            sent += 1
             time.sleep(0.01)
+        late.set()
     site.answers["/"] = drip
-    record = crawled(site.url, timeout=0.5, max_tries=1)[0][site.url + "/"]
-    assert record.kind == "timed out" and 0.5 <= record.seconds < 1 and sent > 9
+    record = crawled(site.url, timeout=0.3, max_tries=1)[0][site.url + "/"]
+    assert record.kind == "timed out" and record.seconds >= 0.3 and not late.is_set()
 
 
 def test_each_try_waits_about_twice_as_long_as_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -4348,7 +4516,7 @@ def test_a_delay_separates_requests_to_one_site() -> None:
 
 
 @pytest.mark.parametrize("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3),
-                                                    (1, 9999, crawl.MAX_PAUSE)])
+                                                    (1, 9999, 300)])
 def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: int, seconds: float) -> None:
     robots: dict[str, Any] = {"http://h/robots.txt": f"User-agent: *\nCrawl-delay: {theirs}"}
     _, asked = simulated("http://h/", pages(2) | robots, delay=delay)
@@ -4366,7 +4534,7 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
         (True, "http://a/1")]
 
 
-@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", crawl.MAX_PAUSE), ("-5", 0),
+@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", 300), ("-5", 0),
                                             ("5_0", 0), ("soon", 0)])
 def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: float) -> None:
     _, asked = simulated("http://h/", {"http://h/": [(503, {"retry-after": value, "seconds": 0.001}, "")]},
@@ -4507,14 +4675,18 @@ def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
 
 
 def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
-    async def stubborn(page: crawl.Page) -> None:
-        with contextlib.suppress(CancelledError):
-            await sleep(60)
-
     async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with crawl.timeout(0.1):
-                await crawl.Crawler([site.url], on_page=stubborn).crawl()
+        begun = get_running_loop().create_future()
+
+        async def stubborn(page: crawl.Page) -> None:
+            begun.set_result(None)
+            with contextlib.suppress(CancelledError):
+                await sleep(60)
+        task = create_task(crawl.Crawler([site.url], on_page=stubborn).crawl())
+        await begun
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
     site.add("/", "<a href=/x>")
     crawl.run(main())
 
@@ -4618,7 +4790,7 @@ def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
     site.answers["/silent"] = silence
 
     async def main() -> str:
-        crawler = RecordingCrawler([site.url], timeout=9)
+        crawler = RecordingCrawler([site.url], timeout=60)
         task = create_task(crawler.crawl())
         while "/silent" not in site.requests:
             await sleep(0.001)
@@ -4856,24 +5028,31 @@ class MeteredLoop(crawl.EventLoop):
 
 
 def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
-    """A peer that floods with tiny chunks, and a page of thousands of links, beside an ordinary one."""
+    """A peer floods with tiny chunks until an ordinary page, and one of thousands of links, are read."""
+    others = {"/big", "/fine"}
+
     def flood(connection: socket.socket) -> None:
         connection.sendall(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: text/html\r\n\r\n"))
-        while True:
+        while others:
             connection.sendall(b"1\r\nx\r\n" * 2000)
+        connection.close()
     site.answers["/flood"] = flood
     site.add("/big", "".join(f"<a href=/{number}>x</a>" for number in range(5000)))
     site.add("/", "<a href=/flood><a href=/big><a href=/fine>")
     site.add("/fine", "")
     loop = MeteredLoop()
 
-    async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler([site.url], timeout=1, max_tries=1, depth=1)
-        await crawler.crawl()
-        return crawler
-    records = crawl.run(main(), loop_factory=lambda: loop).records
-    assert records[site.url + "/flood"].kind == "timed out" and records[site.url + "/flood"].seconds < 3
-    assert records[site.url + "/fine"].status == 200 and loop.longest < 0.5
+    async def main() -> dict[str, str]:
+        kinds: dict[str, str] = {}
+
+        def on_record(record: crawl.Record) -> None:
+            others.discard(record.url.removeprefix(site.url))
+            kinds[record.url.removeprefix(site.url)] = record.kind
+        await crawl.Crawler([site.url], max_tries=1, depth=1, on_record=on_record).crawl()
+        return kinds
+    kinds = crawl.run(main(), loop_factory=lambda: loop)
+    assert kinds == {"/": "", "/fine": "", "/big": "", "/flood": "broken"}
+    assert loop.longest < 0.5  # of processor time
 
 
 @pytest.mark.soak
@@ -4889,10 +5068,11 @@ def test_a_hostile_page_of_ten_megabytes_stops_the_loop_for_a_second_or_so(piece
     assert loop.longest < 2  # of processor time; 1.1 for the worst where this was written
 
 
-def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_origins_leave_nothing_open(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other server closes the connection that it promised to keep."""
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **options: [
         (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))])
+    monkeypatch.setattr(crawl, "MAX_IDLE", 20)
     watched: list[int] = []
 
     def leave(connection: socket.socket) -> None:
@@ -4901,7 +5081,7 @@ def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: p
     site.add("/stay", "", content_type="text/plain")
     site.answers["/leave"] = leave
     site.add("/", "".join(f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>"
-                          for number in range(1500)))
+                          for number in range(150)))
 
     async def main() -> crawl.Crawler:
         loop = get_running_loop()
@@ -4911,8 +5091,8 @@ def test_fifteen_hundred_origins_leave_nothing_open(site: Server, monkeypatch: p
         assert all(entry.cancelled() for _, _, entry in loop._timeouts)
         return crawler
     crawler = crawl.run(main())
-    assert len(watched) == 1501 and crawler.client.opened > 1500
-    assert crawl.MAX_IDLE / 2 < max(watched) <= crawl.MAX_IDLE + crawler.max_tasks
+    assert len(watched) == 151 and crawler.client.opened > 150
+    assert 10 < max(watched) <= 20 + crawler.max_tasks
 
 
 def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
@@ -5158,6 +5338,22 @@ def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Se
                                    "not fetched: 1 (other host)")
 
 
+def test_problems_are_reported_worst_first() -> None:
+    certificate = ssl.SSLCertVerificationError("bad")
+    certificate.verify_code, certificate.verify_message = 18, "self-signed"
+    answers: dict[str, Any] = {
+        "http://h/forbidden": [(403, {}, "")], "http://h/loop": redirect_to("/loop"),
+        "http://h/large": [crawl.LimitError("large")], "http://h/mistrusted": [certificate],
+        "http://h/closed": [OSError(errno.ECONNREFUSED, "refused")], "http://h/slow": [TimeoutError("slow")],
+        "http://h/gone": [(404, {}, "")]}
+    answers["http://h/"] = "".join(f"<a href={url}>" for url in answers)
+    report, output = crawl.Report(), io.StringIO()
+    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, max_tries=1, on_record=report.add)
+    report.print(crawler, 1.0, output, brief=True)
+    assert re.findall("^([a-z ]+) [(]1[)]$", output.getvalue(), re.MULTILINE) == [
+        "broken", "timed out", "refused", "bad certificate", "over a limit", "too many redirects", "blocked"]
+
+
 def test_too_many_redirects_are_reported_under_the_link_that_can_be_mended(site: Server) -> None:
     for number in range(4):
         site.add_redirect(f"/{number}", f"/{number + 1}")
@@ -5317,6 +5513,18 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
     assert ("write http://" in printed.err) == (arguments[-1] == "127.0.0.1:1")
 
 
+def test_who_gave_one_root_without_a_scheme_is_told_what_that_means() -> None:
+    _, _, err = said("--max-tries", "1", "http://127.0.0.1:1", "127.0.0.1:1")
+    assert err.startswith("crawl.py: nothing could be crawled: Connection refused "
+                          "(http://127.0.0.1:1 127.0.0.1:1; write http://... if that is meant)")
+
+
+def test_help_says_what_the_exit_status_means() -> None:
+    shown = " ".join(command("--help").stdout.split())
+    assert ("Exit status: 0 all is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM. "
+            "Ctrl-\\ prints what is going on, and the crawl goes on." in shown)
+
+
 def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         crawl.main(["--version"])
@@ -5394,10 +5602,12 @@ def test_a_report_that_cannot_be_written_is_status_2(
     assert "crawl.py: No space left" in capsys.readouterr().err
 
 
-def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of shell, in which $CRAWL runs crawl.py, in an environment that holds nothing else."""
-    return subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=60, env={
-        "CRAWL": f"{sys.executable} {HERE / 'crawl.py'}", "PATH": os.defpath, **environment})
+def shell(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell, in which `crawl` runs crawl.py, in an environment that holds nothing else."""
+    script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
+    return subprocess.run(["/bin/sh", "-c", script, "sh", *arguments], capture_output=True, text=True,
+                          encoding="utf-8", timeout=60, env={
+        "PYTHON": sys.executable, "CRAWL": str(HERE / "crawl.py"), "PATH": os.defpath, **environment})
 
 
 SURROUNDINGS = [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii:strict", "LC_ALL": "C"},
@@ -5413,15 +5623,16 @@ def test_the_status_and_the_journal_do_not_depend_on_who_reads_or_on_the_environ
     for streams in ("2>/dev/full", "2>&-", "2>&1 >/dev/null | true", "<&- >&- 2>&-", ">&-"):
         for page, status in (("/", 1), ("/fine", 0)):
             path.unlink(missing_ok=True)
-            done = shell(f"($CRAWL -v -o {path} {site.url}{page}; echo $? >{tmp_path}/status) {streams}",
-                         **environment)
+            done = shell('(crawl -v -o "$1/journal" "$2"; echo $? >"$1/status") ' + streams, str(tmp_path),
+                         site.url + page, **environment)
             assert int((tmp_path / "status").read_text()) == status, (streams, page, done)
             assert "Traceback" not in done.stdout + done.stderr
             assert [json.loads(line)["url"] for line in path.read_text().splitlines()] == [
                 site.url + page, *[site.url + "/gone"] * status]
     for streams, status in ((">/dev/full", 2), ("2>/dev/full --max-tasks x", 2), ("2>&- --max-tasks x", 2)):
-        assert shell(f"$CRAWL {site.url} {streams}", **environment).returncode == status
-    assert "--help lists the options" in shell("$CRAWL --depth caf\u00e9 h", **environment).stderr
+        assert shell(f"crawl {site.url} {streams}", **environment).returncode == status
+    shown = shell("crawl --depth $(printf 'caf\\303\\251') h", **environment).stderr
+    assert "--help lists the options" in shown
 
 
 def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
@@ -5435,8 +5646,8 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     site.add("/", "<a href=/slow>")
 
     def slow(connection: socket.socket) -> None:
-        twice.acquire(timeout=9)
-        twice.acquire(timeout=9)
+        twice.acquire(timeout=60)
+        twice.acquire(timeout=60)
         connection.sendall(with_body(b""))
 
     def progress(self: crawl.Report, crawler: crawl.Crawler, *arguments: Any) -> str:
@@ -5509,7 +5720,7 @@ def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[s
     site.answers["/silent"] = site.answers["/next"] = ask
     process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-    assert asked.wait(9)
+    assert asked.wait(60)
     return process
 
 
@@ -5550,7 +5761,7 @@ def test_a_signal_ends_the_crawl_at_once_with_a_report_and_a_journal(
     path = tmp_path / "journal"
     process = started(site, "-o", str(path), "--max-tasks", "1")
     process.send_signal(number)
-    out, err = process.communicate(timeout=9)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (status, "")
     assert (f"not finished (1)\n  {site.url}/silent\n"
             f"    the crawl was interrupted\n    linked from {site.url}/\n") in out
@@ -5569,15 +5780,13 @@ def test_a_signal_ends_the_program_also_while_nobody_reads_what_it_writes(
     reader, writer = os.pipe()
     process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], stdout=writer,
                                stderr=writer)
-    os.close(writer)
-    filled = full = bytes(4)
-    while filled != full or not any(full):  # two looks at how much it holds
-        time.sleep(0.05)
-        filled, full = full, fcntl.ioctl(reader, termios.FIONREAD, full)
-    assert process.poll() is None
+    while select.select([], [writer], [], 0)[1]:  # until the pipe is full
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(number)
-    assert process.wait(timeout=3) == status
+    assert process.wait(timeout=60) == status
     os.close(reader)
+    os.close(writer)
 
 
 def test_a_second_signal_of_either_kind_ends_the_program(
@@ -5600,11 +5809,20 @@ def test_a_second_signal_of_either_kind_ends_the_program(
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
-    process = started(site, "--timeout", "1", "--max-tries", "1", "--pages-only",
-                      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    asked, go = threading.Event(), threading.Event()
+
+    def wait(connection: socket.socket) -> None:
+        asked.set()
+        go.wait()
+        connection.sendall(with_body(b"", b"Content-Type: text/html"))
+    site.answers["/"] = wait
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url], stdout=subprocess.PIPE,
+                               text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert asked.wait(60)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=9)
-    assert process.returncode == 1 and "timed out (2)" in out
+    go.set()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and out.startswith("1 page, ")
 
     def interrupt(connection: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -5614,19 +5832,19 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
     assert said(site.url)[0] == 0 and signal.signal(signal.SIGINT, before) == signal.SIG_IGN
 
 
-def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on() -> None:
-    for wait in (0.03, 0.05, 0.07, 0.1, 0.15):
-        process = subprocess.Popen([sys.executable, "-X", "importtime", str(HERE / "crawl.py"),
-                                    "http://127.0.0.1:1/"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stderr
-        for line in process.stderr:
-            if line.rstrip().endswith("| signal"):  # one of the first things that it imports
-                break
-        time.sleep(wait)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=9)
-        assert process.returncode == 130 and "Traceback" not in err
+@pytest.mark.parametrize("module", ["argparse", "html.entities", "json", "ssl", "zlib"])
+def test_ctrl_c_ends_the_program_without_a_traceback_from_its_first_lines_on(
+        module: str, site: Server) -> None:
+    site.answers["/"] = silence
+    process = subprocess.Popen([sys.executable, "-X", "importtime", str(HERE / "crawl.py"), site.url],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    for line in process.stderr:
+        if line.split()[-1] == module:  # has just been imported
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
 
 
 def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> None:
@@ -5769,6 +5987,19 @@ def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPa
         exec(code, {"__name__": "crawl"})
 
 
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """CPython up to 3.11.4 matches `(?:...)*+` and `(?:...)?+` wrongly (gh-106052, gh-100061)."""
+    patterns = [value.pattern for value in vars(crawl).values() if isinstance(value, re.Pattern)]
+    texts = [node.value for node in ast.walk(ast.parse((HERE / "crawl.py").read_text()))
+             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)]
+    for pattern in [*patterns, *texts]:
+        text = pattern if isinstance(pattern, str) else pattern.decode("latin-1")
+        # Neither an escaped parenthesis nor one of a set ends a group.
+        bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", text)
+        assert not re.search(r"\)(?:[*+?]|\{[0-9,]*\})\+", bare) or "`" in text, pattern
+    assert len(patterns) > 15
+
+
 def test_no_line_is_wider_than_a_screen() -> None:
     for name, width in (("crawl.py", 100), ("test_crawl.py", 110), ("conftest.py", 110)):
         assert all(len(line) <= width for line in (HERE / name).read_text().splitlines()), name
@@ -5792,7 +6023,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 18 and max(sizes) <= 300
-    assert len(code) <= 1900 and statements <= 1900 and source.count("\n") <= 3200
+    assert len(code) <= 1950 and statements <= 1900 and source.count("\n") <= 3250
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
