@@ -35,7 +35,6 @@ import gzip
 import io
 import json
 import math
-import multiprocessing
 import os
 import pathlib
 import pty
@@ -51,6 +50,7 @@ import subprocess
 import symtable
 import sys
 import termios
+import textwrap
 import threading
 import time
 import types
@@ -917,15 +917,25 @@ def test_a_sleep_that_is_cancelled_leaves_no_deadline(loop: JumpingLoop) -> None
     assert loop.time() == 0
 
 
-def test_a_forked_child_runs_a_loop_of_its_own() -> None:
-    async def main() -> int:
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                os._exit(crawl.run(sleep(0.001, 7)))
-            os._exit(1)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert crawl.run(main()) == 7
+def printed_by(program: str, path: pathlib.Path) -> str:
+    """Return what a program, in a file of its own beside crawl.py, prints; on stderr it prints nothing."""
+    (path / "crawl.py").symlink_to(HERE / "crawl.py")
+    (path / "program.py").write_text(textwrap.dedent(program))
+    done = subprocess.run([sys.executable, "program.py"], cwd=path, capture_output=True, text=True,
+                          timeout=60)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_forked_child_runs_a_loop_of_its_own(tmp_path: pathlib.Path) -> None:
+    assert printed_by("""
+        import crawl, os
+        async def main():
+            if child := os.fork():
+                return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            os._exit(crawl.run(crawl.sleep(0.001, 7)))
+        print(crawl.run(main()))
+        """, tmp_path) == "7\n"
 
 
 def test_sleeping_for_no_number_is_an_error() -> None:
@@ -1191,25 +1201,25 @@ def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
     crawl.run(main())
 
 
-def test_a_program_does_not_wait_for_a_thread_that_never_ends() -> None:
-    program = """if True:
+def test_a_program_does_not_wait_for_a_thread_that_never_ends(tmp_path: pathlib.Path) -> None:
+    assert printed_by("""
         import crawl, threading
         async def main():
             crawl.to_thread(threading.Event().wait)
         crawl.run(main())
-        print("ended")"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=HERE, capture_output=True, text=True,
-                          timeout=60)
-    assert (done.stdout, done.stderr) == ("ended\n", "")
+        print("ended")
+        """, tmp_path) == "ended\n"
 
 
-def test_another_process_completes_a_future() -> None:
-    async def main() -> int:
-        # A server that forks, the default from Python 3.14 on, would stay.
-        fork = multiprocessing.get_context("fork")
-        with concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) as executor:
-            return await get_running_loop().run_in_executor(executor, pow, 2, 100)
-    assert crawl.run(main()) == 2 ** 100
+def test_another_process_completes_a_future(tmp_path: pathlib.Path) -> None:
+    assert printed_by("""
+        import concurrent.futures, crawl
+        async def main():
+            with concurrent.futures.ProcessPoolExecutor(1) as executor:
+                return await crawl.get_running_loop().run_in_executor(executor, pow, 2, 100)
+        if __name__ == "__main__":
+            print(crawl.run(main()))
+        """, tmp_path) == f"{2 ** 100}\n"
 
 
 class HeldExecutor:
