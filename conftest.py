@@ -109,6 +109,7 @@ class Server:
         self.checked: list[str] = []        # and by HEAD
         self.heads: list[str] = []          # and the whole requests
         self.connections = 0
+        self.head_status: int | None = None  # with which every HEAD is answered; 0: not at all
         self.tls = tls
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
@@ -163,6 +164,10 @@ class Server:
                 answer = self.answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 if method == "HEAD":
                     self.checked.append(path)
+                    if self.head_status is not None:
+                        if not self.head_status:
+                            break
+                        answer = f"HTTP/1.1 {self.head_status} Words\r\nContent-Length: 0\r\n\r\n".encode()
                     head, end, _ = (FINE if callable(answer) else answer).partition(b"\r\n\r\n")
                     connection.sendall(head + end)
                     continue

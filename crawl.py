@@ -57,6 +57,7 @@ import itertools
 import json
 import math
 import re
+import select
 import selectors
 import socket
 import ssl
@@ -84,7 +85,7 @@ Callback = Callable[..., object]
 Waits = Generator[Any, Any, T]
 Runnable = Awaitable[T] | Waits[T]  # what one can wait for
 
-VERSION = "1.0"
+VERSION = "2.0"
 MAX_SHOWN = 200  # characters of somebody else's words that are shown
 PRODUCT = "crawl"  # the name that robots.txt knows us by: see product_of(), 12
 
@@ -726,7 +727,7 @@ class Task(Future[T]):
         if self._state != "PENDING":
             return False
         self._cancel_requests += 1
-        waited, self._waiting_for = self._waiting_for, None  # so a circle of tasks ends here
+        waited, self._waiting_for = self._waiting_for, None  # where tasks wait in a circle, it ends
         if waited is None or not waited.cancel(msg):
             self._throw = CancelledError() if msg is None else CancelledError(msg)
         self._waiting_for = waited
@@ -1163,10 +1164,10 @@ class Queue(Generic[T]):
 # The idea: one method, `_call`, tries a socket operation and, when it would block, waits for
 # the socket and tries again: to shake hands, to send, to receive.
 #
-# The invariants. Between two reads the loop polls, even if bytes are there: so a fast peer
-# holds up no other socket and no deadline. Only what TLS has decrypted already is taken at
-# once, for the poll does not know of it. A stream has no deadlines of its own: who waits for it
-# does so within a `timeout`, as section 10 and open_connection() do.
+# The invariants. A read waits before it tries, so that between two reads the loop polls, even if
+# bytes are there: a fast peer holds up no other socket and no deadline. Only what TLS has
+# decrypted already is taken at once, for the poll does not know of it. A stream has no deadlines
+# of its own: who waits for it does so within a `timeout`, as section 10 and open_connection() do.
 #
 # The cost: a request is a send, a recv and its share of two polls. Interest in reading stays
 # registered from one read to the next, which saves two system calls each time.
@@ -1197,6 +1198,12 @@ class Stream:
         if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
             yield from self._until_ready(selectors.EVENT_READ)
         return (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
+
+    def readable(self) -> bool:
+        """Return whether bytes, or the end, are there already; asks the kernel and never waits."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def write(self, data: bytes) -> None:
         """Take *data* to be sent; wait for drain() to have it sent."""
@@ -1466,6 +1473,17 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     return URL(origin, scheme, host, port, target)
 
 
+def spell_other(reference: str) -> str:
+    """Return the one spelling of a reference that parse_url() refuses, and refuses so spelled, too.
+
+    Without fragment and blanks around it, scheme and host in small letters, printable. What is
+    longer than MAX_URL stays so, if only by one character.
+    """
+    text = re.sub("[\t\n\r]", "", reference).partition("#")[0].strip(_CONTROLS)
+    text = re.sub("[^ -~]+", _percent, text[:MAX_URL + 1])[:MAX_URL + 1]
+    return re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/?]*)?", lambda match: match[0].lower(), text)
+
+
 # 9  HTTP messages
 # ================
 #
@@ -1497,6 +1515,10 @@ MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than an
 
 def _always(_: object) -> bool:
     return True
+
+
+def _never(_: object) -> bool:
+    return False
 
 
 class Response:
@@ -1696,9 +1718,9 @@ class ResponseParser:
 #
 # The invariants. A stream is in the pool or with one task, never both; it goes back only if its
 # response was read to the end and it may be reused, and is closed otherwise, cancelled requests
-# included. Before it is used again the loop polls, and an idle stream with something to read is
-# closed: that is the server's end of it, or no answer of ours. The server may still close it,
-# or send a stray message, just as the next request leaves: so a request that fails on a reused
+# included. An idle stream with something to read is closed, by the loop or before it would be used
+# again: that is the server's end of it, or no answer of ours. The server may still close it, or
+# send a stray message, just as the next request leaves: so a request that fails on a reused
 # connection before a whole head came back is sent once more, on a fresh one (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
@@ -1752,11 +1774,7 @@ class Client:
         with TimeLimit(self.timeout):
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
-                yield  # let the loop poll, and close kept streams that have something to say
-                idle = (one for one in reversed(self.pool) if self.pool[one] == url.origin)
-                kept = None if fresh else next(idle, None)  # the one that was used last
-                if kept:
-                    del self.pool[kept]
+                kept = None if fresh else self._take_idle(url.origin)
                 try:
                     stream = kept or (yield from self._new_stream(url))
                     return (yield from self._exchange(stream, url.origin, request, parser))
@@ -1771,6 +1789,16 @@ class Client:
         """Close every idle connection; the client may go on being used."""
         for stream in list(self.pool):
             self._drop(stream)
+
+    def _take_idle(self, origin: str) -> Stream | None:
+        """Take the stream that was used last out of the pool, if one has nothing to say."""
+        for stream in reversed(list(self.pool)):
+            if self.pool[stream] == origin:
+                del self.pool[stream]
+                if not stream.readable():
+                    return stream
+                stream.close()
+        return None
 
     def _drop(self, stream: Stream) -> None:
         """Close a stream that is idle, or was until just now."""
@@ -2135,13 +2163,20 @@ class Robots:
 # should not ask again for what is known, and everything that wants to know what came of a URL
 # should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record. The report, the callbacks of a program and
-# the journal all live on records. The journal keeps them in a file, one line of JSON each, handed
-# to the kernel as the URL ends. It also answers in the server's place: before a URL is asked
-# for it is looked up there, and a definite answer is taken as if it had just come. Only the
-# roots, and what they redirect to, are always asked: they decide what belongs to the crawl. So
-# to go on after a crash, or with another depth or one more root, is to crawl from the roots
-# again: it needs no code of its own.
+# The idea: how a URL ended is one value, a Record, made by a function that does nothing else. The
+# report, the callbacks of a program and the journal all live on records. The journal keeps them
+# in a file, one line of JSON each, handed to the kernel as the URL ends. It also answers in the
+# server's place: a definite answer that stands there is taken as if it had just come.
+#
+#     {"url": "http://h/", "status": 200, ..., "links": ["http://h/a", "http://h/b"]}
+#                                            a root: is asked for again in every run
+#     {"url": "http://h/a", "status": 404, ...}    the answer, where /a would be asked for
+#     {"url": "http://h/b", "status": 503, ...}    none: it may have passed, /b is asked again
+#
+# So to go on after a crash, or with another depth or one more root, is to crawl from the roots
+# again: it needs no code of its own. To look whether mended links are right now is the same
+# with some answers forgotten: what was broken, the redirects that lead there, and what refers
+# to either.
 #
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
 # that is killed loses no answer (a machine that loses power may), only what was queued or in
@@ -2149,7 +2184,9 @@ class Robots:
 # likely give the same: not if there was none, nor 408, 429, 500 and up. Of two the last counts.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
-            "too many redirects", "blocked", "not finished")
+            "too many redirects", "blocked", "not finished")  # the last in older journals only
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_MAY_PASS = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
 
 
@@ -2176,7 +2213,7 @@ def _explain(error: BaseException) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty."""
 
-    url: str                # printable and cut, if it is no URL for us
+    url: str                # what is no http or https URL as spell_other() spells it
     status: int = 0         # of HTTP; 0: there was no answer
     error: str = ""         # in words
     kind: str = ""          # which of PROBLEMS it is
@@ -2192,7 +2229,7 @@ class Record(NamedTuple):
     depth: int = 0          # links from a root
     parent: str = ""        # the page, or the redirect, that let it in
     nofollow: bool = False  # whether the links are not to be followed
-    # URLs in their normal form, anything else as written:
+    # URLs in their one spelling, what is none as spell_other() spells it:
     links: tuple[str, ...] = ()   # what a page refers to
     assets: tuple[str, ...] = ()  # and what it shows or uses
 
@@ -2201,12 +2238,64 @@ class Record(NamedTuple):
         return 0 < self.status < 500 and self.status not in (408, 429)
 
 
-class Page(NamedTuple):
-    """What Crawler(on_page=...) is called with."""
+def _is_page(response: Response) -> bool:
+    kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
+    return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
 
-    record: Record
-    headers: dict[str, str]  # names in lower case
-    body: bytes              # Content-Encoding undone; record.encoding names the charset
+
+def _location(response: Response) -> str:
+    """Return where a redirect says that it leads, taken as UTF-8, as browsers do."""
+    return response.headers.get("location", "").encode("latin-1").decode("utf-8", "replace")
+
+
+def record_of(url: URL, outcome: Response | Exception, read: bool = True,
+              product: str = PRODUCT, **fields: Any) -> tuple[Record, URL]:
+    """Return the Record of how a request for *url* ended, and what its references are relative to.
+
+    *outcome* is a response or an error of Client.fetch. If it is a page and *read* is true, the
+    record holds its references, as written, as a robot named *product* takes them. *fields* are
+    the record's, too.
+    """
+    record = Record(str(url), **fields)
+    if isinstance(outcome, Exception):
+        kind = ("timed out" if isinstance(outcome, TimeoutError) else
+                "bad certificate" if hasattr(outcome, "verify_code") else
+                "refused" if isinstance(outcome, OSError) else
+                "over a limit" if isinstance(outcome, LimitError) else "broken")
+        return record._replace(error=_explain(outcome), kind=kind), url
+    status, content_type = outcome.status, outcome.headers.get("content-type", "")
+    record = record._replace(status=status, content_type=_printable(content_type),
+                             size=len(outcome.body))
+    if status >= 400:
+        kind = "blocked" if status in (401, 403, 429) else "broken"
+        words = f"{status} {_printable(outcome.reason)}".rstrip()
+        return record._replace(error=words, kind=kind), url
+    if status in _REDIRECTS:
+        return record._replace(next_url=_location(outcome)), url
+    if not read or not _is_page(outcome):
+        return record, url
+    text, encoding = decode_page(outcome.body, content_type)
+    links, assets, refresh, base, nofollow = read_markup(text, url, product)
+    if refresh:
+        links.append(refresh)
+    nofollow |= _says_nofollow(outcome.headers.get("x-robots-tag", ""), product)
+    return record._replace(encoding=encoding, links=tuple(links), assets=tuple(assets),
+                           nofollow=nofollow), base
+
+
+def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
+    """Return the record of a redirect from *url* with its target spelled, and the target.
+
+    If it leads to no http or https URL, the record says so, and the target is None.
+    """
+    try:
+        if not record.next_url:
+            raise ValueError("it has no Location")
+        target = parse_url(record.next_url, url)
+    except ValueError as error:
+        words = f"a redirect that leads nowhere: {_explain(error)}"
+        return record._replace(error=words, kind="broken"), None
+    return record._replace(next_url=str(target), error="", kind=""), target
 
 
 _BEGINNING = b'{"url":'  # of each line
@@ -2229,15 +2318,15 @@ class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
     What the file holds is taken in at once, and answers for the server when a Crawler has the
-    journal; *progress* is called with the share that has been read. One crawl at a time may use
-    the file. Raises CrawlError for what cannot be opened or read, is in use, or is no journal.
+    journal: but with *recheck* not for problems, for redirects that lead to one, nor for what
+    refers to either. One crawl at a time may use the file. Raises CrawlError for what cannot be
+    opened or read, is in use, or is no journal.
     """
 
-    def __init__(self, path: str, progress: Callable[[float], object] = _always) -> None:
+    def __init__(self, path: str, recheck: bool = False) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path = path
-        # Where in the file a URL's last definite answer begins; -1: it was never asked for.
-        self._answers: dict[str, int] = {}
+        self._answers: dict[str, int] = {}  # where in the file a URL's last definite one begins
         self._files = contextlib.ExitStack()
         try:
             self._file = os.dup(1) if path == "-" else os.open(
@@ -2246,15 +2335,17 @@ class Journal:
             if path != "-" and os.path.isfile(path):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lines = self._files.enter_context(open(path, "rb"))
-                self._read(progress)
+                problems = self._read()
+                if recheck:
+                    self._forget(problems)
         except (OSError, ValueError) as error:
             self.close()
             busy = "another crawl writes there" if isinstance(error, BlockingIOError) else ""
             raise CrawlError(f"{path}: {busy or _explain(error)}") from None
 
-    def _read(self, progress: Callable[[float], object]) -> None:
-        """Note where each answer begins; ValueError for a line that is no record."""
-        start, end = 0, os.fstat(self._file).st_size
+    def _read(self) -> set[str]:
+        """Note where answers begin; return the problems. ValueError for what is no record."""
+        start, problems = 0, set()
         for number, line in enumerate(self._lines, 1):
             try:
                 record = _parse_record(line)
@@ -2262,34 +2353,46 @@ class Journal:
                 # A crash cuts a line off, and may leave zeros at the end.
                 beginning = line.rstrip(b"\0")[:len(_BEGINNING)]
                 if not line.endswith(b"\n") and _BEGINNING.startswith(beginning):
-                    return os.ftruncate(self._file, start)
+                    os.ftruncate(self._file, start)
+                    break
                 raise ValueError(
                     f"no journal of a crawl: line {number}: {_explain(error)}") from None
             if record.is_definite():
                 self._answers[record.url] = start
-            elif not record.tries:
-                self._answers.setdefault(record.url, -1)
+            problems.discard(record.url)
+            if record.kind:
+                problems.add(record.url)
             start += len(line)
-            if number % 1000 == 0:
-                progress(start / end)
+        return problems
+
+    def _forget(self, problems: set[str]) -> None:
+        """Have *problems* asked for again, redirects that lead there, and what refers to either."""
+        sources: dict[str, list[str]] = {}
+        for url in self._answers:
+            sources.setdefault(self._record(url).next_url, []).append(url)
+        wrong = list(problems)
+        for url in wrong:  # which grows
+            wrong += sources.pop(url, ())
+        again = set(wrong)
+        for url in list(self._answers):
+            record = self._record(url)
+            if not again.isdisjoint((url, *record.links, *record.assets)):
+                del self._answers[url]
+
+    def _record(self, url: str) -> Record:
+        self._lines.seek(self._answers[url])
+        return _parse_record(self._lines.readline())
 
     def find(self, url: str, read: bool = True) -> Record | None:
         """Return the last definite answer for *url*, or None; if *read*, not to a mere check."""
-        start = self._answers.get(url, -1)
-        if start < 0:
-            return None
-        self._lines.seek(start)
-        record = _parse_record(self._lines.readline())
-        return None if read and record.method else record
+        record = self._record(url) if url in self._answers else None
+        return None if record and read and record.method else record
 
     def write(self, record: Record) -> None:
         """Append one record; a line that does not fit on the disk is taken back whole.
 
-        What was not asked for is not written if the file says so, or has an answer. Raises
-        CrawlError, or BrokenPipeError when the reader of stdout has left.
+        Raises CrawlError, or BrokenPipeError when the reader of stdout has left.
         """
-        if not record.tries and record.url in self._answers:
-            return
         fields = {name: value for name, value in zip(Record._fields, record) if value}
         line = json.dumps(fields).encode() + b"\n"
         written = 0
@@ -2313,17 +2416,22 @@ class Journal:
 #
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 #
-# The idea: ask two things. Is it ours by its host and spelling (`Scope.objection`)? A no is final
-# for a page; what pages show may be on any host. And how was it met, how deep, by what? That 15
-# asks, and after a no another way may still let it in. The hosts are fixed before the first page
-# is fetched: the roots', and those to which a HEAD of a root redirects.
+# The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
+# on those that the roots redirect to, and passes two patterns; what pages show may be on any
+# host. How it was met, how deep, by what, is no question here but in 15.
+#
+#     root http://h/, --exclude 'pdf$'       read?              shown?
+#     http://h/a    http://www.h.de:80/      yes, other host    yes, yes
+#     http://h/a.pdf                         excluded           excluded
+#     http://h/a/b/a/b/a/b/a/b/a/b/          repeats itself     yes
 
 class Scope:
-    """Which URLs are crawled: those on certain hosts that two patterns let pass."""
+    """Which URLs are crawled: those on certain hosts that two sets of patterns let pass."""
 
-    def __init__(self, roots: list[URL], include: str, exclude: str, subdomains: bool) -> None:
-        self.include = re.compile(include)              # what a page's URL must hold
-        self.exclude = re.compile(exclude or "\0")      # and what not: no URL holds a NUL
+    def __init__(self, roots: list[URL], include: Iterable[str] = (), exclude: Iterable[str] = (),
+                 subdomains: bool = False) -> None:
+        self.include = list(map(re.compile, include))   # one of them a page's URL must hold
+        self.exclude = list(map(re.compile, exclude))   # and none of these
         self.subdomains = subdomains        # whether hosts below a host count as it
         self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
         # Where secrets may go: to roots' hosts, by http only if the root says http.
@@ -2337,10 +2445,9 @@ class Scope:
             host = host.removeprefix("www.")
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
-    def add(self, url: URL) -> bool:
-        """Take in the host of what a root redirects to; return True, for that is followed."""
+    def add(self, url: URL) -> None:
+        """Take in the host of what a root redirects to."""
         self.hosts.add(self._host(url))
-        return True
 
     def trusts(self, url: URL) -> bool:
         """Return whether secrets may go to *url*."""
@@ -2352,16 +2459,20 @@ class Scope:
         return (host, port) in self.hosts or self.subdomains and any(
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
 
-    def objection(self, url: URL, asset: bool = False) -> str:
-        """Return why *url* is no page of this crawl, or no *asset*; "" if it is."""
+    def excludes(self, text: str) -> bool:
+        """Return whether nothing of this spelling is to be asked for."""
+        return any(pattern.search(text) for pattern in self.exclude)
+
+    def objection(self, url: URL, read: bool = True) -> str:
+        """Return why *url* is not to be read here, or not even asked for; "" if it is."""
         text = str(url)
-        if self.exclude.search(text):
+        if self.excludes(text):
             return "excluded"
-        if asset:
+        if not read:
             return ""
         if not self.covers(url):
             return "other host"
-        if not self.include.search(text):
+        if self.include and not any(pattern.search(text) for pattern in self.include):
             return "excluded"
         # A path that holds one segment five times is a trap: /a/b/a/b/a/b/...
         segments = [part for part in url.target.partition("?")[0].split("/") if part]
@@ -2373,103 +2484,91 @@ class Scope:
 # 15  Frontier
 # ============
 #
-# The problem: let in, of what pages refer to, all that belongs to the crawl, each URL once; ask
-# no site more often than it likes.
+# The problem: of what pages refer to let in all that belongs to the crawl, ask for each URL once,
+# and ask no site more often than it likes.
 #
-# The idea: what is met is entered in `seen_urls`, each URL with its Node or with the reason why
-# it is refused. Pages that are let in stand in a queue, the frontier:
+# The idea: a URL has one state, the round in which it is asked for, and a way to it can only make
+# that earlier. A site of four URLs, whose root links to /a and shows /b, and whose /a links to /b
+# and to another host:
 #
-#        roots --> frontier --> worker: fetch --> page --> links --+
-#                     ^                            |               |
-#                     |                          record      new? in scope?
-#                     +----------- new URLs ------------------------+
+#     seen_urls, round by round         http://h/   /a        /b        http://other/
+#     0  the roots                      0
+#        their pages were read          0           1         CHECKS
+#     1  pages: /a is read              0           1         1         "other host"
+#     CHECKS                            0           1         1         "other host"
 #
-# Most references on a page are known already, and to parse each would take most of the time. So
-# a reference is first joined to its page's folder as mere text and looked up. That may be wrong:
-# //host on http://a becomes http://a//host, which may be a URL, too. So a URL that joining could
-# give by mistake is entered with a NUL in front, which no reference has: only parsing finds it.
+# `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
+# `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
+# round of its level: so what a crawl of three levels reads does not depend on who answered
+# first); only to check it, in the last round, with HEAD; or nothing, for a reason. If that is
+# more than is known already, the URL has it from there on, and is queued when its round comes.
+# What is told of refused URLs is told in the end, when none can be let in any more.
 #
-# There are two stages. In the first, pages are fetched. What is not to be read (assets; with
-# *external*, links to other hosts, which count as assets below) waits, as Nodes marked by a
-# `method`. When no page is left, those still marked are asked for by HEAD. `admit` decides:
+# Most references on a page are known already, and to parse each would take most of the time. So a
+# reference is first joined to its page's folder as mere text, and looked up: all keys are URLs in
+# their one spelling, so what is found there is the URL that parsing would give.
 #
-#     known as               met as a link, or its redirect     met as an asset, or its redirect
-#     nothing (None)         refused, a page, None if too deep  refused, or marked
-#     refused (a str)        refused                            marked, if not excluded
-#     marked (Node.method)   a page, if it may be one           nothing new
-#     a page (a Node)        nothing new                        nothing new
-#
-# Courtesy: no site is asked for a URL before its `next_turn`. A request sets that to now plus
-# the site's delay, a 429 with a Retry-After to now plus that. A URL that comes too early gets a
-# slot, one delay after the last slot given, and comes back to the frontier at that time; if
-# another took the turn meanwhile, it gets a new slot. So what waited through a pause comes back
-# one delay apart, and never all at once.
+# Courtesy belongs to the Site, an origin. A URL that may not be asked for yet stands in its
+# site's line: during a pause that a 429 asked for; before its own next try; and on a site with a
+# delay until one delay after the last request ended, so that there is one request at a time. A
+# site that says 429 is given a delay, or a longer one.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and between looking a URL up and entering it there is none.
 #
-# The invariant: what was taken from the frontier, and has not ended, is with a worker or in
-# `waiting`; all the while it counts as unfinished, so the frontier's `join` returns when every
-# URL has ended, and not before.
+# The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
+# all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
+# and not before. And where a line is, it moves on: it has a timer, or a worker has a URL of its
+# site, and calls `advance` when something has become of that.
 
-MAX_PAUSE = 300.0  # seconds that a Retry-After or a Crawl-delay may ask for
-SLICE = 1000       # references that are seen to between two ticks: a few milliseconds
-# URLs that are meant wherever simple joining gives them: no empty segment, no colon, ...
-_PLAIN = re.compile(r"https?://[^/]+(?:/[A-Za-z0-9_.~!$&'()*+,;=@%-]+)*/?"
-                    r"(?:\?[A-Za-z0-9_.~!$&()*+,;=@%/?-]*)?")
-_ELSEWHERE = re.compile("(?!https?:)[a-z][a-z.+-]*:")  # as mailto: means the same on every page
-
-
-def _key(text: str) -> str:
-    """Return a URL's key in `seen_urls`; `_meet` puts two NULs in front of what is none."""
-    return text if _PLAIN.fullmatch(text) else f"\0{text}"
-
-
-class Site:
-    """An origin, and when it may be asked."""
-
-    def __init__(self, url: URL) -> None:
-        self.url = url                      # one of its URLs
-        self.delay = 0.0                    # seconds between two requests
-        self.next_turn = 0.0                # loop time before which it is not to be asked
-        self.next_slot = 0.0                # loop time of the first slot that nobody has
+MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
+FIRST_DELAY = 0.1   # seconds between requests to a site that has said 429; doubled if it does again
+MAX_FOUND = 2.0     # seconds to which that may grow: no usual limit is below one in two seconds
+SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
+MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
+CHECKS = math.inf   # the last round, of what is only asked for and not read
+# Reasons of one way to a URL, which another link may overcome.
+_PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
 
 
 class Node:
-    """One URL that pages refer to; the way back to a root leads through the parents.
+    """One URL that is asked for; the way back to a root leads through the parents.
 
     text            the URL
     site            its origin
     parent          the Node that let it in
     depth           links from a root
     hops            redirects in a row that led here
-    method          "" for a page; HEAD or GET for what is only asked for, and not read
+    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page
+    method          how it is asked for in the last round: GET where HEAD has failed
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
     linked_from     the first three of them
-    tries           how often it was tried by this method, failures of robots.txt included
-    done            whether it has ended, or is not to be asked for
+    tries           how often it was tried by this method
+    due             loop time of its next try, if there was one
+    allowed         whether robots.txt was asked
     """
 
-    __slots__ = ("text", "site", "parent", "depth", "hops", "method", "next_node", "referrers",
-                 "linked_from", "tries", "done")
+    __slots__ = ("text", "site", "parent", "depth", "hops", "round", "method", "next_node",
+                 "referrers", "linked_from", "tries", "due", "allowed")
 
     def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0) -> None:
         self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.method, self.done = "", False
+        self.round, self.method, self.due = CHECKS, "HEAD", 0.0
         self.hops = self.referrers = self.tries = 0
+        self.allowed = False
         self.next_node: Node | None = None
         self.linked_from: tuple[Node, ...] = ()
 
     @property
     def url(self) -> URL:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
-        return self.site.url._replace(target=self.text.removeprefix(self.site.url.origin))
+        return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
-    def record(self, **fields: Any) -> Record:
-        """Return a Record of the URL that says how the crawl came to it, with more *fields*."""
-        return Record(self.text, method=self.method, tries=self.tries, depth=self.depth,
-                      parent=self.parent.text if self.parent else "", **fields)
+    @property
+    def read(self) -> bool:
+        """Whether it is read, and not only asked for."""
+        return self.round != CHECKS
 
     def path(self, length: int | None = None) -> list[Node]:
         """Return the nodes that led here, from a root or *length* steps ago, and this one."""
@@ -2478,166 +2577,297 @@ class Node:
             nodes.append(nodes[-1].parent)
         return nodes[::-1]
 
-    def linked(self) -> Node:
-        """Return the node that pages refer to: this one, or else the first redirect on its way."""
-        return self if self.referrers else self.path(self.hops)[0]
-
-
-class Frontier(Queue[Node]):
-    """The URLs to be asked for; *tell* gets a Record of each that is refused or no URL."""
-
-    def __init__(self, scope: Scope, depth: int, max_pages: int, external: bool,
-                 pages_only: bool, tell: Callable[[Record], object]) -> None:
-        super().__init__()
-        self.scope, self.depth, self.max_pages = scope, depth, max_pages
-        self.external, self.pages_only, self.tell = external, pages_only, tell
-        self.seen_urls: dict[str, Any] = {}     # by _key(), Node or str: why a URL is refused
-        self.sites: dict[str, Site] = {}        # by origin
-        self.skipped: collections.Counter[str] = collections.Counter()  # how often, by reason
-        self.waiting: dict[Node, Timeout] = {}  # what will come back, and when
-        self._second_stage = False              # whether no page is left
-        self._num_pages = 0
-
-    def admit(self, url: URL, parent: Node | None = None, hops: int = 0, asset: bool = False,
-              nofollow: bool = False) -> Node | str | None:
-        """Return the Node of *url*, let in if it is new, or why it is refused.
-
-        *parent* led to it: by a link, by the last of *hops* redirects, or because it is an
-        *asset* there. None: not this way (too deep, too many pages, nofollow), but another may
-        still let it in.
-        """
-        text = str(url)
-        key = _key(text)
-        known: Node | str | None = self.seen_urls.get(key)
-        if nofollow:
-            self.skipped["nofollow"] += known is None
-            return known
-        reason = self.scope.objection(url, asset) if parent else ""
-        method = "HEAD" if asset else ""
-        if self.external and reason == "other host":
-            method, reason = "HEAD", ""
-        if isinstance(known, Node) and (asset or not known.method or method and not known.done):
-            return known  # by the table, nothing new
-        if reason:
-            known = self.seen_urls[key] = known or self.refuse(text, reason, parent, hops)
-            return known
-        depth = parent.depth + (hops == 0) if parent else 0
-        if not method:
-            too_many = hops == 0 and self._num_pages >= self.max_pages
-            if too_many or depth > self.depth:
-                self.skipped["page limit" if too_many else "depth"] += 1
-                return known
-            self._num_pages += hops == 0
-        node = known if isinstance(known, Node) else Node(
-            text, self.sites.setdefault(url.origin, Site(url)))
-        node.parent, node.depth, node.hops, node.method = parent, depth, hops, method
-        node.done = asset and self.pages_only and not self._second_stage
-        self.seen_urls[key] = node
-        if not method or self._second_stage:
-            self.put_nowait(node)
+    def nearest_linked(self) -> Node:
+        """Return the first on the way back through redirects to which pages refer, if any."""
+        node = self
+        while node.hops and node.parent and not node.referrers:
+            node = node.parent
         return node
 
-    def refuse(self, text: str, reason: str, parent: Node | None, hops: int = 0) -> str:
-        """Say that a URL is not asked for, and return why."""
-        self.skipped[reason] += 1
-        depth, led_here = (parent.depth + (hops == 0), parent.text) if parent else (0, "")
-        self.tell(Record(text, skipped=reason, depth=depth, parent=led_here))
-        return reason
 
-    def node(self, text: str) -> Node | None:
-        """Return the Node under which *text*, a URL or not, was met, or None."""
-        known = self.seen_urls.get(_key(text)) or self.seen_urls.get(f"\0\0{text}")
-        return known if isinstance(known, Node) else None
+class Site:
+    """An origin: its robots.txt, and when it may be asked; *come_back* gets who waited for that."""
 
-    def refer(self, page: Node, record: Record, base: URL) -> Waits[Record]:
-        """Let in what a page's *record* refers to; return it with URLs instead of references."""
-        linked = yield from self._look_up(page, record.links, base, False, record.nofollow)
-        shown = yield from self._look_up(page, record.assets, base, True, False)
-        for node in {*linked.values(), *shown.values()}:
+    def __init__(self, url: URL, delay: float, come_back: Callable[[Node], object]) -> None:
+        self.url, self.come_back = url, come_back       # one of its URLs
+        self.robots: Robots | Exception | None = None   # None: it was not asked for
+        self.delay = delay              # seconds between requests that the user or the site wants,
+        self.found = 0.0                # and that its 429s seem to want
+        self.next_turn = 0.0            # loop time before which it is not to be asked
+        self.in_flight = 0              # requests that have not ended
+        self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
+        self._sequence = itertools.count()
+        self._loop = get_running_loop()
+        self._timer = self._loop.call_soon(int)
+
+    def is_free(self, due: float) -> bool:
+        """Return whether a URL with that time may be asked for now: with a delay, one at a time."""
+        alone = not self.in_flight or not (self.delay or self.found)
+        return alone and max(due, self.next_turn) <= self._loop.time() + CLOCK_RESOLUTION
+
+    def take_turn(self, node: Node) -> bool:
+        """Return whether *node* may be asked for now, until end_turn(); else it stands in line."""
+        free = self.is_free(node.due)
+        if free:
+            self.in_flight += 1
+        else:
+            self.wait(node)
+        return free
+
+    def end_turn(self) -> None:
+        """Say that a request has ended, however it did."""
+        self.in_flight -= 1
+        self.pause(max(self.delay, self.found))
+
+    def pause(self, seconds: float) -> None:
+        """Allow no request for so long."""
+        self.next_turn = max(self.next_turn, self._loop.time() + seconds)
+
+    def heed(self, status: int, found: float) -> None:
+        """Learn from an answer to a request that was made when the delay found was *found*.
+
+        A 429 doubles the delay, unless another has since; what is no refusal takes a fiftieth
+        off, so that a single 429 is forgotten in a hundred answers.
+        """
+        if status == 429 and found >= self.found:
+            self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
+        elif status not in (0, 429, 503):
+            self.found = self.found * 0.98 if self.found > FIRST_DELAY / 10 else 0.0
+
+    def wait(self, node: Node) -> None:
+        """Put *node* in line, behind those who came before it, and before its time."""
+        since = max(self._loop.time(), node.due)
+        heapq.heappush(self.line, (since, next(self._sequence), node))
+
+    def due(self) -> float:
+        """Return the loop time at which the first in line comes back, or later."""
+        return max(self.next_turn, self.line[0][0])
+
+    def advance(self) -> None:
+        """Have the line move on in due time: whenever something has become of a URL."""
+        self.close()
+        if self.line:
+            self._timer = self._loop.call_at(self.due(), self._open)
+
+    def close(self) -> None:
+        """Let nobody come back any more."""
+        self._timer.cancel()
+
+    def _open(self) -> None:
+        """Have the first in line come back, or all whose time has come if there is no delay."""
+        while self.line and self.is_free(self.line[0][0]):
+            self.come_back(heapq.heappop(self.line)[2])
+            if self.delay or self.found:
+                return  # an end of its request, or whatever becomes of it, leads here again
+        if not (self.delay or self.found):
+            self.advance()
+
+
+class Frontier:
+    """The URLs that were met, and a queue of those to be asked for in the present round."""
+
+    def __init__(self, scope: Scope, depth: int | None, max_pages: int, max_redirect: int,
+                 external: bool, pages_only: bool, delay: float) -> None:
+        self.scope, self.external, self.delay = scope, external, delay
+        self.max_redirect = max_redirect
+        self.by_level = depth is not None       # whether each level has a round of its own
+        self.depth = MAX_DEPTH if depth is None else depth
+        self.queue: Queue[Node | None] = Queue()
+        self.seen_urls: dict[str, Any] = {}     # Node, or str: the reason why it is refused
+        self.not_urls: dict[str, Any] = {}      # what is no http or https URL: broken (Node) or not
+        self.sites: dict[str, Site] = {}        # by origin
+        self.round = 0.0
+        self.admits = False                     # whether it is known where the roots redirect to
+        self.late: list[Node] = []              # roots that failed once: they hold up nobody
+        self.pages_only = pages_only
+        self._left = {True: max_pages, False: max_pages}  # URLs to be read, or not, yet to let in
+
+    def begin(self, number: float) -> bool:
+        """Queue the URLs of a round, and what is late; return whether there are any."""
+        self.round = number
+        for node in self.late + [node for node in self.seen_urls.values()
+                                 if isinstance(node, Node) and node.round == number]:
+            self.queue.put_nowait(node)
+        self.late = []
+        return not self.queue.empty()
+
+    def admit(self, url: URL, parent: Node | None = None, hops: int = 0, read: bool = True,
+              reason: str = "") -> Node | str:
+        """Let *url* in as far as this way to it allows; return its Node, or why it is refused.
+
+        *parent* led to it: by a reference, or by the last of *hops* redirects. It is to be *read*,
+        or only to be checked, unless there is a *reason* against this way.
+        """
+        text = str(url)
+        known = self.seen_urls.get(text)
+        depth = parent.depth + (not hops) if parent else 0
+        objection = self.scope.objection(url, read) if parent else ""
+        if self.external and objection == "other host":
+            read, objection = False, ""
+        number = (depth if self.by_level else min(depth, 1)) if read else CHECKS
+        if isinstance(known, Node) and known.round <= max(number, self.round):
+            return known  # no earlier than it was, or it is being asked for
+        site = self.sites.get(url.origin)
+        reason = objection or reason
+        if not reason and site and isinstance(site.robots, Robots):
+            rule = site.robots.rule(url.target)
+            reason = f"robots.txt: {rule}" if rule else ""
+        if not reason and read and depth > self.depth:
+            reason = "depth"
+        if not reason and not hops and not self._left[read]:
+            reason = "page limit"
+        if reason:
+            if known is None or known in _PASSING:
+                known = self.seen_urls[text] = reason
+            return known
+        if not hops:
+            self._left[read] -= 1
+        if isinstance(known, Node):
+            node = known
+            self._give_back(node)
+        else:
+            if not site:
+                site = self.sites[url.origin] = Site(url, self.delay, self._come_back)
+            node = self.seen_urls[text] = Node(text, site)
+            node.allowed = isinstance(site.robots, Robots)
+        node.parent, node.depth, node.hops, node.round = parent, depth, hops, number
+        if number <= self.round:
+            self.queue.put_nowait(node)
+        return node
+
+    def _give_back(self, node: Node) -> None:
+        """Give the place of a URL under the limit to another."""
+        self._left[node.read] += not node.hops
+
+    def refuse(self, node: Node, reason: str) -> None:
+        """Refuse a URL that was let in, and got from the queue."""
+        self._give_back(node)
+        self.seen_urls[node.text] = reason
+        self.queue.task_done()
+
+    def retry(self, node: Node, due: float) -> None:
+        """Have *node*, which was got from the queue, come back for another try."""
+        node.due = due
+        if self.admits:
+            node.site.wait(node)
+        else:
+            self.late.append(node)
+            self.queue.task_done()
+
+    def _come_back(self, node: Node) -> None:
+        self.queue.put_nowait(node)
+        self.queue.task_done()  # it was got before, and put again
+
+    def widen(self, url: URL) -> None:
+        """Take the host to which a root redirects into the scope."""
+        if not self.scope.covers(url):
+            self.scope.add(url)
+            for text in [text for text, known in self.seen_urls.items() if known == "other host"]:
+                del self.seen_urls[text]  # where it is met again it is judged anew
+
+    def follow(self, node: Node, record: Record) -> Record:
+        """Let in what a redirect leads to; return its *record*, with what is wrong, if so."""
+        record, target = target_of(record, node.url)
+        if target is None:
+            return record
+        if node.depth == 0:
+            self.widen(target)
+        step: Any = self.seen_urls.get(record.next_url)
+        for _ in range(100):  # does it lead back here? (a longer circle is not found)
+            if isinstance(step, Node) and step is not node:
+                step = step.next_node
+        if step is node or node.hops >= self.max_redirect:
+            path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
+            kind = "too many redirects"
+            words = f"{kind}{', in a circle' * (step is node)}: {path}"
+            return record._replace(error=words, kind=kind)
+        known = self.admit(target, node, node.hops + 1, node.read)
+        node.next_node = known if isinstance(known, Node) else None
+        return record
+
+    def admit_references(self, page: Node, record: Record, base: URL
+                         ) -> Waits[tuple[Record, list[Record]]]:
+        """Let in what a page's *record* refers to, relative to *base*.
+
+        Return the record, with URLs instead of references, and one of each that is broken, being
+        no URL. While it is not known where the roots redirect to, nothing is let in.
+        """
+        broken: list[Record] = []
+        linked = yield from self._admit_each(page, record.links, base, True,
+                                             "nofollow" * record.nofollow, broken)
+        shown = yield from self._admit_each(page, record.assets, base, False,
+                                            "only shown" * self.pages_only, broken)
+        for node in {*linked.values(), *shown.values()} if self.admits else ():
             if node.__class__ is Node:
                 if node.referrers < 3:
                     node.linked_from += (page,)
                 node.referrers += 1
-        return record._replace(links=tuple(linked), assets=tuple(shown))
+        return record._replace(links=tuple(linked), assets=tuple(shown)), broken
 
-    def _look_up(self, page: Node, references: Sequence[str], base: URL, asset: bool,
-                 nofollow: bool) -> Waits[dict[str, Any]]:
-        """Return what references mean, by URL, or by what was written instead of one."""
+    def _admit_each(self, page: Node, references: Sequence[str], base: URL, read: bool,
+                    reason: str, broken: list[Record]) -> Waits[dict[str, Any]]:
+        """Return what references mean, by URL, or by the spelling of what is none."""
         found: dict[str, Any] = {}
-        seen_urls, origin = self.seen_urls, base.origin
+        seen_urls, not_urls, origin = self.seen_urls, self.not_urls, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
-        folder = f"{origin}{path}/"
         for number, reference in enumerate(references, 1):
             if reference[:1] == "/":
-                text = origin + reference
-            elif reference[:3] == "../":
-                text = f"{origin}{path.rpartition('/')[0]}{reference[2:]}"
+                text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
             elif ":" in reference or reference[:1] in ("?", ""):
-                text = reference or str(base)
+                text = reference
             else:
-                text = folder + reference.removeprefix("./")
-            known = seen_urls.get(text)
-            # By the table: new; or refused, and now an asset; or marked, and now a link.
-            if known is None or (asset if known.__class__ is str else known.method and not asset):
-                text, known = self._meet(page, reference, base, asset, nofollow)
+                folder, rest = path, reference.removeprefix("./")
+                while rest[:3] == "../":
+                    folder, rest = folder.rpartition("/")[0], rest[3:]
+                text = f"{origin}{folder}/{rest}"
+            known = seen_urls.get(text) or not_urls.get(text)
+            if known is None or (
+                    (known in _PASSING if read else not reason) if known.__class__ is str else
+                    read and known.round == CHECKS):
+                text, known = self._admit_one(page, reference, base, read, reason, broken)
             found[text] = known
             if number % SLICE == 0:
                 yield
         return found
 
-    def _meet(self, page: Node, reference: str, base: URL, asset: bool, nofollow: bool
-              ) -> tuple[str, Any]:
+    def _admit_one(self, page: Node, reference: str, base: URL, read: bool, reason: str,
+                   broken: list[Record]) -> tuple[str, Any]:
         """Parse a reference; return the URL that it means, and its Node, or why it is refused."""
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            text = _printable(reference.partition("#")[0])
-            key = text if _ELSEWHERE.match(text) else f"\0\0{text}"
-            known, excluded = self.seen_urls.get(key), self.scope.exclude.search(text)
-            if known is None and (excluded or isinstance(error, UnfetchableError)):
-                known = self.refuse(text, "excluded" if excluded else str(error), page)
-            elif known is None:
-                known = Node(text, page.site, page, page.depth + 1)
-                known.done = True
-                self.tell(known.record(error=f"no URL: {_explain(error)}", kind="broken"))
-            self.seen_urls[key] = known
-            return reference[:MAX_URL + 1], known  # what is too long stays so
-        return str(url), self.admit(url, page, 0, asset, nofollow)
+            text = spell_other(reference)
+            known = self.not_urls.get(text)
+            if known is None and self.admits:
+                if self.scope.excludes(text):
+                    known = "excluded"
+                elif isinstance(error, UnfetchableError):
+                    known = str(error)
+                else:
+                    known = Node(text, page.site, page, page.depth + 1)
+                    broken.append(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
+                                         depth=known.depth, parent=page.text))
+                self.not_urls[text] = known
+            return text, known
+        return str(url), self.admit(url, page, 0, read, reason) if self.admits else None
 
-    def begin_second_stage(self) -> None:
-        """Queue what is still marked, up to the page limit."""
-        self._second_stage = True
-        marked = [node for node in self.seen_urls.values()
-                  if isinstance(node, Node) and node.method and not node.done]
-        for node in marked[:self.max_pages]:
-            self.put_nowait(node)
-        for node in marked[self.max_pages:]:
-            node.done = True
-            self.skipped["page limit"] += 1
+    def node(self, text: str) -> Node | None:
+        """Return the Node of a URL, or of what is none, if it has one."""
+        known = self.seen_urls.get(text, self.not_urls.get(text))
+        return known if isinstance(known, Node) else None
 
-    def take_turn(self, node: Node) -> bool:
-        """Return whether *node*, which was got, may be asked for now; else it will come back."""
-        site, now = node.site, get_running_loop().time()
-        if now + CLOCK_RESOLUTION >= site.next_turn:
-            site.next_turn = now + site.delay
-            return True
-        slot = site.next_turn
-        # At least half a delay early: a slot. Less: it came in its slot, but the request before
-        # it left late; so it keeps its place and waits for the turn itself.
-        if now + site.delay / 2 < slot:
-            slot = max(slot, site.next_slot)
-            site.next_slot = slot + site.delay
-        self.postpone(node, slot)
-        return False
+    def refused(self) -> Iterator[tuple[str, str]]:
+        """Yield each URL that is refused, and what is none for us, with the reason."""
+        for text, known in itertools.chain(self.seen_urls.items(), self.not_urls.items()):
+            if isinstance(known, str):
+                yield text, known
 
-    def postpone(self, node: Node, until: float) -> None:
-        """Have *node*, which was got, come back at *until*, in the loop's time."""
-        self.waiting[node] = get_running_loop().call_at(until, self._come_back, node)
-
-    def _come_back(self, node: Node) -> None:
-        del self.waiting[node]
-        self.put_nowait(node)
-        self.task_done()  # it was got before, and put again
+    def num_waiting(self) -> int:
+        """Return how many URLs are queued, stand in line, or wait for their round."""
+        return (self.queue.qsize() + len(self.late)
+                + sum(len(site.line) for site in self.sites.values())
+                + sum(isinstance(known, Node) and known.round > self.round
+                      for known in self.seen_urls.values()))
 
 
 # 16  Crawler
@@ -2645,14 +2875,15 @@ class Frontier(Queue[Node]):
 #
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
 #
-# The idea: workers, all alike. Each takes a URL from the frontier, gets its answer, lets in
-# what the page refers to, and only then says that its URL is done. How one URL lives:
+# The idea: workers, all alike. Each takes a URL from the frontier, finds out what came of it, takes
+# that in, and only then says that its URL is done. How one URL lives:
 #
-#     a reference is joined, found among `seen_urls` or let in     Frontier.refer
-#     a worker: the journal, or robots.txt, its turn, a request    _see_to
-#     some failures come back for another try                      _try_again
-#     the answer becomes a record                                  _make_record
-#     journal or server: what it refers to is let in               refer, _redirected
+#     a reference is joined, found among `seen_urls` or let in     Frontier.admit_references
+#     a worker takes it: may it be asked for?                      _answer: robots.txt
+#     does the journal know? is it its site's turn?                _answer
+#     a request; some failures come back for another try           _request, _comes_back
+#     the answer becomes a record                                  _take_in: record_of
+#     what a page refers to, or a redirect leads to, is let in     admit_references, follow
 #     and it is written and told                                   _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
@@ -2662,35 +2893,60 @@ class Frontier(Queue[Node]):
 #                      +--> /new, fetched once
 #        <a href=/new>-+
 #
-# The invariants. Each URL that is asked for ends as one Record. The crawl ends: each URL is let in
-# once, at most *max_pages* by links, as many to be only asked for, and to each belong at most
-# *max_redirect* redirects. It is tried at most *max_tries* times, twice that where HEAD becomes
-# GET, and loses a turn only to the try of another. Each try ends: fetches have a deadline
-# (*on_page* must return). Errors of the network (`_attempt`) and of parse_url() become records: any
-# other, in this code or in a callback, ends the crawl, which raises it.
+# The roots come first, in a round of their own, for where they redirect to belongs to the scope.
+# What their pages refer to is let in when each root was answered, or has failed once.
+#
+# The crawl ends, for everything has a bound:
+#
+#     URLs         each is let in once, max_pages to be read and as many to be checked   admit
+#     redirects    max_redirect in a row                                                 follow
+#     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
+#     time         a fetch has a deadline, and a pause MAX_PAUSE         Client.fetch, _back_off
+#
+# (*on_page* must return.) Each URL that is asked for ends as one Record. Errors of the network
+# (caught in `_request` and `_load_robots`) and of parse_url() become records: any other, in this
+# code or in a callback, ends the crawl, which raises it.
 
 BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one, up to 256
-_REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_NO_RULES = Robots("")
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-def _location(response: Response) -> str:
-    """Return where a redirect says that it leads, taken as UTF-8, as browsers do."""
-    return response.headers.get("location", "").encode("latin-1").decode("utf-8", "replace")
+class Answer(NamedTuple):
+    """What came of one URL, from the server or (a Record) from the journal."""
+
+    outcome: Response | Exception | Record
+    at: float = 0.0         # Unix time of the request
+    seconds: float = 0.0    # from there to the end of the answer
 
 
-def _is_page(response: Response) -> bool:
-    kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
-    return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
+def _retry_after(outcome: Response | Exception) -> float:
+    """Return for how many seconds a response asks us to leave it alone."""
+    value = outcome.headers.get("retry-after", "") if isinstance(outcome, Response) else ""
+    return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
 
 
-def _attempt(work: Waits[T]) -> Waits[T | Exception]:
-    """Return what *work* returns, or the error of the network that ended it."""
-    try:
-        return (yield from work)
-    except (OSError, ProtocolError) as error:
-        return error
+def _back_off(outcome: Response | Exception, tries: int) -> float | None:
+    """Return how many seconds to wait before another try; None if that would give the same."""
+    if isinstance(outcome, Response):
+        passing = outcome.status in _MAY_PASS
+    else:
+        passing = isinstance(outcome, (OSError, TruncatedError)) and not (
+            hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
+    if not passing:
+        return None
+    # Scattered, so that what failed together does not come back together.
+    seconds: float = BACKOFF * 2 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+    return max(seconds, _retry_after(outcome))
+
+
+def _check_numbers(**numbers: float | None) -> None:
+    """Raise CrawlError for one that is no number, or too small."""
+    for name, value in numbers.items():
+        least = 0 if name in ("depth", "delay", "max_redirect", "timeout") else 1
+        if not isinstance(value, (int, float)) or not least <= value < math.inf or (
+                name == "timeout" and not value):
+            words = "above 0" if name == "timeout" else f"of at least {least}"
+            raise CrawlError(f"{name}: a number {words} was expected, not {value!r}")
 
 
 class Crawler:
@@ -2698,281 +2954,272 @@ class Crawler:
 
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`. A
     root without a scheme is https. Raises CrawlError for invalid roots, headers, patterns or
-    seconds.
+    numbers, TypeError for what is no journal or cannot be called.
 
     Scope: the roots' hosts and those that the roots redirect to, with or without www, with
-    *subdomains* those below them; URLs in which the regular expression *include* is found and
-    *exclude* is not; *depth* links from a root; *max_pages* URLs (a redirect and its target
-    count as one). Unless *pages_only*, what pages show is asked for, too; with *external*, what
-    links to other hosts lead to: at most *max_pages* of both, and none that *exclude* finds.
+    *subdomains* those below them; URLs in which the regular expression *include* (or one of
+    several) is found and *exclude* (or any of several) is not. *depth* links from a root are
+    followed, level by level; None: MAX_DEPTH, in any order, which is faster. *max_pages* URLs are
+    read (a redirect and its target count as one). Unless *pages_only*, what pages show is asked
+    for, too; with *external*, what links to other hosts lead to: at most *max_pages* of both, and
+    none that *exclude* finds.
 
     *headers* are sent over https to the hosts named in *roots*, with or without www, and over
     http where a root says http://; the User-Agent is sent to all, and its first letters are the
     name that robots.txt must use. What *journal* knows is not asked for again.
 
-    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds between
-    two requests to one origin (its Crawl-delay may be longer; robots.txt and the first HEADs
-    are not counted). *max_tries* is for errors that may pass, *max_redirect* for one redirect
-    after another.
+    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds from the
+    end of a request to the next one to its origin (its Crawl-delay may be longer; robots.txt is
+    not counted). *max_tries* is for errors that may pass, *max_redirect* for one redirect after
+    another.
 
     *on_record* is called with each Record as soon as there is one, *on_page* before that with
-    the Page of each page that was fetched; if it returns an awaitable, that is awaited.
+    the Record and the Response of each page that was fetched; if it returns an awaitable, that
+    is awaited. What was refused is told in the end.
     """
 
     def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
                  max_tries: int = 3, timeout: float = FETCH_TIMEOUT, delay: float = 0.0,
-                 depth: int = 100, max_pages: int = 1_000_000, max_body: int = MAX_BODY,
-                 include: str = "", exclude: str = "", subdomains: bool = False,
-                 external: bool = False, pages_only: bool = False, robots: bool = True,
-                 headers: dict[str, str] | None = None, journal: Journal | None = None,
+                 depth: int | None = None, max_pages: int = 1_000_000, max_body: int = MAX_BODY,
+                 include: str | Iterable[str] = (), exclude: str | Iterable[str] = (),
+                 subdomains: bool = False, external: bool = False, pages_only: bool = False,
+                 robots: bool = True, headers: dict[str, str] | None = None,
+                 journal: Journal | None = None,
                  on_record: Callable[[Record], object] = _always,
-                 on_page: Callable[[Page], object] = _always) -> None:
-        if not (timeout > 0 and delay >= 0):
-            raise CrawlError(f"seconds were expected, not timeout={timeout} and delay={delay}")
+                 on_page: Callable[[Record, Response], object] = lambda record, page: None) -> None:
+        _check_numbers(max_tasks=max_tasks, max_redirect=max_redirect, max_tries=max_tries,
+                       timeout=timeout, delay=delay, depth=depth or 0, max_pages=max_pages,
+                       max_body=max_body)
+        if not (callable(on_record) and callable(on_page)
+                and (journal is None or isinstance(journal, Journal))):
+            raise TypeError("on_record and on_page must be functions, journal a Journal")
         try:
             self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
                            for text in ([roots] if isinstance(roots, str) else roots)]
-            self.scope = Scope(self._roots, include, exclude, subdomains)
+            self.scope = Scope(self._roots, [include] if isinstance(include, str) else include,
+                               [exclude] if isinstance(exclude, str) else exclude, subdomains)
             self.client = Client(headers, timeout, max_body, max(MAX_IDLE, max_tasks))
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error)) from None
-        self.max_tasks = max(1, max_tasks)
-        self.max_tries, self.max_redirect = max_tries, max_redirect
-        self.delay, self.robots = delay, robots
-        self.journal, self.on_record, self.on_page = journal, on_record, on_page
+        self.max_tasks, self.max_tries, self.max_redirect = max_tasks, max_tries, max_redirect
+        self.robots, self.journal = robots, journal
+        self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()
-        self.frontier = Frontier(self.scope, depth, max_pages, external, pages_only, self._tell)
+        self.frontier = Frontier(self.scope, depth, max_pages, max_redirect, external, pages_only,
+                                 delay)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
-        self.num_taken = 0                          # URLs whose answer the journal gave
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
-        self._rules: dict[Any, Task[Robots]] = {}   # the fetches of robots.txt, by site
-        self._ending = False                        # whether workers are to take no more
+        self._loading: dict[Any, Task[Any]] = {}    # the fetches of robots.txt, by site
+        self._root_pages: list[tuple[Node, Record]] = []  # whose references are let in later
 
     @coroutine
     def crawl(self) -> Waits[None]:
         """Fetch until nothing is left. To be called once.
 
-        Cancelled, it ends at once; each URL that was tried and has not ended gets a record that
-        says so. Raises what a callback raised.
+        Cancelled, it ends at once: `in_flight` names what was being asked for, of which there is
+        no record. Raises what a callback raised.
         """
-        tasks = [create_task(self._stages())]
+        tasks = [create_task(self._rounds())]
         tasks += [create_task(self._work()) for _ in range(self.max_tasks)]
         try:
             yield from gather(*tasks)  # the first error ends all
         finally:
-            self._ending = True  # a worker may have swallowed its cancellation
-            rest = gather(*tasks, *self._rules.values(), *self.client.lookups.values(),
+            rest = gather(*tasks, *self._loading.values(), *self.client.lookups.values(),
                           return_exceptions=True)
             rest.cancel()
             try:
                 yield from _until_done(rest)
             finally:  # also when it is cancelled here
-                while self.frontier.waiting:
-                    self.frontier.waiting.popitem()[1].cancel()
+                for site in self.frontier.sites.values():
+                    site.close()
                 self.client.close()
-                self._tell_of_the_rest()
 
-    def _stages(self) -> Waits[None]:
-        """Fix the scope, have the pages fetched, have the rest asked for, send the workers home."""
-        roots = iter(self._roots)  # shared: each takes the next
-        yield from gather(*[self._look_at(roots) for _ in range(self.max_tasks)])
+    def _rounds(self) -> Waits[None]:
+        """Have the roots asked, the pages, what is only checked; then send the workers home."""
+        frontier = self.frontier
         for url in self._roots:
-            self.frontier.admit(url)
-        yield from self.frontier.join()
-        self.frontier.begin_second_stage()
-        yield from self.frontier.join()
+            frontier.admit(url)
+        yield from frontier.queue.join()
+        frontier.admits, level = True, 1
+        for node, record in self._root_pages:
+            yield from self._admit(node, record, node.url)
+        while frontier.begin(level):
+            yield from frontier.queue.join()
+            level += 1
+        frontier.begin(CHECKS)
+        yield from frontier.queue.join()
+        for text, reason in frontier.refused():
+            self._tell(Record(text, skipped=reason))
         for _ in range(self.max_tasks):
-            self.frontier.put_nowait(cast(Any, None))
-
-    def _look_at(self, roots: Iterator[URL]) -> Waits[None]:
-        """Ask *roots* by HEAD, and take in the hosts they redirect to; failures are met later."""
-        for root in roots:
-            with contextlib.suppress(OSError, ProtocolError):
-                yield from self._follow(root, "HEAD", self.scope.add)
-
-    def _follow(self, url: URL, method: str, may: Callable[[URL], bool]) -> Waits[Response]:
-        """Return the answer at the end of redirects to URLs that *may* be asked."""
-        left = self.max_redirect
-        while True:
-            response = yield from self.client.fetch(
-                url, method, lambda response: response.status == 200, MAX_BODY,
-                own_headers=self.scope.trusts(url))
-            target = url
-            if response.status in _REDIRECTS and left > 0:
-                with contextlib.suppress(ValueError):
-                    target = parse_url(_location(response), url)
-            if target == url or not may(target):
-                return response
-            url, left = target, left - 1
+            frontier.queue.put_nowait(None)
 
     def _work(self) -> Waits[None]:
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
-        while not self._ending and (node := (yield from self.frontier.get())):
-            yield  # let the loop poll, for much ends, or is put off, without a wait
+        while node := (yield from self.frontier.queue.get()):
             self.in_flight[node] = self.loop.time(), self.loop.current_task
-            node.done = yield from self._see_to(node)
+            answer = yield from self._answer(node)
+            node.site.advance()
+            # Let the loop poll: other requests leave, and other answers come, before this one,
+            # which may have taken no wait at all, is looked at.
+            yield
+            if answer:
+                yield from self._take_in(node, answer)
+                self.frontier.queue.task_done()
             del self.in_flight[node]
-            if node.done:
-                self.frontier.task_done()
 
-    def _see_to(self, node: Node) -> Waits[bool]:
-        """See to one URL; return whether it has ended. If not, it will come back."""
-        url, outcome = node.url, cast(Any, None)  # None: from the journal
+    def _answer(self, node: Node) -> Waits[Answer | None]:
+        """Return what came of a URL; None: it was refused, or will come back."""
+        site, url = node.site, node.url
+        if self.robots and self.scope.covers(url):
+            if site.robots is None:
+                site.robots = yield from _shared(self._loading, self._load_robots, site)
+                site.delay = max(site.delay, min(getattr(site.robots, "delay", 0.0), MAX_PAUSE))
+            if isinstance(site.robots, Exception):
+                return Answer(site.robots)
+            rule = None if node.allowed else site.robots.rule(url.target)
+            if rule:
+                self.frontier.refuse(node, f"robots.txt: {rule}")
+                return None
         # Roots, and what they redirect to, are asked for in every crawl.
-        known = self.journal and node.depth and self.journal.find(node.text, not node.method)
+        known = self.journal and node.depth and self.journal.find(node.text, node.read)
         if known:
-            base, parent = url, cast(Node, node.parent)  # as it was met in this crawl
-            record = known._replace(depth=node.depth, parent=parent.text)
+            return Answer(known)
+        if not site.take_turn(node):
+            return None
+        try:
+            return (yield from self._request(node, url))
+        finally:
+            site.end_turn()
+
+    def _load_robots(self, site: Site) -> Waits[Robots | Exception]:
+        """Ask for a site's robots.txt, RFC 9309 section 2.3.1; return its rules or why it fails.
+
+        200 brings rules, other statuses mean none. 429, 500 or more, no answer or a broken one is
+        a failure, after *max_tries* tries, and then that of every URL there.
+        """
+        tries = 0
+        while True:
+            outcome: Any
+            try:
+                outcome = yield from self._follow_robots(parse_url("/robots.txt", site.url))
+                if outcome.status < 500 and outcome.status != 429:
+                    return Robots(outcome.body.decode("utf-8", "replace"), self._product)
+                failure: Exception = OSError(f"{outcome.status} {outcome.reason}")
+            except (OSError, ProtocolError) as error:
+                outcome = failure = error
+            tries += 1
+            wait = _back_off(outcome, tries)
+            if wait is None or tries >= self.max_tries:
+                return failure
+            yield from sleep(wait)
+
+    def _follow_robots(self, url: URL) -> Waits[Response]:
+        """Return the answer at the end of redirects that stay within the scope."""
+        for _ in range(self.max_redirect + 1):
+            response = yield from self.client.fetch(
+                url, "GET", lambda response: response.status == 200, MAX_BODY,
+                own_headers=self.scope.trusts(url))
+            _, target = target_of(Record(str(url), next_url=_location(response)), url)
+            if response.status not in _REDIRECTS or not target or not self.scope.covers(target):
+                break
+            url = target
+        return response
+
+    def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
+        """Ask the server; return None if the URL will come back for another try."""
+        node.tries += 1
+        began, at, found = self.loop.time(), time.time(), node.site.found
+        self.in_flight[node] = began, self.loop.current_task  # anew: robots.txt is not counted
+        outcome: Response | Exception
+        try:
+            outcome = yield from self.client.fetch(
+                url, "GET" if node.read else node.method, _is_page if node.read else _never,
+                own_headers=self.scope.trusts(url))
+        except (OSError, ProtocolError) as error:
+            outcome = error
+        if self._comes_back(node, outcome, found):
+            return None
+        return Answer(outcome, at, self.loop.time() - began)
+
+    def _comes_back(self, node: Node, outcome: Response | Exception, found: float) -> bool:
+        """Have a URL come back if it is to be tried again; return whether it is.
+
+        *found* is the delay that its site's 429s had led to when it was asked for.
+        """
+        site, status = node.site, outcome.status if isinstance(outcome, Response) else 0
+        now, wait = self.loop.time(), _back_off(outcome, node.tries)
+        refused = status == 429
+        spared = refused and self.scope.covers(node.url)
+        if refused:
+            site.pause(_retry_after(outcome))
+        if spared or not refused:
+            site.heed(status, found)
+        if spared and not node.due:  # one is no try of its URL
+            node.tries, wait = 0, 0.0
+        if not node.read and node.method == "HEAD" and not refused and not 0 < status < 400:
+            # Whatever HEAD met: some servers know GET only.
+            node.method, node.tries, wait = "GET", 0, _retry_after(outcome)
+        if wait is None or node.tries >= self.max_tries:
+            return False
+        self.frontier.retry(node, now + wait)
+        return True
+
+    def _take_in(self, node: Node, answer: Answer) -> Waits[None]:
+        """Make what came of a URL its record, let in what it leads to, write it and tell it."""
+        outcome, base = answer.outcome, node.url
+        way: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
+        if isinstance(outcome, Record):
+            record = outcome._replace(**way)
+            if not node.read and record.encoding:  # a page's answer, for what is only checked
+                record = record._replace(method="GET", encoding="", nofollow=False, links=(),
+                                         assets=())
         else:
-            # The rule that forbids it; or an error, which is the outcome; or None: it may be asked.
-            outcome = yield from _attempt(self._rule(node.site, url))
-            if isinstance(outcome, str):
-                self.frontier.refuse(node.text, f"robots.txt: {outcome}", node.parent, node.hops)
-                return True
-            if outcome is None and not self.frontier.take_turn(node):
-                return False
-            node.tries += 1
-            if outcome is None:
-                # The clock begins anew, for robots.txt is not counted.
-                self.in_flight[node] = self.loop.time(), self.loop.current_task
-                outcome = yield from _attempt(self.client.fetch(
-                    url, node.method or "GET", (lambda _: False) if node.method else _is_page,
-                    own_headers=self.scope.trusts(url)))
-            if self._try_again(node, outcome):
-                return False
-            record, base = self._make_record(node, outcome)
-        if record.encoding and not node.method:
-            record = yield from self.frontier.refer(node, record, base)
+            record, base = record_of(
+                base, outcome, node.read, self._product, tries=node.tries, at=round(answer.at, 3),
+                seconds=round(answer.seconds, 3), method="" if node.read else node.method, **way)
+            if outcome is node.site.robots:
+                record = record._replace(error=f"robots.txt: {record.error}")
+        if record.encoding:
+            record = yield from self._admit(node, record, base)
         elif record.status in _REDIRECTS:
-            record = self._redirected(node, record)
+            record = self.frontier.follow(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only a page has one
-            work = self.on_page(Page(record, outcome.headers, outcome.body))
+            work = self.on_page(record, outcome)
             if isinstance(work, (Awaitable, Generator)):
                 # As a Task: a bare generator cannot wait for an `async def`.
                 yield from _ensure_future(work)
-        self._tell(record, fresh=not known)
-        return True
+        self._tell(record, not isinstance(outcome, Record))
 
-    def _rule(self, site: Site, url: URL) -> Waits[str | None]:
-        """Return the rule that forbids a URL, or None (also out of scope); set its site's delay."""
-        robots = _NO_RULES
-        if self.robots and self.scope.covers(url):
-            robots = yield from _shared(self._rules, self._load_robots, site)
-        site.delay = max(self.delay, min(robots.delay, MAX_PAUSE))
-        return robots.rule(url.target)
-
-    def _load_robots(self, site: Site) -> Waits[Robots]:
-        """Fetch robots.txt, RFC 9309 section 2.3.1: 200 brings rules, other statuses mean none.
-
-        500 or more, no answer or a broken one is an error: this try of the URL fails, and the
-        next asks again.
-        """
-        response = yield from self._follow(
-            parse_url("/robots.txt", site.url), "GET", self.scope.covers)
-        if response.status >= 500:
-            raise OSError(f"robots.txt: {response.status} {_printable(response.reason)}")
-        return Robots(response.body.decode("utf-8", "replace"), self._product)
-
-    def _try_again(self, node: Node, outcome: Response | Exception) -> bool:
-        """Have a URL come back if it is to be tried again; return whether it is."""
-        status, pause, now = 0, 0.0, self.loop.time()
-        passing = isinstance(outcome, (OSError, TruncatedError)) and not (
-            hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
-        if isinstance(outcome, Response):
-            status, seconds = outcome.status, outcome.headers.get("retry-after", "")
-            pause = min(float(seconds), MAX_PAUSE) if _DIGITS.fullmatch(seconds) else 0.0
-            passing = status in (408, 429, 500, 502, 503, 504)
-        if status == 429:
-            node.site.next_turn = max(node.site.next_turn, now + pause)
-        if node.method == "HEAD" and status != 429 and not 0 < status < 400:
-            node.method, node.tries = "GET", 0  # whatever HEAD met: some servers know GET only
-        elif not passing or node.tries >= self.max_tries:
-            return False
-        # Scattered, so that what failed together does not come back together. No try: no back-off.
-        back_off = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-        self.frontier.postpone(node, now + max(back_off if node.tries else 0.0, pause))
-        return True
-
-    def _make_record(self, node: Node, outcome: Response | Exception) -> tuple[Record, URL]:
-        """Return the record of an outcome, and what its references are relative to."""
-        url, seconds = node.url, self.loop.time() - self.in_flight[node][0]
-        record = node.record(at=round(time.time() - seconds, 3), seconds=round(seconds, 3))
-        if isinstance(outcome, Exception):
-            kind = ("timed out" if isinstance(outcome, TimeoutError) else
-                    "bad certificate" if hasattr(outcome, "verify_code") else
-                    "refused" if isinstance(outcome, OSError) else
-                    "over a limit" if isinstance(outcome, LimitError) else "broken")
-            return record._replace(error=_explain(outcome), kind=kind), url
-        status, content_type = outcome.status, outcome.headers.get("content-type", "")
-        record = record._replace(status=status, content_type=_printable(content_type),
-                                 size=len(outcome.body))
-        if status >= 400:
-            kind = "blocked" if status in (401, 403, 429) else "broken"
-            words = f"{status} {_printable(outcome.reason)}".rstrip()
-            return record._replace(error=words, kind=kind), url
-        if status in _REDIRECTS:
-            return record._replace(next_url=_location(outcome)), url
-        if node.method or not _is_page(outcome):
-            return record, url
-        text, encoding = decode_page(outcome.body, content_type)
-        links, assets, refresh, base, nofollow = read_markup(text, url, self._product)
-        if refresh:
-            links.append(refresh)
-        nofollow |= _says_nofollow(outcome.headers.get("x-robots-tag", ""), self._product)
-        return record._replace(encoding=encoding, links=tuple(links), assets=tuple(assets),
-                               nofollow=nofollow), base
-
-    def _redirected(self, node: Node, record: Record) -> Record:
-        """Let in a redirect's target; return the redirect's record, with what is wrong, if so."""
-        try:
-            if not record.next_url:
-                raise ValueError("it has no Location")
-            target = parse_url(record.next_url, node.url)
-        except ValueError as error:
-            words = f"a redirect that leads nowhere: {_explain(error)}"
-            return record._replace(error=words, kind="broken")
-        record = record._replace(next_url=str(target), error="", kind="")
-        step = self.frontier.node(str(target))
-        for _ in range(100):  # does it lead back here? (a longer circle is not found)
-            if step and step is not node:
-                step = step.next_node
-        if step is node or node.hops >= self.max_redirect:
-            path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
-            kind = "too many redirects"
-            words = f"{kind}{', in a circle' * (step is node)}: {path}"
-            return record._replace(error=words, kind=kind)
-        known = self.frontier.admit(target, node, node.hops + 1, asset=bool(node.method))
-        node.next_node = known if isinstance(known, Node) else None
+    def _admit(self, node: Node, record: Record, base: URL) -> Waits[Record]:
+        """Let in what a page refers to, a root's later; return its record with URLs."""
+        record, broken = yield from self.frontier.admit_references(node, record, base)
+        for each in broken:
+            self._tell(each)
+        if not self.frontier.admits:
+            self._root_pages.append((node, record))
         return record
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
         """Write a record, unless it stands in the journal, and hand it on."""
         if fresh and self.journal:
             self.journal.write(record)
-        self.num_taken += not fresh
         self.on_record(record)
-
-    def _tell_of_the_rest(self) -> None:
-        """Deal with what has not ended, if the crawl was ended before its end."""
-        for node in self.frontier.seen_urls.values():
-            if isinstance(node, Node) and not node.done and (node.tries or node.method == "GET"):
-                self._tell(node.record(error="the crawl was interrupted", kind="not finished"))
-            elif isinstance(node, Node) and not node.done:  # whoever goes on finds it again
-                self.frontier.skipped["the crawl was ended"] += 1
 
     def waits_for(self) -> str:
         """Return which fetch takes longest, or which URL waits; "" if there is none."""
         if self.in_flight:
             node, (began, _) = min(self.in_flight.items(), key=lambda item: item[1][0])
             return f"{self.loop.time() - began:.1f} s {node.text}"
-        for node, timeout in self.frontier.waiting.items():
-            return (f"{len(self.frontier.waiting)} wait, {node.text} for "
-                    f"{max(0.0, timeout.deadline - self.loop.time()):.0f} s")
-        return ""
+        waiting = [site for site in self.frontier.sites.values() if site.line]
+        if not waiting:
+            return ""
+        first = min(waiting, key=Site.due)
+        return (f"{sum(len(site.line) for site in waiting)} wait, {first.line[0][2].text} for "
+                f"{max(0.0, first.due() - self.loop.time()):.0f} s")
 
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, and where in this file it waits."""
-        lines = [f"{len(self.in_flight)} in flight, {self.frontier.qsize()} queued, "
+        lines = [f"{len(self.in_flight)} in flight, {self.frontier.queue.qsize()} queued, "
                  f"{len(self.client.pool)} of {self.client.opened} connections idle"]
         for node, (began, task) in self.in_flight.items():
             lines += [f"{node.text}: for {self.loop.time() - began:.1f} s", task.where()]
@@ -2983,8 +3230,19 @@ class Crawler:
 # ==========
 #
 # The problem: answers come in any order; who mends a site wants the worst first, and the pages to
-# be mended. The idea: keep the records of problems and count the others; print the problems by
-# kind and, of each kind, first what most pages refer to.
+# be mended:
+#
+#     broken (1)
+#       http://h/news/2025.html
+#         404 Not Found
+#         linked from http://h/news/, http://h/old and 3 more
+#         path http://h/ > http://h/news/ > http://h/news/2025.html
+#     6 pages, 0.1 MB, 3 URLs only asked for in 0.2 s, 50 URLs/s, 1 problem, 4 connections
+#     statuses: 8 x 200, 1 x 404
+#     not fetched: 12 (other host)
+#
+# The idea: keep the records of problems and count the others; print the problems by kind and, of
+# each kind, first what most pages refer to.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -2998,16 +3256,14 @@ def _story(node: Node, record: Record) -> Iterator[str]:
     yield f"    {record.error}"
     if node.hops and node.parent:
         yield f"    redirected from {node.parent.text}"
-    referred = node.linked()
+    referred = node.nearest_linked()
     more = referred.referrers - len(referred.linked_from)
     if referred.referrers:
         pages = ", ".join(page.text for page in referred.linked_from)
         yield f"    linked from {pages}" + f" and {more} more" * (more > 0)
-    path = [step.text for step in node.path()]
-    if len(path) > 12:
-        path[4:-4] = ["..."]
+    path = node.path()
     if len(path) > 2:
-        yield f"    path {' > '.join(path)}"
+        yield f"    path {' > '.join(step.text for step in path)}"
 
 
 class Report:
@@ -3016,15 +3272,21 @@ class Report:
     def __init__(self) -> None:
         self.problems: list[Record] = []
         self.statuses: collections.Counter[int] = collections.Counter()
+        self.skipped: collections.Counter[str] = collections.Counter()  # URLs, by reason
         self.pages = self.files = self.checked = 0  # read; not read; only asked for
         self.size = 0                       # bytes
+        self.first_end = ""                 # what came of the first URL that is no redirect
 
     def add(self, record: Record) -> None:
         """Take in one record."""
         if record.kind:
             self.problems.append(record)
-        if record.status or record.tries:
+        if record.skipped:
+            self.skipped[record.skipped] += 1
+        elif record.status or record.tries:
             self.statuses[record.status] += 1
+        if not self.first_end and (record.kind or not record.next_url):
+            self.first_end = record.error or record.skipped or f"is {record.content_type}"
         self.size += record.size
         self.pages += bool(record.encoding)
         self.checked += bool(record.method)
@@ -3033,11 +3295,10 @@ class Report:
     def progress(self, crawler: Crawler, seconds: float, columns: int) -> str:
         """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
         done, state = self.statuses.total(), crawler.waits_for()
-        taken = f" ({crawler.num_taken} from the journal)" if crawler.num_taken else ""
-        return (f"{done} done{taken}, {crawler.frontier.qsize()} queued, "
+        return (f"{done} done, {crawler.frontier.queue.qsize()} queued, "
                 f"{len(crawler.in_flight)} in flight, "
                 f"{_count_of(len(self.problems), 'problem')}, "
-                f"{(done - crawler.num_taken) / max(seconds, 0.001):.0f}/s"
+                f"{done / max(seconds, 0.001):.0f}/s"
                 + f", {state}" * bool(state))[:columns - 1]
 
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
@@ -3047,27 +3308,28 @@ class Report:
                      for record in self.problems if record.kind == kind]
             if found:
                 print(f"{kind} ({len(found)})", file=file)
-            for node, record in sorted(found, key=lambda pair: -pair[0].linked().referrers):
+            for node, record in sorted(found, key=lambda pair: -pair[0].nearest_linked().referrers):
                 print(*_story(node, record), sep="\n", file=file)
         if not brief:
             print(*self._numbers(crawler, seconds), sep="\n", file=file)
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
+        if names := [node.text for node in crawler.in_flight]:
+            names[3:] = ["..."] * (len(names) > 3)
+            yield (f"cut off: {len(crawler.in_flight)} in flight ({', '.join(names)}), "
+                   f"{crawler.frontier.num_waiting()} queued")
         for site in crawler.frontier.sites.values():
-            if site.delay > crawler.delay:
+            if site.delay > crawler.frontier.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
-        done, taken = self.statuses.total(), crawler.num_taken
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
-               + f" in {seconds:.1f} s, {(done - taken) / max(seconds, 0.001):.0f} URLs/s, "
-               f"{_count_of(len(self.problems), 'problem')}, "
-               f"{_count_of(crawler.client.opened, 'connection')}"
-               + f", {_count_of(taken, 'URL')} from the journal" * bool(taken))
+               + f" in {seconds:.1f} s, {self.statuses.total() / max(seconds, 0.001):.0f} URLs/s, "
+               f"{_count_of(len(self.problems), 'problem')}")
         yield "statuses: " + ", ".join(f"{count} x {status or 'no answer'}"
                                        for status, count in sorted(self.statuses.items()))
-        for reason, count in (+crawler.frontier.skipped).most_common():
+        for reason, count in self.skipped.most_common():
             yield f"not fetched: {count} ({reason})"
 
 
@@ -3109,10 +3371,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.set_defaults(**_DEFAULTS)
     add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
-    add("--depth", type=int, metavar="N", help="links from a root (%(default)s)")
+    add("--depth", type=int, metavar="N", help="links from a root, level by level (100, any order)")
     add("--max-pages", type=int, metavar="N", help="pages, and as many other URLs (%(default)s)")
-    add("--include", metavar="RE", help="only roots, and pages in whose URL this is found (all)")
-    add("--exclude", metavar="RE", help="no URLs but roots in which this is found (none)")
+    add("--include", metavar="RE", action="append", default=[],
+        help="only roots, and pages in whose URL this (or another) is found (all)")
+    add("--exclude", metavar="RE", action="append", default=[],
+        help="no URLs but roots in which this (or another) is found (none)")
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")
     add("--external", action="store_true", help="ask also for what links to other hosts lead to")
     add("--pages-only", action="store_true", help="do not ask for images, scripts and the like")
@@ -3127,10 +3391,15 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="send this field to the hosts named here, not to those they redirect to")
     add("-o", dest="journal", metavar="FILE.jsonl",
         help="append a line for each URL, and do not ask for what FILE knows; - is stdout")
+    add("--recheck", action="store_true",
+        help="with -o, ask again what was broken, with what leads and refers to it")
     add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL")
     add("-q", dest="quiet", action="store_true", help="print nothing but problems")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
-    return parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    if options.recheck and options.journal in (None, "-"):
+        parser.error("--recheck needs -o FILE")
+    return options
 
 
 def _say(*words: object, end: str = "\n") -> None:
@@ -3198,20 +3467,15 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
     """Crawl, say what came of it, and return the exit status."""
-    def show_share(share: float) -> None:
-        if sys.stderr.isatty() and not options.quiet:
-            _say(f"{_CLEAR}{share:.0%} of the journal", end="")
-
     report = Report()
-    journal = Journal(options.journal, show_share) if options.journal is not None else None
+    journal = None if options.journal is None else Journal(options.journal, options.recheck)
     with contextlib.closing(journal) if journal else contextlib.nullcontext():
         crawler, seconds, ended_by = run(_crawl(options, journal, report))
-    if set(report.statuses) <= {0} and not ended_by:  # no answer at all
-        reasons = [record.error for record in report.problems] or list(+crawler.frontier.skipped)
+    if not ended_by and (set(report.statuses) <= {0} or not report.problems and not report.pages):
         hint = "" if all(map(_HAS_SCHEME.match, options.roots)) else (
             "; write http://... if that is meant")
         raise CrawlError(
-            f"nothing could be crawled: {reasons[0]} ({' '.join(options.roots)}{hint})")
+            f"nothing could be crawled: {report.first_end} ({' '.join(options.roots)}{hint})")
     out = sys.stderr if options.journal == "-" else sys.stdout
     report.print(crawler, seconds, out, options.quiet)
     sys.stdout.flush()
