@@ -34,17 +34,10 @@ expressions (`*+` and `(?>...)` never give back what they took).
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
 
-import os
-import signal
 import sys
 
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
-if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
-    # Before and after the crawl these end the program at once; what is ignored stays ignored.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: os._exit(128 + number))
 
 import argparse
 import collections
@@ -56,9 +49,12 @@ import html.entities
 import itertools
 import json
 import math
+import operator
+import os
 import re
 import select
 import selectors
+import signal
 import socket
 import ssl
 import threading
@@ -232,7 +228,8 @@ class CallbackLoop:
         self._timeouts: list[tuple[float, int, Any]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
-        self._watched = -1              # sockets watched, the self-pipe (added below) not counted
+        self._watched = 0               # sockets watched, the self-pipe not counted
+        self._signals: dict[int, Any] = {}  # the handlers that add_signal_handler() replaced
         self._stopping = self._closed = False
         self.tasks: set[Any] = set()    # every unfinished Task (4),
         self.current_task: Any = None   # and the one taking a step
@@ -241,7 +238,9 @@ class CallbackLoop:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for sock in (self._wake_receiver, self._wake_sender):
             sock.setblocking(False)
-        self.add_reader(self._wake_receiver, self._wake_receiver.recv, 4096)
+        drain = Handle(self._wake_receiver.recv, (4096,))
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ,
+                                {selectors.EVENT_READ: drain})
 
     def time(self) -> float:
         """Return the loop's clock, in seconds: monotonic."""
@@ -249,7 +248,6 @@ class CallbackLoop:
 
     def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Handle:
         """Call callback(*args) after what is ready already; the Handle returned can cancel it."""
-        self._check_open()
         handle = Handle(callback, args, context)
         self._ready.append(handle)
         return handle
@@ -275,7 +273,6 @@ class CallbackLoop:
         Cancelled ones stay in the heap until they reach its top, or until the heap has doubled
         since the last sweep, which takes them all out: amortised O(1) each.
         """
-        self._check_open()
         if math.isnan(deadline):
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
@@ -305,9 +302,26 @@ class CallbackLoop:
         """Stop watching for writability; return whether it was watched."""
         return self._watch(sock, selectors.EVENT_WRITE, None)
 
+    def add_signal_handler(self, number: int, callback: Callback, *args: Any) -> None:
+        """Call callback(*args) in a tick after each signal *number*; for the main thread's loop.
+
+        As long as there is one, a loop with nothing else to wait for sleeps, and is no deadlock.
+        """
+        before = signal.signal(
+            number, lambda *_: cast(None, self.call_soon_threadsafe(callback, *args)))
+        self._signals.setdefault(number, before)
+
+    def remove_signal_handler(self, number: int) -> bool:
+        """Restore what handled the signal before; return whether there was a handler."""
+        there = number in self._signals
+        if there:
+            signal.signal(number, self._signals.pop(number))
+        return there
+
     def run_forever(self, ended: Sequence[Any] = ()) -> None:
         """Tick until stop(), or until *ended* holds something. May raise DeadlockError."""
-        self._check_open()
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         if _get_running_loop() is not None:
             raise RuntimeError("this thread runs a loop already")
         _thread_state.loop = self
@@ -329,7 +343,7 @@ class CallbackLoop:
             wait = 0.0
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
-        elif not (self._watched or threading.active_count() > 1 or ready):
+        elif not (self._watched or self._signals or threading.active_count() > 1 or ready):
             # A thread may have called in and ended during this line: so `ready` is asked last.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
@@ -358,14 +372,12 @@ class CallbackLoop:
         """Make run_forever() return after the current tick."""
         self._stopping = True
 
-    def is_running(self) -> bool:
-        """Return whether this loop runs in the calling thread."""
-        return _get_running_loop() is self
-
     def close(self) -> None:
         """Release what the loop holds, and drop what is pending. RuntimeError where it runs."""
-        if self.is_running():
+        if _get_running_loop() is self:
             raise RuntimeError("cannot close a running event loop")
+        for number in list(self._signals):
+            self.remove_signal_handler(number)
         self._closed = True
         self._ready.clear()
         self._timeouts.clear()
@@ -385,14 +397,8 @@ class CallbackLoop:
             if error is not None:
                 sys.excepthook(type(error), error, error.__traceback__)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("Event loop is closed")
-
     def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
         """Put *handle* on one side of a socket, or take it off; return whether one was there."""
-        if handle is not None:
-            self._check_open()
         if self._closed:
             return False
         key = self._selector.get_map().get(sock)
@@ -402,12 +408,14 @@ class CallbackLoop:
         before = handles.pop(event, None)
         if handle is not None:
             handles[event] = handle
-        if not key and handles:
+        if before and handle:
+            pass  # the same events as before
+        elif not key and handles:
             self._selector.register(sock, event, handles)
         elif key and not handles:
             self._selector.unregister(sock)
-        elif key and sum(handles) != key.events:  # its keys are the bits of the events
-            self._selector.modify(sock, sum(handles), handles)
+        elif key:
+            self._selector.modify(sock, functools.reduce(operator.or_, handles), handles)
         self._watched += bool(handles) - bool(key)
         return before is not None
 
@@ -449,22 +457,20 @@ class CallbackLoop:
 # returns the future's result(), and with that the function goes on.
 
 class _Failure:
-    """The exception of a failed future; its __del__ reports it if it was never looked at."""
+    """The exception with which *name* failed; its __del__ reports it if nobody looked at it."""
 
-    def __init__(self, future: Future[Any], exception: BaseException) -> None:
-        self.loop, self.name, self.exception = future._loop, future.get_name(), exception
-        # Each raise lengthens the traceback; _error() goes back to this one. (Asyncio's tests
+    def __init__(self, exception: BaseException, loop: CallbackLoop, name: str) -> None:
+        self.exception, self.loop, self.name = exception, loop, name
+        # Each raise lengthens the traceback; who raises it goes back to this one. (Asyncio's tests
         # fail a future with None, which has none.)
         self.trace = getattr(exception, "__traceback__", None)
-        # Not reported: what is no Exception (CancelledError, SystemExit), and what comes too
-        # late and is refused.
-        self.retrieved = future.done() or not isinstance(exception, Exception)
+        # What is no Exception (CancelledError, SystemExit) is not reported.
+        self.retrieved = not isinstance(exception, Exception)
 
     def __del__(self) -> None:
-        if self.retrieved:
-            return
-        message = f"the exception of {self.name} was never retrieved"
-        self.loop.call_exception_handler({"message": message, "exception": self.exception})
+        if not self.retrieved:
+            message = f"the exception of {self.name} was never retrieved"
+            self.loop.call_exception_handler({"message": message, "exception": self.exception})
 
 
 class Future(Generic[T]):
@@ -530,7 +536,7 @@ class Future(Generic[T]):
             cause, exception = exception, RuntimeError(
                 "StopIteration means the end of a generator and cannot be raised into a Future")
             exception.__cause__ = exception.__context__ = cause
-        self._finish("FAILED", _Failure(self, exception))
+        self._fail(exception)
 
     def cancel(self, msg: Any = None) -> bool:
         """Have all who wait get CancelledError(msg); return False if it was done already."""
@@ -560,8 +566,7 @@ class Future(Generic[T]):
         if self._state == "PENDING":
             yield self
             if self._state == "PENDING":
-                raise RuntimeError("a future was resumed before it was done: wait for it "
-                                   "with 'yield from' or 'await' inside a Task")
+                raise RuntimeError("a future was resumed before it was done: await it in a Task")
         return self.result()
 
     __await__ = __iter__
@@ -573,6 +578,10 @@ class Future(Generic[T]):
         self._state, self._result = state, result
         self._loop._ready.extend(self._callbacks)
         self._callbacks = ()
+
+    def _fail(self, exception: BaseException) -> None:
+        self._finish("FAILED", None)
+        self._result = _Failure(exception, self._loop, self.get_name())
 
     def _error(self) -> BaseException:
         """Return what it failed with, and mark it as seen; raise if it is pending or cancelled."""
@@ -684,7 +693,8 @@ class Task(Future[T]):
             # Not the error itself: a cancelled task need not keep its frames alive.
             self._end("CANCELLED", cancelled.args)
         except BaseException as failure:
-            self._end("FAILED", _Failure(self, failure))
+            self._fail(failure)
+            loop.tasks.discard(self)
             if isinstance(failure, (KeyboardInterrupt, SystemExit)):
                 raise
         else:
@@ -726,11 +736,20 @@ class Task(Future[T]):
         """
         if self._state != "PENDING":
             return False
-        self._cancel_requests += 1
-        waited, self._waiting_for = self._waiting_for, None  # where tasks wait in a circle, it ends
+        # Down the line of tasks that wait for one another, to what the last one waits for. In a
+        # circle that is the first, which by then seems to wait for nothing.
+        waiting: list[tuple[Task[Any], Any]] = []
+        task: Any = self
+        while isinstance(task, Task) and task._state == "PENDING":
+            task._cancel_requests += 1
+            waited, task._waiting_for = task._waiting_for, None
+            waiting.append((task, waited))
+            task = waited
+        last, waited = waiting[-1]
         if waited is None or not waited.cancel(msg):
-            self._throw = CancelledError() if msg is None else CancelledError(msg)
-        self._waiting_for = waited
+            last._throw = CancelledError() if msg is None else CancelledError(msg)
+        for task, waited in waiting:
+            task._waiting_for = waited
         return True
 
     def cancelling(self) -> int:
@@ -770,19 +789,9 @@ class Task(Future[T]):
 # The invariants. When a wait has ended, its deadline does nothing any more; when `run` has
 # returned, there is no task.
 
-@coroutine
-def _await(awaitable: Awaitable[T]) -> Waits[T]:
-    """Wait for *awaitable* and return its result: makes a coroutine of what has only __await__."""
-    # These directly, for Task.where() can look into them.
-    direct = isinstance(awaitable, (GeneratorType, Coroutine))
-    return cast(T, (yield from cast(Any, awaitable if direct else awaitable.__await__())))
-
-
 def _ensure_future(awaitable: Runnable[T], loop: EventLoop | None = None) -> Future[T]:
-    """Return a Future as it is, any other awaitable as a new Task; TypeError for what is none."""
+    """Return a Future as it is, a coroutine as a new Task; TypeError for what is neither."""
     if not isinstance(awaitable, Future):
-        if isinstance(awaitable, Awaitable) and not isinstance(awaitable, Coroutine):
-            awaitable = _await(awaitable)
         return (loop or get_running_loop()).create_task(awaitable)
     if loop is not None and awaitable._loop is not loop:
         raise ValueError(f"{awaitable!r} belongs to a different loop")
@@ -824,7 +833,8 @@ class EventLoop(CallbackLoop):
 
     def create_task(self, coro: Runnable[T], **options: Any) -> Task[T]:
         """Return a new Task that begins to run *coro* soon; options are Task's."""
-        self._check_open()
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
         return Task(coro, loop=self, **options)
 
     def run_until_complete(self, future: Runnable[T]) -> T:
@@ -842,9 +852,11 @@ class EventLoop(CallbackLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
         """Return the Future of func(*args), run by *executor*, one of concurrent.futures'.
 
-        A thread waits for it. Cancelling the future keeps a call that has not begun from
-        beginning. The executor is the caller's, to be shut down in the end.
+        A thread waits for it (or runs it, if that is None). Cancelling the future keeps a call that
+        has not begun from beginning. The executor is the caller's, to be shut down in the end.
         """
+        if executor is None:
+            return to_thread(func, *args)
         job = executor.submit(func, *args)
         future: Future[T] = to_thread(job.result)
         future.add_done_callback(lambda future: future.cancelled() and job.cancel())
@@ -944,7 +956,7 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     with TimeLimit(timeout):
         if timeout is not None and timeout <= 0:
             fut = _ensure_future(fut)  # its first step comes after the limit's cancel()
-        return (yield from _await(fut))
+        return cast(T, (yield from cast(Any, fut)))
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -1013,19 +1025,6 @@ def create_task(coro: Runnable[T], **options: Any) -> Task[T]:
     return get_running_loop().create_task(coro, **options)
 
 
-def _shared(tasks: dict[Any, Task[T]], work: Callable[..., Runnable[T]], *key: Any) -> Waits[T]:
-    """Return what work(*key) returns, done once for all callers; after a failure, done anew.
-
-    *tasks* holds its Task by key; cancelling a caller leaves it running.
-    """
-    task = tasks.get(key)
-    if task is None or task._state in ("FAILED", "CANCELLED"):
-        task = tasks[key] = create_task(work(*key))
-        task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
-    yield from _until_done(task)
-    return task.result()
-
-
 def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
@@ -1039,11 +1038,17 @@ def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop)
         try:
             return loop.run_until_complete(loop.create_task(main))
         finally:
+            ending: BaseException | None = None
             while tasks := list(loop.tasks):  # one may start others while it ends
                 for task in tasks:
                     task.cancel()
                 for task in tasks:
-                    loop.run_until_complete(_until_done(task))
+                    try:
+                        loop.run_until_complete(_until_done(task))
+                    except (KeyboardInterrupt, SystemExit) as error:
+                        ending = error  # and the others are cleaned up first
+            if ending:
+                raise ending
 
 
 # 6  Queue
@@ -1252,6 +1257,8 @@ class Stream:
         """Return a future that is resolved when the socket is readable, or writable."""
         if self._fd < 0:
             raise ConnectionAbortedError("the stream was closed")
+        if event in self._waiters and not self._waiters[event].done():
+            raise RuntimeError("another task waits for this stream already")
         self._loop._watch(self._fd, event, Handle(self._wake, (event,)))
         self._waiters[event] = Future(loop=self._loop)
         return self._waiters[event]
@@ -1421,6 +1428,8 @@ def _parse_host(text: str) -> str:
 
 def _parse_path(path: str) -> str:
     """Return an absolute path with its dot segments resolved and unsafe characters encoded."""
+    if "/." not in path and "%" not in path and not _NOT_IN_PATH.search(path):
+        return path
     segments: list[str] = []
     for part in _NOT_IN_PATH.sub(_percent, path[1:]).split("/"):
         dots = part.lower().replace("%2e", ".")
@@ -1619,7 +1628,7 @@ class ResponseParser:
         """
         self.buffer += data
         self.ended = not data
-        return bool(next(self._parsing, True))  # each `yield` in there gives None
+        return next(self._parsing, "complete") == "complete"  # each `yield` in there gives None
 
     def _parse(self) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
@@ -1727,6 +1736,19 @@ FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 256        # connections kept, by default: a process may usually have 1,024 files open
 
 
+def _shared(tasks: dict[Any, Task[T]], work: Callable[..., Runnable[T]], *key: Any) -> Waits[T]:
+    """Return what work(*key) returns, done once for all callers; after a failure, done anew.
+
+    *tasks* holds its Task by key; cancelling a caller leaves it running.
+    """
+    task = tasks.get(key)
+    if task is None or task._state in ("FAILED", "CANCELLED"):
+        task = tasks[key] = create_task(work(*key))
+        task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
+    yield from _until_done(task)
+    return task.result()
+
+
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
@@ -1749,8 +1771,8 @@ class Client:
         self.opened = 0                 # connections made
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
-        self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
-                        for some in (usual, fields)]
+        self._usual_fields, self._fields = ["".join(
+            f"{name}: {value}\r\n" for name, value in some.items()) for some in (usual, fields)]
         self.pool: dict[Stream, str] = {}  # idle streams, the longest idle first: their origins
         self.lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
         self._tls: ssl.SSLContext | None = None
@@ -1769,7 +1791,7 @@ class Client:
         connection.
         """
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
-                   f"{self._fields[own_headers]}\r\n").encode()
+                   f"{self._fields if own_headers else self._usual_fields}\r\n").encode()
         fresh = False  # whether only a new connection will do
         with TimeLimit(self.timeout):
             while True:
@@ -1861,24 +1883,22 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # not exceed the fetching, and without being fooled by comments, scripts or quoted text that
 # look like links.
 #
-# The idea: one regular expression, matched all over the page, that does what the HTML
-# standard's tokenizer does (section 13.2.5) as far as links need it. It captures the href of
-# each link, and whole tags of the other elements that lead somewhere. It steps over whatever
-# may hold a `<` that is no tag: comments, the text of scripts and the like, quoted attribute
-# values.
+# The idea: one regular expression, _TAGS, that findall() matches all over the page. It does what
+# the HTML standard's tokenizer does (section 13.2.5) as far as links need it. Here it is on a page,
+# match after match; findall() gives a pair for each, of what (...) captured:
 #
-# What it captures, what is made of that, and which part of _TAGS does it:
+#     <p>                             turned away: short, and leads nowhere
+#     <a class="x" href="/b#c">       the usual link: ("/b", "")
+#     <A HREF='/d&amp;e'>             any other tag that leads somewhere: ("", "A HREF='/d&amp;e'")
+#     <p title="<a href=/no>">        any other tag: stepped over, so nothing in it counts
+#     <title>a <b</title>             elements of text: stepped over up to their end tag,
+#     <script src=s>"<a href=/no>"    but those that lead somewhere: ("", 'script src=s>"<a ...')
+#     <!-- <a href=/no> -->           comments: stepped over
 #
-#     <a class=x href="/b#c">      f="/b           a link        _TO_HREF before it, and _HREF
-#     <img src=i srcset="j 2x">    the whole tag   two assets    _element(..., *_ASSETS)
-#     <script src=s>"<a href=x>"   the script      one asset     _SCRIPT
-#     <!-- <a href=x> -->          nothing                       _COMMENT steps over it
-#     <p class="x">                nothing                       (?!...) turns it away
-#
-# The invariant: linear time, whatever the page. No unbounded repetition in _TAGS gives back what
-# it took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly).
-# Where a match fails, no more than up to the next `<` was read, or else the whole rest is taken
-# at once. The cost: some 4 microseconds per KB, where html.parser takes 150.
+# The invariant: linear time, whatever the page. No unbounded repetition gives back what it took:
+# `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). Where a match
+# fails, no more than up to the next `<` was read, or else the whole rest is taken at once. The
+# cost: some 4 microseconds per KB, where html.parser takes 150.
 
 # What pages show or use, their assets: elements and attributes, as the HTML standard's index
 # lists them. Links are the href of a and area, and the src of frames.
@@ -1888,78 +1908,40 @@ _ASSETS = {
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
 _HINTS = {"dns-prefetch", "preconnect"}  # links of these kinds name a host and nothing on it
 
-
-def _word(word: str) -> str:
-    """Return a pattern for *word* in either case; re.IGNORECASE would be half as fast."""
-    return "".join(f"[{char}{char.upper()}]" for char in word)
-
-
-def _element(*names: str) -> str:
-    return "(?:" + "|".join(map(_word, names)) + r")(?=[\s/>])"
-
-
 _VALUE = r"""(?>"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+|)"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>\s*+=\s*+{_VALUE}|)[\s/]*+"
-_REST = rf"[\s/]*+(?>(?:{_ATTRIBUTE})*)"  # of a tag, up to its >
+_REST = rf"(?=[\s/>])[\s/]*+(?>(?:{_ATTRIBUTE})*)"  # of a tag, from its name's end up to its >
 
 
-def _with_text(name: str) -> str:
-    """Return a pattern for an element, up to its end tag, in which nothing counts as a tag."""
-    return rf"{_element(name)}{_REST}>[^<]*+(?>(?:<(?!/{_word(name)}[\s/>])[^<]*+)*)"
+def _with_text(*names: str) -> str:
+    """Return a pattern for elements, up to their end tags, in which nothing counts as a tag."""
+    return "|".join(rf"(?i:{name}){_REST}>[^<]*+(?>(?:<(?!/(?i:{name})[\s/>])[^<]*+)*)"
+                    for name in names)
 
 
-# Inside <!-- a script may hold <script>...</script> without ending, section 13.2.5.20. Of that end
-# tag the `<` is taken here; what follows it, like the --> in the end, is text of the outer script.
-_SCRIPT = rf"""{_element("script")}{_REST}>(?>(?:[^<]++                              # text
-    |<!--(?!-?>)(?>(?:[^<-]++|-(?!->)|<(?!/?{_word("script")}[\s/>])            # <!--, and in it
-        |<{_word("script")}[\s/>](?>(?:[^<-]++|-(?!->)|<(?!/{_word("script")}[\s/>]))*)  # a script,
-            (?:<(?=/)|\Z|(?=-->)))*)                                     # up to </script or -->
-    |<(?!/{_word("script")}[\s/>]))*)"""
-_TEXTS = ("style", "title", "textarea", "template", "noembed", "noframes", "xmp")
-_COMMENT = r"!--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z))"
-
-# findall() gives "" for no capture; that of a link begins at the f of href, so is never empty.
-# In double quotes the fragment is left out (but not after an &, which may begin an entity, nor
-# after a blank, which parse_url() would strip): many links lead to places of the same few pages,
-# and look alike then. The way most links are written is tried first: that saves a tenth.
-_TO_HREF = rf"""a[ ](?>(?:[b-gi-z][a-z]*+="[^"]*+"[ ])*)hre  # as most are written
-    | [aA](?:{_word("rea")})?[\s/]++                         # any other
-      (?>(?:(?!{_word("href")}[\s/>=]){_ATTRIBUTE})*){_word("hre")}"""
-_HREF = r"""(?<=e)f="[^"\#]*+(?:(?=")|(?<![&\x01- ])(?=\#[^"]*+"))
-  | (?<=[eE])[fF](?:\s*+=\s*+(?:
-      "[^"\#]*+(?>(?:(?<=[&\x01- ])\#[^"\#]*+)*)(?="|\#[^"]*+")
-    | '[^']*+(?=') | [^\s>"'][^\s>]*+(?=[\s>]) | (?=>)) | (?=[\s/>])(?!\s*+=))"""
-# A `<`, and then
-#     (?=) (?!)   none of the many tags that lead nowhere and are short: saves a third of the time
-#     either      up to the f of a link's href; or nothing, before the name of what leads elsewhere
-#       captured  the reference; or this whole tag; then what is left of the tag
-#     or          elements whose text may look like tags, and comments: stepped over
-#     or          any other tag with attributes: stepped over
-# (?=[...]) with the first letters of what follows only saves time.
-_TAGS = re.compile(rf"""<
-    (?=[^/])(?![a-zA-Z0-9]{{1,2}}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
-        (?:{_TO_HREF} | (?=[aAbBeEfFiIlLmMoOsStTvV]))(
-            {_HREF}
-          | (?<=<)(?:{_SCRIPT} | {_with_text("iframe")}
-              | {_element("base", "frame", "meta", *_ASSETS)}{_REST}(?=>)))
-        (?:">|(?>\#[^"]*+|)["']?+{_REST}(?:>|(?=</)|\Z))
-      | (?=[!?nNpPsStTxX])(?:
-            {"|".join(map(_with_text, _TEXTS))}
-          | {_element("svg")}{_REST}>\s*+<{_word("title")}{_REST}>  # a title in it holds tags
-          | {_element("plaintext")}(?s:.*+) | {_COMMENT} | [!?][^>]*+)
-      | [a-zA-Z][a-zA-Z0-9]*+(?!>)[^\s/>]*+{_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
+# In the usual link a # ends the reference: many lead to places of the same few pages, and look
+# alike then. With an entity or a blank it is no usual one. (?=[...]) only saves time.
+_TAGS = re.compile(rf"""<(?=[^/])
+    (?![a-zA-Z0-9]{{1,2}}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:  # turned away
+    a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++)(?:">|(?:\#[^"]*+)?"{_REST}>)
+  | (?=[aAbBeEfFiIlLmMoOsStTvV])(
+        (?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)
+      | {_with_text("script", "iframe")})
+  | (?=[!?sStTnNxX])(?:
+        {_with_text("style", "title", "textarea", "template", "noembed", "noframes", "xmp")}
+      | !--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+)
+  | [a-zA-Z][^\s/>]*+(?!>){_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
+_NAME = re.compile(r"[^\s/>]++")
 _PAIR = re.compile(
-    r"""(>|[^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)""", re.ASCII)
-_OPENING = re.compile(r"""[fF]\s*+=?\s*+["']?""", re.ASCII)  # of a captured href
+    r"""([^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)|>(?s:.*)""", re.ASCII)
 _CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of a srcset
-_REFRESH = re.compile(r"""\s*+[0-9.]++(?:\s*+[;,]\s*+|\s++(?![;,]))(?>url\s*+=\s*+|)"""
-                      r"""(?:"([^"]*)|'([^']*)|(.+))""", re.ASCII | re.IGNORECASE | re.DOTALL)
+_REFRESH = re.compile(
+    r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?["']?([^"']*+)""", re.ASCII | re.IGNORECASE)
+_NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
 _ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-# A page whose meta can be read as ASCII is not UTF-16, whatever that says.
-_META_CHARSET = re.compile(
-    rb"<meta[^>]*?[\s;\"'](?!charset[\s=\"']*+utf[\W_]*16)" + _CHARSET.pattern, re.I)
+_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
 _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
                           "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
@@ -1977,11 +1959,8 @@ def _unescape(value: str) -> str:
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of a captured tag; of two of one name the first counts."""
     attributes: dict[str, str] = {}
-    pairs = (match.groups("") for match in _PAIR.finditer(tag))
-    element, _ = next(pairs)
-    for name, value in pairs:
-        if name == ">":  # what follows is a script's text
-            break
+    element = cast("re.Match[str]", _NAME.match(tag))[0]
+    for name, value in _PAIR.findall(tag, len(element)):  # a script's text is one without a name
         if value[:1] in ('"', "'"):
             value = value.strip(value[0])
         attributes.setdefault(name.lower(), _unescape(value))
@@ -1990,8 +1969,7 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
 
 def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
     """Yield the references of one tag to what its page shows or uses."""
-    if element == "link" and _HINTS & set(attributes.get("rel", "").lower().split()) \
-            or element == "input" and attributes.get("type", "").lower() != "image":
+    if not _HINTS.isdisjoint(attributes.get("rel", "").lower().split()):
         return
     for name in _ASSETS.get(element, ()):
         if name.endswith("srcset"):
@@ -1999,19 +1977,6 @@ def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
                 yield candidate.rstrip(",")
         elif name in attributes:
             yield attributes[name]
-
-
-def _says_nofollow(rules: str, product: str) -> bool:
-    """Return whether rules as "noindex, nofollow" or "otherbot: all, ourbot: none" forbid links."""
-    ours = True
-    for rule in rules.lower().split(","):
-        name, colon, value = [part.strip() for part in rule.partition(":")]
-        # A robot's name: not max-snippet: 5, and not the 15: of a time in unavailable_after.
-        if colon and re.fullmatch("(?!max-|unavailable)[a-z_-]+", name):
-            ours, name = name == product.lower(), value
-        if ours and name in ("nofollow", "none"):
-            return True
-    return False
 
 
 class Markup(NamedTuple):
@@ -2029,12 +1994,10 @@ def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
     links: list[str] = []
     assets: list[str] = []
     base, refresh, nofollow = None, "", False
-    for tag in dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd"))):
-        if tag[:3] == 'f="':
-            links.append(_unescape(tag[3:]))
-        elif tag[:1] in ("f", "F") and tag[:5].lower() != "frame":
-            links.append(_unescape(tag[cast("re.Match[str]", _OPENING.match(tag)).end():]))
-        elif tag:  # "" was stepped over; a long one is a script, not worth caching
+    for usual, tag in dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd"))):
+        if usual:
+            links.append(usual)
+        elif tag:  # a long one is a script, not worth caching
             element, attributes = _parse_tag(tag) if len(tag) < 500 else _parse_tag.__wrapped__(tag)
             if element == "base":
                 base = attributes.get("href") if base is None else base
@@ -2042,11 +2005,12 @@ def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
                 content = attributes.get("content", "")
                 match = _REFRESH.match(content)
                 if match and attributes.get("http-equiv", "").lower() == "refresh":
-                    refresh = match[1] or match[2] or match[3] or ""
+                    refresh = match[1].strip()
                 elif attributes.get("name", "").lower() in ("robots", product.lower()):
-                    nofollow = nofollow or _says_nofollow(content, product)
-            elif element in ("frame", "iframe"):
-                links += [attributes["src"]] if "src" in attributes else []
+                    nofollow = nofollow or bool(_NOFOLLOW.search(content))
+            elif element in ("a", "area", "frame", "iframe"):
+                name = "src" if "frame" in element else "href"
+                links += [attributes[name]] if name in attributes else []
             else:
                 assets += _assets_of(element, attributes)
     with contextlib.suppress(ValueError):
@@ -2059,9 +2023,12 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return a page's text and charset: by its BOM, *content_type*, its meta, or UTF-8."""
     charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
-        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        charset = match[1].decode() if match else charset
+        match = _CHARSET.search(content_type.encode("latin-1", "replace"))
+        meta = None if match else _META_CHARSET.search(body[:1024])  # HTML section 13.2.3.2
+        if match:
+            charset = match[1].decode()
+        elif meta and not meta[1].lower().startswith(b"utf"):  # it was read as ASCII
+            charset = meta[1].decode()
     if not _WEB_CHARSET.match(charset):
         charset = "utf-8"
     try:
@@ -2083,7 +2050,6 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
-_DISALLOW = {"disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"}  # as Google
 
 
 def _comparable(path: str) -> str:
@@ -2120,20 +2086,19 @@ class Robots:
         rules_began = True
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
             line = line.partition("#")[0].strip()
-            key, _, value = line.partition(":") if ":" in line else line.partition(" ")
+            key, _, value = line.partition(":" if ":" in line else " ")
             key, value = key.strip().lower(), value.strip()
             if key == "user-agent":
                 if rules_began:
-                    names = set()
-                rules_began = False
+                    names, rules_began = set(), False
                 token = product_of(value).lower()
                 if value == "*" or token == product.lower():
                     names.add(token)
                     groups.setdefault(token, [])
-            elif key == "allow" or key in _DISALLOW or key == "crawl-delay":
-                rules_began = rules_began or key != "crawl-delay"  # that may stand among the names
+            elif key in ("allow", "disallow", "crawl-delay"):
+                rules_began |= key != "crawl-delay"  # that may stand among the names
                 for name in names:
-                    groups[name].append(("disallow" if key in _DISALLOW else key, value))
+                    groups[name].append((key, value))
         mine = groups.get(product.lower(), groups.get("", []))
         # Longest first, and of equals "allow" first: the first match decides.
         self.rules = sorted(((key, _comparable(value)) for key, value in mine
@@ -2278,7 +2243,7 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True,
     links, assets, refresh, base, nofollow = read_markup(text, url, product)
     if refresh:
         links.append(refresh)
-    nofollow |= _says_nofollow(outcome.headers.get("x-robots-tag", ""), product)
+    nofollow = nofollow or bool(_NOFOLLOW.search(outcome.headers.get("x-robots-tag", "")))
     return record._replace(encoding=encoding, links=tuple(links), assets=tuple(assets),
                            nofollow=nofollow), base
 
@@ -2463,10 +2428,9 @@ class Scope:
         """Return whether nothing of this spelling is to be asked for."""
         return any(pattern.search(text) for pattern in self.exclude)
 
-    def objection(self, url: URL, read: bool = True) -> str:
-        """Return why *url* is not to be read here, or not even asked for; "" if it is."""
-        text = str(url)
-        if self.excludes(text):
+    def objection(self, url: URL, text: str, read: bool = True) -> str:
+        """Return why *url*, spelled *text*, is not to be read, or not even checked; "" if it is."""
+        if self.exclude and self.excludes(text):
             return "excluded"
         if not read:
             return ""
@@ -2645,8 +2609,8 @@ class Site:
 
     def advance(self) -> None:
         """Have the line move on in due time: whenever something has become of a URL."""
-        self.close()
         if self.line:
+            self.close()
             self._timer = self._loop.call_at(self.due(), self._open)
 
     def close(self) -> None:
@@ -2701,7 +2665,7 @@ class Frontier:
         text = str(url)
         known = self.seen_urls.get(text)
         depth = parent.depth + (not hops) if parent else 0
-        objection = self.scope.objection(url, read) if parent else ""
+        objection = self.scope.objection(url, text, read) if parent else ""
         if self.external and objection == "other host":
             read, objection = False, ""
         number = (depth if self.by_level else min(depth, 1)) if read else CHECKS
@@ -2797,7 +2761,7 @@ class Frontier:
                                              "nofollow" * record.nofollow, broken)
         shown = yield from self._admit_each(page, record.assets, base, False,
                                             "only shown" * self.pages_only, broken)
-        for node in {*linked.values(), *shown.values()} if self.admits else ():
+        for node in (linked | shown).values() if self.admits else ():
             if node.__class__ is Node:
                 if node.referrers < 3:
                     node.linked_from += (page,)
@@ -2810,24 +2774,28 @@ class Frontier:
         found: dict[str, Any] = {}
         seen_urls, not_urls, origin = self.seen_urls, self.not_urls, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
-        for number, reference in enumerate(references, 1):
-            if reference[:1] == "/":
-                text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
-            elif ":" in reference or reference[:1] in ("?", ""):
-                text = reference
-            else:
-                folder, rest = path, reference.removeprefix("./")
-                while rest[:3] == "../":
-                    folder, rest = folder.rpartition("/")[0], rest[3:]
-                text = f"{origin}{folder}/{rest}"
-            known = seen_urls.get(text) or not_urls.get(text)
-            if known is None or (
-                    (known in _PASSING if read else not reason) if known.__class__ is str else
-                    read and known.round == CHECKS):
-                text, known = self._admit_one(page, reference, base, read, reason, broken)
-            found[text] = known
-            if number % SLICE == 0:
+        folder = f"{origin}{path}/"
+        for start in range(0, len(references), SLICE):
+            if start:
                 yield
+            for reference in references[start:start + SLICE]:
+                first = reference[:1]
+                if first == "/":
+                    text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
+                elif ":" in reference or first in "?":
+                    text = reference
+                elif first == ".":
+                    upper, rest = path, reference.removeprefix("./")
+                    while rest[:3] == "../":
+                        upper, rest = upper.rpartition("/")[0], rest[3:]
+                    text = f"{origin}{upper}/{rest}"
+                else:
+                    text = folder + reference
+                known = seen_urls.get(text) or not_urls.get(text)
+                if (read and known.round == CHECKS if known.__class__ is Node else known is None or
+                        (known in _PASSING if read else not reason)):
+                    text, known = self._admit_one(page, reference, base, read, reason, broken)
+                found[text] = known
         return found
 
     def _admit_one(self, page: Node, reference: str, base: URL, read: bool, reason: str,
@@ -2912,8 +2880,9 @@ _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
 class Answer(NamedTuple):
-    """What came of one URL, from the server or (a Record) from the journal."""
+    """What came of *url*, from the server or (a Record) from the journal."""
 
+    url: URL
     outcome: Response | Exception | Record
     at: float = 0.0         # Unix time of the request
     seconds: float = 0.0    # from there to the end of the answer
@@ -3075,7 +3044,7 @@ class Crawler:
                 site.robots = yield from _shared(self._loading, self._load_robots, site)
                 site.delay = max(site.delay, min(getattr(site.robots, "delay", 0.0), MAX_PAUSE))
             if isinstance(site.robots, Exception):
-                return Answer(site.robots)
+                return Answer(url, site.robots)
             rule = None if node.allowed else site.robots.rule(url.target)
             if rule:
                 self.frontier.refuse(node, f"robots.txt: {rule}")
@@ -3083,7 +3052,7 @@ class Crawler:
         # Roots, and what they redirect to, are asked for in every crawl.
         known = self.journal and node.depth and self.journal.find(node.text, node.read)
         if known:
-            return Answer(known)
+            return Answer(url, known)
         if not site.take_turn(node):
             return None
         try:
@@ -3139,7 +3108,7 @@ class Crawler:
             outcome = error
         if self._comes_back(node, outcome, found):
             return None
-        return Answer(outcome, at, self.loop.time() - began)
+        return Answer(url, outcome, at, self.loop.time() - began)
 
     def _comes_back(self, node: Node, outcome: Response | Exception, found: float) -> bool:
         """Have a URL come back if it is to be tried again; return whether it is.
@@ -3166,7 +3135,7 @@ class Crawler:
 
     def _take_in(self, node: Node, answer: Answer) -> Waits[None]:
         """Make what came of a URL its record, let in what it leads to, write it and tell it."""
-        outcome, base = answer.outcome, node.url
+        base, outcome = answer.url, answer.outcome
         way: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
         if isinstance(outcome, Record):
             record = outcome._replace(**way)
@@ -3336,14 +3305,27 @@ class Report:
 # 18  Command line
 # ================
 #
-# The problem: people call this, and read; programs call it, and look at one number.
+# The problem: people call this, and read; programs call it, and look at one number. And both may
+# have seen enough before it has come to its end.
 #
 # The idea: the report goes to stdout (unless the journal does), what is said on the way to
-# stderr, and the exit status (--help lists them) says how it went.
+# stderr, and the exit status (--help lists them) says how it went. What cannot be crawled is said
+# in one line, and never as a traceback.
 #
-# The invariants. What cannot be crawled is said in one line, and never as a traceback. SIGINT
-# and SIGTERM end the program within two seconds, also while nobody reads what it writes; one
-# that the caller ignores stays ignored.
+# Ctrl-C is a task.cancel(). This is its way, which is also the way back through this file:
+#
+#     the kernel interrupts epoll, and Python calls `interrupt`                         18
+#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe             2
+#     the loop wakes; the task that crawls waits for gather(), which is cancelled:      5
+#         each worker, and the future at the bottom of its pipe of coroutines           4, 3
+#     CancelledError rises from there: a stream is closed, a site's turn ended          10, 16
+#     until crawl() has seen all of them end, and closed what was idle                  16
+#     and `_crawl` returns: the report says what was cut off, and the status is 130     17, 18
+#
+# So a crawl that is ended leaves nothing open, for every `finally` on that way has run. While it is
+# on its way, or a write blocks because nobody reads it, a second signal ends the program at once;
+# so does the first where there is no crawl yet, or no more. One that the caller ignores stays
+# ignored.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 _DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # of the options of Crawler
@@ -3404,8 +3386,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _say(*words: object, end: str = "\n") -> None:
     """Print on stderr, if that can be written."""
-    with contextlib.suppress(OSError):
-        print(*words, end=end, file=sys.stderr, flush=True)
+    if sys.stderr:  # None where its descriptor is closed
+        with contextlib.suppress(OSError):
+            print(*words, end=end, file=sys.stderr, flush=True)
 
 
 _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
@@ -3435,10 +3418,9 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
                  or record.error or f"{record.status} {record.next_url}".rstrip())
 
     def interrupt(number: int, _: object) -> None:
-        """End the crawl; 2 seconds later, or at the next signal, end the whole program."""
-        for each in {*before, signal.SIGALRM} - {signal.SIGQUIT}:
-            signal.signal(each, lambda *_: os._exit(128 + number))
-        signal.alarm(2)
+        """End the crawl; leave the next signal to who dealt with them before."""
+        for each in {signal.SIGINT, signal.SIGTERM} & before.keys():
+            signal.signal(each, before[each])
         loop.call_soon_threadsafe(task.cancel, number)
 
     def describe(_: int, __: object) -> None:
@@ -3447,8 +3429,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     given = {**vars(options), "headers": dict(options.headers), "journal": journal,
              "on_record": on_record}
     crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
-    live = sys.stderr.isatty() and not options.verbose and not options.quiet and not (
-        options.journal == "-" and sys.stdout.isatty())
+    live = bool(sys.stderr and sys.stderr.isatty() and not options.verbose and not options.quiet
+                and not (options.journal == "-" and sys.stdout and sys.stdout.isatty()))
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt, signal.SIGQUIT: describe}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()
               if signal.getsignal(number) is not signal.SIG_IGN}
@@ -3465,8 +3447,12 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     return crawler, loop.time() - began, ended_by
 
 
-def _crawl_and_report(options: argparse.Namespace) -> int:
+def _crawl_and_report(arguments: list[str]) -> int:
     """Crawl, say what came of it, and return the exit status."""
+    try:
+        options = _options(arguments)
+    except SystemExit as end:  # of wrong use, --help and --version
+        return cast(int, end.code)
     report = Report()
     journal = None if options.journal is None else Journal(options.journal, options.recheck)
     with contextlib.closing(journal) if journal else contextlib.nullcontext():
@@ -3477,38 +3463,31 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
         raise CrawlError(
             f"nothing could be crawled: {report.first_end} ({' '.join(options.roots)}{hint})")
     out = sys.stderr if options.journal == "-" else sys.stdout
-    report.print(crawler, seconds, out, options.quiet)
-    sys.stdout.flush()
+    if out:
+        report.print(crawler, seconds, out, options.quiet)
     return 128 + ended_by if ended_by else 1 if report.problems else 0
 
 
 def main(arguments: list[str]) -> int:
     """Do what *arguments*, without the program's name, ask for; return the exit status.
 
-    Raises SystemExit for wrong use, --help and --version. To be called in the main thread;
-    while it crawls, SIGINT, SIGTERM and SIGQUIT are handled.
+    To be called in the main thread; while it crawls, SIGINT, SIGTERM and SIGQUIT are handled.
     """
-    # They are None where the descriptors are closed.
-    sys.stdout = sys.stdout or open(os.devnull, "w")
-    sys.stderr = sys.stderr or open(os.devnull, "w")
     try:
-        return _crawl_and_report(_options(arguments))
+        status = _crawl_and_report(arguments)
+        if sys.stdout:  # None where its descriptor is closed
+            sys.stdout.flush()
+        return status
     except BrokenPipeError:
         return 1  # whoever read it has seen enough
     except (OSError, CrawlError) as error:
         _say(f"crawl.py: {_explain(error)}")
         return 2
-    finally:
-        # What stdout or stderr, being full or closed, did not take is thrown away. Python would
-        # try once more at its exit, and make the status 120.
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except OSError:
-                with open(os.devnull, "w") as nowhere:
-                    os.dup2(nowhere.fileno(), stream.fileno())
-        signal.alarm(0)  # see interrupt()
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))  # pragma: no cover (the tests see it in children)
+if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, lambda number, _: os._exit(128 + number))
+    # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
+    os._exit(main(sys.argv[1:]))
