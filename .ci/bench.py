@@ -83,7 +83,8 @@ def serve(listener):
 def crawl_py(root):
     async def main():
         pages = []
-        await crawl.Crawler([root], max_tasks=WORKERS, pages_only=True, on_record=pages.append).crawl()
+        await crawl.Crawler([root], max_tasks=WORKERS, pages_only=True,
+                            on_record=lambda record: record.encoding and pages.append(record)).crawl()
         return len(pages)
     return crawl.run(main())
 
