@@ -22,10 +22,11 @@ meant to be read from here to the end.
     12  Robots           what a site asks of crawlers
     13  Records          how a URL ended, and the file that remembers it
     14  Scope            what belongs to the crawl
-    15  Frontier         each URL once, and no site too often
-    16  Crawler          workers, redirects, retries
-    17  Report           what was found, worst first
-    18  Command line
+    15  Sites            no site too often
+    16  Frontier         each URL once
+    17  Crawler          workers, redirects, retries
+    18  Report           what was found, worst first
+    19  Command line
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
 to connect, send and recv", that HTTP exists, and from 8 on regular
@@ -2383,7 +2384,7 @@ class Journal:
 #
 # The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
-# host. How it was met, how deep, by what, is no question here but in 15.
+# host. How it was met, how deep, by what, is no question here but in 16.
 #
 #     root http://h/, --exclude 'pdf$'       read?              shown?
 #     http://h/a    http://www.h.de:80/      yes, other host    yes, yes
@@ -2445,108 +2446,55 @@ class Scope:
         return ""
 
 
-# 15  Frontier
-# ============
+# 15  Sites
+# =========
 #
-# The problem: of what pages refer to let in all that belongs to the crawl, ask for each URL once,
-# and ask no site more often than it likes.
+# The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
+# or say "not now" (429, Retry-After); a request that failed should not come back at once; and
+# while one site rests, the workers have others to ask.
 #
-# The idea: a URL has one state, the round in which it is asked for, and a way to it can only make
-# that earlier. A site of four URLs, whose root links to /a and shows /b, and whose /a links to /b
-# and to another host:
+# The idea: a URL that may not be asked for yet stands in its site's line, and nobody waits with it.
+# A site with a delay is asked one URL at a time, the next one delay after the last one ended; so
+# neither a slow lookup nor another try can make two requests leave together. With a delay of 2:
 #
-#     seen_urls, round by round         http://h/   /a        /b        http://other/
-#     0  the roots                      0
-#        their pages were read          0           1         CHECKS
-#     1  pages: /a is read              0           1         1         "other host"
-#     CHECKS                            0           1         1         "other host"
+#     time    a worker brings     in line       why
+#     0       /a                                it is asked for
+#     0       /b, /c              /b /c         /a is under way
+#     1                           /b /c         /a has ended: 1 + 2 is when /b comes back
+#     3       /b                  /c            it is asked for, fails at 4, is due again at 10
+#     6       /c                  /b            4 + 2
+#     10      /b
 #
-# `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
-# `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
-# round of its level: so what a crawl of three levels reads does not depend on who answered
-# first); only to check it, in the last round, with HEAD; or nothing, for a reason. If that is
-# more than is known already, the URL has it from there on, and is queued when its round comes.
-# What is told of refused URLs is told in the end, when none can be let in any more.
+# A site that answers 429 is given such a delay, or twice the one that its 429s have led to; each
+# other answer takes a fiftieth off that. So what a server's limit allows is found, and kept to.
 #
-# Most references on a page are known already, and to parse each would take most of the time. So a
-# reference is first joined to its page's folder as mere text, and looked up: all keys are URLs in
-# their one spelling, so what is found there is the URL that parsing would give.
-#
-# Courtesy belongs to the Site, an origin. A URL that may not be asked for yet stands in its
-# site's line: during a pause that a 429 asked for; before its own next try; and on a site with a
-# delay until one delay after the last request ended, so that there is one request at a time. A
-# site that says 429 is given a delay, or a longer one.
-#
-# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
-# and between looking a URL up and entering it there is none.
-#
-# The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
-# all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
-# and not before. And where a line is, it moves on: it has a timer, or a worker has a URL of its
-# site, and calls `advance` when something has become of that.
+# The invariant: where a line is, it moves on. It has a timer, or a worker has a URL of its site,
+# and calls `advance` when something has become of that.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 FIRST_DELAY = 0.1   # seconds between requests to a site that has said 429; doubled if it does again
 MAX_FOUND = 2.0     # seconds to which that may grow: no usual limit is below one in two seconds
-SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
-MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
-CHECKS = math.inf   # the last round, of what is only asked for and not read
-# Reasons of one way to a URL, which another link may overcome.
-_PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
+BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one, up to 256
 
 
-class Node:
-    """One URL that is asked for; the way back to a root leads through the parents.
+def _retry_after(outcome: Response | Exception) -> float:
+    """Return for how many seconds a response asks us to leave it alone."""
+    value = outcome.headers.get("retry-after", "") if isinstance(outcome, Response) else ""
+    return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
 
-    text            the URL
-    site            its origin
-    parent          the Node that let it in
-    depth           links from a root
-    hops            redirects in a row that led here
-    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page
-    method          how it is asked for in the last round: GET where HEAD has failed
-    next_node       the Node that it redirects to
-    referrers       how many pages refer to it
-    linked_from     the first three of them
-    tries           how often it was tried by this method
-    due             loop time of its next try, if there was one
-    allowed         whether robots.txt was asked
-    """
 
-    __slots__ = ("text", "site", "parent", "depth", "hops", "round", "method", "next_node",
-                 "referrers", "linked_from", "tries", "due", "allowed")
-
-    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0) -> None:
-        self.text, self.site, self.parent, self.depth = text, site, parent, depth
-        self.round, self.method, self.due = CHECKS, "HEAD", 0.0
-        self.hops = self.referrers = self.tries = 0
-        self.allowed = False
-        self.next_node: Node | None = None
-        self.linked_from: tuple[Node, ...] = ()
-
-    @property
-    def url(self) -> URL:
-        """The URL, put together when it is needed: as a string it takes a third of the memory."""
-        return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
-
-    @property
-    def read(self) -> bool:
-        """Whether it is read, and not only asked for."""
-        return self.round != CHECKS
-
-    def path(self, length: int | None = None) -> list[Node]:
-        """Return the nodes that led here, from a root or *length* steps ago, and this one."""
-        nodes = [self]
-        while nodes[-1].parent and len(nodes) - 1 != length:
-            nodes.append(nodes[-1].parent)
-        return nodes[::-1]
-
-    def nearest_linked(self) -> Node:
-        """Return the first on the way back through redirects to which pages refer, if any."""
-        node = self
-        while node.hops and node.parent and not node.referrers:
-            node = node.parent
-        return node
+def _back_off(outcome: Response | Exception, tries: int) -> float | None:
+    """Return how many seconds to wait before another try; None if that would give the same."""
+    if isinstance(outcome, Response):
+        passing = outcome.status in _MAY_PASS
+    else:
+        passing = isinstance(outcome, (OSError, TruncatedError)) and not (
+            hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
+    if not passing:
+        return None
+    # Scattered, so that what failed together does not come back together.
+    seconds: float = BACKOFF * 2 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+    return max(seconds, _retry_after(outcome))
 
 
 class Site:
@@ -2627,6 +2575,103 @@ class Site:
             self.advance()
 
 
+# 16  Frontier
+# ============
+#
+# The problem: of what pages refer to let in all that belongs to the crawl, and ask for each URL
+# once, however many ways lead to it.
+#
+# The idea: a URL has one state, the round in which it is asked for, and a way to it can only make
+# that earlier. A site of four URLs, whose root links to /a and shows /b, and whose /a links to /b
+# and to another host:
+#
+#     seen_urls, round by round         http://h/   /a        /b        http://other/
+#     0  the roots                      0
+#        their pages were read          0           1         CHECKS
+#     1  pages: /a is read              0           1         1         "other host"
+#     CHECKS                            0           1         1         "other host"
+#
+# `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
+# `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
+# round of its level: so what a crawl of three levels reads does not depend on who answered
+# first); only to check it, in the last round, with HEAD; or nothing, for a reason. If that is
+# more than is known already, the URL has it from there on, and is queued when its round comes.
+# What is told of refused URLs is told in the end, when none can be let in any more. What is no
+# http or https URL stands there as well, as it is spelled: refused, or broken.
+#
+# Most references on a page are known already, and to parse each would take most of the time. So a
+# reference is first joined to its page's folder as mere text, and looked up: all keys are URLs in
+# their one spelling, so what is found there is the URL that parsing would give.
+#
+# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
+# and between looking a URL up and entering it there is none.
+#
+# The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
+# all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
+# and not before.
+
+SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
+MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
+CHECKS = math.inf   # the last round, of what is only asked for and not read
+# Reasons of one way to a URL, which another link may overcome.
+_PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
+
+
+class Node:
+    """One URL that is asked for; the way back to a root leads through the parents.
+
+    text            the URL
+    site            its origin
+    parent          the Node that let it in
+    depth           links from a root
+    hops            redirects in a row that led here
+    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page;
+                    -1 for what is no URL
+    method          how it is asked for in the last round: GET where HEAD has failed
+    next_node       the Node that it redirects to
+    referrers       how many pages refer to it
+    linked_from     the first three of them
+    tries           how often it was tried by this method
+    due             loop time of its next try, if there was one
+    allowed         whether robots.txt was asked
+    """
+
+    __slots__ = ("text", "site", "parent", "depth", "hops", "round", "method", "next_node",
+                 "referrers", "linked_from", "tries", "due", "allowed")
+
+    def __init__(self, text: str, site: Site, parent: Node | None = None, depth: int = 0) -> None:
+        self.text, self.site, self.parent, self.depth = text, site, parent, depth
+        self.round, self.method, self.due = CHECKS, "HEAD", 0.0
+        self.hops = self.referrers = self.tries = 0
+        self.allowed = False
+        self.next_node: Node | None = None
+        self.linked_from: tuple[Node, ...] = ()
+
+    @property
+    def url(self) -> URL:
+        """The URL, put together when it is needed: as a string it takes a third of the memory."""
+        return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
+
+    @property
+    def read(self) -> bool:
+        """Whether it is read, and not only asked for."""
+        return self.round != CHECKS
+
+    def path(self, length: int | None = None) -> list[Node]:
+        """Return the nodes that led here, from a root or *length* steps ago, and this one."""
+        nodes = [self]
+        while nodes[-1].parent and len(nodes) - 1 != length:
+            nodes.append(nodes[-1].parent)
+        return nodes[::-1]
+
+    def nearest_linked(self) -> Node:
+        """Return the first on the way back through redirects to which pages refer, if any."""
+        node = self
+        while node.hops and node.parent and not node.referrers:
+            node = node.parent
+        return node
+
+
 class Frontier:
     """The URLs that were met, and a queue of those to be asked for in the present round."""
 
@@ -2638,7 +2683,7 @@ class Frontier:
         self.depth = MAX_DEPTH if depth is None else depth
         self.queue: Queue[Node | None] = Queue()
         self.seen_urls: dict[str, Any] = {}     # Node, or str: the reason why it is refused
-        self.not_urls: dict[str, Any] = {}      # what is no http or https URL: broken (Node) or not
+        self.broken: list[Record] = []          # what is no URL, and was not told yet
         self.sites: dict[str, Site] = {}        # by origin
         self.round = 0.0
         self.admits = False                     # whether it is known where the roots redirect to
@@ -2749,30 +2794,27 @@ class Frontier:
         node.next_node = known if isinstance(known, Node) else None
         return record
 
-    def admit_references(self, page: Node, record: Record, base: URL
-                         ) -> Waits[tuple[Record, list[Record]]]:
-        """Let in what a page's *record* refers to, relative to *base*.
+    def admit_references(self, page: Node, record: Record, base: URL) -> Waits[Record]:
+        """Let in what a page's *record* refers to, relative to *base*; return it with URLs.
 
-        Return the record, with URLs instead of references, and one of each that is broken, being
-        no URL. While it is not known where the roots redirect to, nothing is let in.
+        While it is not known where the roots redirect to, nothing is let in.
         """
-        broken: list[Record] = []
         linked = yield from self._admit_each(page, record.links, base, True,
-                                             "nofollow" * record.nofollow, broken)
+                                             "nofollow" * record.nofollow)
         shown = yield from self._admit_each(page, record.assets, base, False,
-                                            "only shown" * self.pages_only, broken)
-        for node in (linked | shown).values() if self.admits else ():
-            if node.__class__ is Node:
+                                            "only shown" * self.pages_only)
+        for node in (linked | shown).values():
+            if node.__class__ is Node and self.admits:
                 if node.referrers < 3:
                     node.linked_from += (page,)
                 node.referrers += 1
-        return record._replace(links=tuple(linked), assets=tuple(shown)), broken
+        return record._replace(links=tuple(linked), assets=tuple(shown))
 
     def _admit_each(self, page: Node, references: Sequence[str], base: URL, read: bool,
-                    reason: str, broken: list[Record]) -> Waits[dict[str, Any]]:
+                    reason: str) -> Waits[dict[str, Any]]:
         """Return what references mean, by URL, or by the spelling of what is none."""
         found: dict[str, Any] = {}
-        seen_urls, not_urls, origin = self.seen_urls, self.not_urls, base.origin
+        seen_urls, origin = self.seen_urls, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
         folder = f"{origin}{path}/"
         for start in range(0, len(references), SLICE):
@@ -2791,44 +2833,38 @@ class Frontier:
                     text = f"{origin}{upper}/{rest}"
                 else:
                     text = folder + reference
-                known = seen_urls.get(text) or not_urls.get(text)
+                known = seen_urls.get(text)
                 if (read and known.round == CHECKS if known.__class__ is Node else known is None or
                         (known in _PASSING if read else not reason)):
-                    text, known = self._admit_one(page, reference, base, read, reason, broken)
+                    text, known = self._admit_one(page, reference, base, read, reason)
                 found[text] = known
         return found
 
-    def _admit_one(self, page: Node, reference: str, base: URL, read: bool, reason: str,
-                   broken: list[Record]) -> tuple[str, Any]:
+    def _admit_one(self, page: Node, reference: str, base: URL, read: bool, reason: str
+                   ) -> tuple[str, Any]:
         """Parse a reference; return the URL that it means, and its Node, or why it is refused."""
         try:
             url = parse_url(reference, base)
         except ValueError as error:
             text = spell_other(reference)
-            known = self.not_urls.get(text)
+            known = self.seen_urls.get(text)
             if known is None and self.admits:
-                if self.scope.excludes(text):
-                    known = "excluded"
-                elif isinstance(error, UnfetchableError):
-                    known = str(error)
-                else:
+                known = "excluded" if self.scope.excludes(text) else str(error)
+                if known != "excluded" and not isinstance(error, UnfetchableError):
                     known = Node(text, page.site, page, page.depth + 1)
-                    broken.append(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
-                                         depth=known.depth, parent=page.text))
-                self.not_urls[text] = known
+                    known.round = -1  # it is not asked for
+                    words = f"no URL: {_explain(error)}"
+                    self.broken.append(Record(text, error=words, kind="broken", depth=known.depth,
+                                              parent=page.text))
+                self.seen_urls[text] = known
             return text, known
         return str(url), self.admit(url, page, 0, read, reason) if self.admits else None
 
-    def node(self, text: str) -> Node | None:
-        """Return the Node of a URL, or of what is none, if it has one."""
-        known = self.seen_urls.get(text, self.not_urls.get(text))
-        return known if isinstance(known, Node) else None
-
-    def refused(self) -> Iterator[tuple[str, str]]:
-        """Yield each URL that is refused, and what is none for us, with the reason."""
-        for text, known in itertools.chain(self.seen_urls.items(), self.not_urls.items()):
+    def refused(self) -> Iterator[Record]:
+        """Yield a record of each URL that is refused."""
+        for text, known in self.seen_urls.items():
             if isinstance(known, str):
-                yield text, known
+                yield Record(text, skipped=known)
 
     def num_waiting(self) -> int:
         """Return how many URLs are queued, stand in line, or wait for their round."""
@@ -2838,7 +2874,7 @@ class Frontier:
                       for known in self.seen_urls.values()))
 
 
-# 16  Crawler
+# 17  Crawler
 # ===========
 #
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
@@ -2875,7 +2911,6 @@ class Frontier:
 # (caught in `_request` and `_load_robots`) and of parse_url() become records: any other, in this
 # code or in a callback, ends the crawl, which raises it.
 
-BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one, up to 256
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -2886,26 +2921,6 @@ class Answer(NamedTuple):
     outcome: Response | Exception | Record
     at: float = 0.0         # Unix time of the request
     seconds: float = 0.0    # from there to the end of the answer
-
-
-def _retry_after(outcome: Response | Exception) -> float:
-    """Return for how many seconds a response asks us to leave it alone."""
-    value = outcome.headers.get("retry-after", "") if isinstance(outcome, Response) else ""
-    return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
-
-
-def _back_off(outcome: Response | Exception, tries: int) -> float | None:
-    """Return how many seconds to wait before another try; None if that would give the same."""
-    if isinstance(outcome, Response):
-        passing = outcome.status in _MAY_PASS
-    else:
-        passing = isinstance(outcome, (OSError, TruncatedError)) and not (
-            hasattr(outcome, "verify_code") or getattr(outcome, "errno", 0) == socket.EAI_NONAME)
-    if not passing:
-        return None
-    # Scattered, so that what failed together does not come back together.
-    seconds: float = BACKOFF * 2 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-    return max(seconds, _retry_after(outcome))
 
 
 def _check_numbers(**numbers: float | None) -> None:
@@ -3017,8 +3032,8 @@ class Crawler:
             level += 1
         frontier.begin(CHECKS)
         yield from frontier.queue.join()
-        for text, reason in frontier.refused():
-            self._tell(Record(text, skipped=reason))
+        for record in frontier.refused():
+            self._tell(record)
         for _ in range(self.max_tasks):
             frontier.queue.put_nowait(None)
 
@@ -3161,9 +3176,9 @@ class Crawler:
 
     def _admit(self, node: Node, record: Record, base: URL) -> Waits[Record]:
         """Let in what a page refers to, a root's later; return its record with URLs."""
-        record, broken = yield from self.frontier.admit_references(node, record, base)
-        for each in broken:
-            self._tell(each)
+        record = yield from self.frontier.admit_references(node, record, base)
+        while self.frontier.broken:
+            self._tell(self.frontier.broken.pop(0))
         if not self.frontier.admits:
             self._root_pages.append((node, record))
         return record
@@ -3195,7 +3210,7 @@ class Crawler:
         return "\n".join([*lines, self.waits_for()])
 
 
-# 17  Report
+# 18  Report
 # ==========
 #
 # The problem: answers come in any order; who mends a site wants the worst first, and the pages to
@@ -3273,7 +3288,7 @@ class Report:
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
         """Print the problems and, unless *brief*, the numbers."""
         for kind in PROBLEMS:
-            found = [(cast(Node, crawler.frontier.node(record.url)), record)
+            found = [(cast(Node, crawler.frontier.seen_urls[record.url]), record)
                      for record in self.problems if record.kind == kind]
             if found:
                 print(f"{kind} ({len(found)})", file=file)
@@ -3302,7 +3317,7 @@ class Report:
             yield f"not fetched: {count} ({reason})"
 
 
-# 18  Command line
+# 19  Command line
 # ================
 #
 # The problem: people call this, and read; programs call it, and look at one number. And both may
@@ -3314,13 +3329,13 @@ class Report:
 #
 # Ctrl-C is a task.cancel(). This is its way, which is also the way back through this file:
 #
-#     the kernel interrupts epoll, and Python calls `interrupt`                         18
+#     the kernel interrupts epoll, and Python calls `interrupt`                         19
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe             2
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:      5
 #         each worker, and the future at the bottom of its pipe of coroutines           4, 3
-#     CancelledError rises from there: a stream is closed, a site's turn ended          10, 16
-#     until crawl() has seen all of them end, and closed what was idle                  16
-#     and `_crawl` returns: the report says what was cut off, and the status is 130     17, 18
+#     CancelledError rises from there: a stream is closed, a site's turn ended          10, 15
+#     until crawl() has seen all of them end, and closed what was idle                  17
+#     and `_crawl` returns: the report says what was cut off, and the status is 130     18, 19
 #
 # So a crawl that is ended leaves nothing open, for every `finally` on that way has run. While it is
 # on its way, or a write blocks because nobody reads it, a second signal ends the program at once;
