@@ -23,10 +23,11 @@ meant to be read from here to the end.
     13  Records          how a URL ended, and the file that remembers it
     14  Scope            what belongs to the crawl
     15  Sites            no site too often
-    16  Frontier         each URL once
-    17  Crawler          workers, redirects, retries
-    18  Report           what was found, worst first
-    19  Command line
+    16  Nodes            what is known of a URL, and of places on pages
+    17  Frontier         each URL once
+    18  Crawler          workers, redirects, retries
+    19  Report           what was found, worst first
+    20  Command line
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
 to connect, send and recv", that HTTP exists, and from 8 on regular
@@ -41,6 +42,7 @@ if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
 import argparse
+import array
 import collections
 import contextlib
 import errno
@@ -55,6 +57,7 @@ import os
 import re
 import select
 import selectors
+import shlex
 import signal
 import socket
 import ssl
@@ -66,6 +69,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextvars import Context, copy_context
 from types import GeneratorType, coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
+from urllib.parse import unquote, unquote_to_bytes
 
 # 1  Vocabulary
 # =============
@@ -125,6 +129,8 @@ class TruncatedError(ProtocolError):
 
 class LimitError(ProtocolError):
     """Something in the answer is larger than it may be; says what, and the limit."""
+
+    response: Any = None  # the Response without its body, if its head was there
 
 
 # 2  Event loop
@@ -1418,7 +1424,6 @@ def _parse_host(text: str) -> str:
     if text.startswith("["):
         return _parse_address(text)
     if "%" in text:
-        from urllib.parse import unquote_to_bytes  # 3 ms that most runs save
         text = unquote_to_bytes(text).decode()
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
     if not host or re.search(r"[^!-~]|[#%/:<>?@[\\\]^|]", host):
@@ -1525,10 +1530,6 @@ MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than an
 
 def _always(_: object) -> bool:
     return True
-
-
-def _never(_: object) -> bool:
-    return False
 
 
 class Response:
@@ -1837,6 +1838,9 @@ class Client:
             while not parser.feed((yield from stream.read())):
                 pass
             return cast(Response, parser.response)
+        except LimitError as error:
+            error.response = parser.response
+            raise
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
@@ -1907,7 +1911,10 @@ _ASSETS = {
     "audio": ["src"], "embed": ["src"], "img": ["src", "srcset"], "input": ["src"],
     "link": ["href", "imagesrcset"], "object": ["data"], "script": ["src"],
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
-_HINTS = {"dns-prefetch", "preconnect"}  # links of these kinds name a host and nothing on it
+# Elements `link`: these kinds lead to pages, unless one of those is there, too; these to nothing.
+_PAGES = {"next", "prev", "canonical"}
+_SHOWN = re.compile("stylesheet|icon|preload|manifest")  # as in apple-touch-icon
+_HINTS = {"dns-prefetch", "preconnect", "pingback", "edituri", "profile"}
 
 _VALUE = r"""(?>"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+|)"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>\s*+=\s*+{_VALUE}|)[\s/]*+"
@@ -1922,16 +1929,19 @@ def _with_text(*names: str) -> str:
 
 # In the usual link a # ends the reference: many lead to places of the same few pages, and look
 # alike then. With an entity or a blank it is no usual one. (?=[...]) only saves time.
-_TAGS = re.compile(rf"""<(?=[^/])
+_TAGS = rf"""<(?=[^/])
     (?![a-zA-Z0-9]{{1,2}}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:  # turned away
     a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++)(?:">|(?:\#[^"]*+)?"{_REST}>)
   | (?=[aAbBeEfFiIlLmMoOsStTvV])(
         (?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)
-      | {_with_text("script", "iframe")})
-  | (?=[!?sStTnNxX])(?:
-        {_with_text("style", "title", "textarea", "template", "noembed", "noframes", "xmp")}
+      | {_with_text("script", "style", "iframe")})
+  | (?=[!?tTnNxX])(?:
+        {_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
       | !--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+)
-  | [a-zA-Z][^\s/>]*+(?!>){_REST}(?:>|\Z))""", re.VERBOSE | re.ASCII)
+  | [a-zA-Z][^\s/>]*+(?!>){_REST}(?:>|\Z))"""
+_WITHOUT_FRAGMENTS = re.compile(_TAGS, re.VERBOSE | re.ASCII)
+_WITH_FRAGMENTS = re.compile(_TAGS.replace(r'([^"\#&', '([^"&'), re.VERBOSE | re.ASCII)
+_ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
 _NAME = re.compile(r"[^\s/>]++")
 _PAIR = re.compile(
     r"""([^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)|>(?s:.*)""", re.ASCII)
@@ -1968,10 +1978,38 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     return element.lower(), attributes
 
 
+# In a sheet: comments and @namespace are stepped over, url(...) and @import "..." captured, and
+# other strings stepped over, a run of them at a time.
+_SHEET = re.compile(r"""/\*(?>[^*]*+(?:\*(?!/)[^*]*+)*) | @namespace[^;]*+
+  | (?:@import\s*+(?=["'])|url\(\s*+)(?:"((?>[^"\\\n]*+(?:\\(?s:.)[^"\\\n]*+)*))"
+      | '((?>[^'\\\n]*+(?:\\(?s:.)[^'\\\n]*+)*))' | ((?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*)))
+  | (?>(?:(?:"(?>[^"\\\n]*+(?:\\(?s:.)[^"\\\n]*+)*)"
+           |'(?>[^'\\\n]*+(?:\\(?s:.)[^'\\\n]*+)*)')\s*+)+)""", re.VERBOSE | re.IGNORECASE)
+_CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|\n|(.))")
+_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s\]]++)")
+
+
+def read_sheet(text: str) -> list[str]:
+    """Return what a style sheet uses: the references of its url() and @import. Never fails."""
+    def character(match: re.Match[str]) -> str:
+        code = int(match[1] or "0", 16)
+        return (chr(code) if code < 0x110000 else "\ufffd") if match[1] else match[2] or ""
+    return [_CSS_ESCAPE.sub(character, one or other or bare)
+            for one, other, bare in _SHEET.findall(text) if one or other or bare]
+
+
+def read_sitemap(text: str) -> list[str]:
+    """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
+    return [html.unescape(url) for url in _LOC.findall(text)]
+
+
+def ids_of(text: str) -> set[str]:
+    """Return the places of a page to which a fragment can lead, and perhaps some more."""
+    return {_unescape(one or other or bare) for one, other, bare in _ID.findall(text)}
+
+
 def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
     """Yield the references of one tag to what its page shows or uses."""
-    if not _HINTS.isdisjoint(attributes.get("rel", "").lower().split()):
-        return
     for name in _ASSETS.get(element, ()):
         if name.endswith("srcset"):
             for candidate in _CANDIDATE.findall(attributes.get(name, "")):
@@ -1983,19 +2021,31 @@ def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
 class Markup(NamedTuple):
     """What a page refers to: references as written, with their entities decoded."""
 
-    links: list[str]        # of a, area and frames; many without their fragments
+    links: list[str]        # of a, area, frames, some link; many without fragments, unless wanted
     assets: list[str]       # images, scripts, styles and the like
     refresh: str            # where a meta refresh leads
     base: URL               # what all of these are relative to
     nofollow: bool          # whether a robots meta asks not to follow the links
 
 
-def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
+@functools.lru_cache(1000)
+def _use_of(rel: str, hreflang: bool) -> str:
+    """Return as what a link element's href counts: "link", "asset" or ""."""
+    kinds = set(rel.lower().split())
+    if _SHOWN.search(rel.lower()):
+        return "asset"
+    if kinds & _PAGES or hreflang and "alternate" in kinds:  # the page in another language
+        return "link"
+    return "asset" if kinds and kinds.isdisjoint(_HINTS) else ""
+
+
+def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
     """Return what an HTML page refers to, read as a robot named *product*. Never fails."""
     links: list[str] = []
     assets: list[str] = []
     base, refresh, nofollow = None, "", False
-    for usual, tag in dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd"))):
+    tags = _WITH_FRAGMENTS if fragments else _WITHOUT_FRAGMENTS
+    for usual, tag in dict.fromkeys(tags.findall(text.replace("\0", "\ufffd"))):
         if usual:
             links.append(usual)
         elif tag:  # a long one is a script, not worth caching
@@ -2009,9 +2059,14 @@ def read_markup(text: str, page: URL, product: str = PRODUCT) -> Markup:
                     refresh = match[1].strip()
                 elif attributes.get("name", "").lower() in ("robots", product.lower()):
                     nofollow = nofollow or bool(_NOFOLLOW.search(content))
+            elif element == "style":
+                assets += read_sheet(tag)
             elif element in ("a", "area", "frame", "iframe"):
                 name = "src" if "frame" in element else "href"
                 links += [attributes[name]] if name in attributes else []
+            elif element == "link" and (use := _use_of(
+                    attributes.get("rel", ""), "hreflang" in attributes)) != "asset":
+                links += [attributes["href"]] if use and "href" in attributes else []
             else:
                 assets += _assets_of(element, attributes)
     with contextlib.suppress(ValueError):
@@ -2204,9 +2259,14 @@ class Record(NamedTuple):
         return 0 < self.status < 500 and self.status not in (408, 429)
 
 
-def _is_page(response: Response) -> bool:
-    kind = re.split("[;,]", response.headers.get("content-type", "text/html"))[0].strip().lower()
-    return 200 <= response.status < 300 and kind in ("text/html", "application/xhtml+xml")
+_KINDS = {"text/html": "page", "application/xhtml+xml": "page", "text/css": "sheet",
+          "application/xml": "sitemap", "text/xml": "sitemap"}
+
+
+@functools.lru_cache(1000)
+def _kind_of(content_type: str) -> str:
+    """Return as what a body of this type is read, "" if it is not."""
+    return _KINDS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower(), "")
 
 
 def _location(response: Response) -> str:
@@ -2215,14 +2275,17 @@ def _location(response: Response) -> str:
 
 
 def record_of(url: URL, outcome: Response | Exception, read: bool = True,
-              product: str = PRODUCT, **fields: Any) -> tuple[Record, URL]:
+              product: str = PRODUCT, fragments: bool = False, **fields: Any) -> tuple[Record, URL]:
     """Return the Record of how a request for *url* ended, and what its references are relative to.
 
-    *outcome* is a response or an error of Client.fetch. If it is a page and *read* is true, the
-    record holds its references, as written, as a robot named *product* takes them. *fields* are
-    the record's, too.
+    *outcome* is a response or an error of Client.fetch. If it is a page or a sitemap and *read* is
+    true, or a sheet, the record holds its references, as written, as a robot named *product* takes
+    them, those of links with their *fragments* or mostly without. *fields* are the record's, too.
     """
     record = Record(str(url), **fields)
+    if isinstance(outcome, LimitError) and outcome.response and _kind_of(
+            outcome.response.headers.get("content-type", "")) == "sitemap":
+        outcome = outcome.response  # too large for a sitemap: it is a file
     if isinstance(outcome, Exception):
         kind = ("timed out" if isinstance(outcome, TimeoutError) else
                 "bad certificate" if hasattr(outcome, "verify_code") else
@@ -2238,10 +2301,16 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True,
         return record._replace(error=words, kind=kind), url
     if status in _REDIRECTS:
         return record._replace(next_url=_location(outcome)), url
-    if not read or not _is_page(outcome):
+    kind = _kind_of(content_type) if status < 300 else ""
+    if kind == "sheet" and outcome.body:
+        text, _ = decode_page(outcome.body, content_type)
+        return record._replace(assets=tuple(read_sheet(text))), url
+    if not read or kind in ("", "sheet") or kind == "sitemap" and b"loc>" not in outcome.body:
         return record, url
     text, encoding = decode_page(outcome.body, content_type)
-    links, assets, refresh, base, nofollow = read_markup(text, url, product)
+    if kind == "sitemap":
+        return record._replace(encoding=encoding, links=tuple(read_sitemap(text))), url
+    links, assets, refresh, base, nofollow = read_markup(text, url, product, fragments)
     if refresh:
         links.append(refresh)
     nofollow = nofollow or bool(_NOFOLLOW.search(outcome.headers.get("x-robots-tag", "")))
@@ -2384,7 +2453,7 @@ class Journal:
 #
 # The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
-# host. How it was met, how deep, by what, is no question here but in 16.
+# host. How it was met, how deep, by what, is no question here but in 17.
 #
 #     root http://h/, --exclude 'pdf$'       read?              shown?
 #     http://h/a    http://www.h.de:80/      yes, other host    yes, yes
@@ -2504,7 +2573,7 @@ class Site:
         self.url, self.come_back = url, come_back       # one of its URLs
         self.robots: Robots | Exception | None = None   # None: it was not asked for
         self.delay = delay              # seconds between requests that the user or the site wants,
-        self.found = 0.0                # and that its 429s seem to want
+        self.found = self.met = 0.0     # and that its 429s seem to want; the longest of that
         self.next_turn = 0.0            # loop time before which it is not to be asked
         self.in_flight = 0              # requests that have not ended
         self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
@@ -2543,6 +2612,7 @@ class Site:
         """
         if status == 429 and found >= self.found:
             self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
+            self.met = max(self.met, self.found)
         elif status not in (0, 429, 503):
             self.found = self.found * 0.98 if self.found > FIRST_DELAY / 10 else 0.0
 
@@ -2575,46 +2645,48 @@ class Site:
             self.advance()
 
 
-# 16  Frontier
-# ============
-#
-# The problem: of what pages refer to let in all that belongs to the crawl, and ask for each URL
-# once, however many ways lead to it.
-#
-# The idea: a URL has one state, the round in which it is asked for, and a way to it can only make
-# that earlier. A site of four URLs, whose root links to /a and shows /b, and whose /a links to /b
-# and to another host:
-#
-#     seen_urls, round by round         http://h/   /a        /b        http://other/
-#     0  the roots                      0
-#        their pages were read          0           1         CHECKS
-#     1  pages: /a is read              0           1         1         "other host"
-#     CHECKS                            0           1         1         "other host"
-#
-# `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
-# `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
-# round of its level: so what a crawl of three levels reads does not depend on who answered
-# first); only to check it, in the last round, with HEAD; or nothing, for a reason. If that is
-# more than is known already, the URL has it from there on, and is queued when its round comes.
-# What is told of refused URLs is told in the end, when none can be let in any more. What is no
-# http or https URL stands there as well, as it is spelled: refused, or broken.
-#
-# Most references on a page are known already, and to parse each would take most of the time. So a
-# reference is first joined to its page's folder as mere text, and looked up: all keys are URLs in
-# their one spelling, so what is found there is the URL that parsing would give.
-#
-# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
-# and between looking a URL up and entering it there is none.
-#
-# The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
-# all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
-# and not before.
+def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str, max_tries: int
+                ) -> Waits[Robots | Exception]:
+    """Have a site's robots.txt asked for, RFC 9309 section 2.3.1; return its rules or why it fails.
 
-SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
-MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
-CHECKS = math.inf   # the last round, of what is only asked for and not read
-# Reasons of one way to a URL, which another link may overcome.
-_PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
+    200 brings rules, other statuses mean none. 429, 500 or more, no answer or a broken one is a
+    failure, after *max_tries* tries, and then that of every URL there.
+    """
+    tries = 0
+    while True:
+        outcome: Any
+        try:
+            outcome = yield from ask(parse_url("/robots.txt", site.url))
+            if outcome.status < 500 and outcome.status != 429:
+                return Robots(outcome.body.decode("utf-8", "replace"), product)
+            failure: Exception = OSError(f"{outcome.status} {outcome.reason}")
+        except (OSError, ProtocolError) as error:
+            outcome = failure = error
+        tries += 1
+        wait = _back_off(outcome, tries)
+        if wait is None or tries >= max_tries:
+            return failure
+        yield from sleep(wait)
+
+
+# 16  Nodes
+# =========
+#
+# The problem: of each URL that is asked for the crawl has to remember how it came there, who refers
+# to it, and what is still to be done; and there may be a million of them.
+#
+# The idea: a Node with slots. The way back to a root leads through the parents: a page's links, and
+# the redirects (hops) between them. For a link on http://h/a to /old, which redirects to /new:
+#
+#     http://h/     parent None         depth 0  hops 0    round 0
+#     http://h/a    parent http://h/    depth 1  hops 0    round 1    linked_from http://h/
+#     http://h/old  parent http://h/a   depth 2  hops 0    round 1    linked_from http://h/a
+#     http://h/new  parent http://h/old depth 2  hops 1    round 1    linked_from nobody
+#
+# With --fragments there are also nodes for places on pages, as http://h/a#top, that links lead to
+# and pages do not have: they are judged when both are known, and forgotten if all is well.
+
+CHECKS = math.inf  # the last round, of what is only asked for and not read
 
 
 class Node:
@@ -2672,11 +2744,98 @@ class Node:
         return node
 
 
+class Places:
+    """What --fragments looks at: the places that pages have, and those that links lead to."""
+
+    def __init__(self) -> None:
+        # Hashes of a page's ids, by URL; None for a redirect to a place of its own.
+        self.ids: dict[str, array.array[int] | None] = {}
+        self.links: dict[str, dict[str, Node]] = {}  # by URL and fragment, unless it was found
+
+    def has(self, url: str, fragment: str) -> bool:
+        """Return whether a page has a place of that name, as it is written or unquoted."""
+        ids = self.ids[url]
+        return ids is None or hash(fragment) in ids or hash(unquote(fragment)) in ids
+
+    def add(self, url: str, ids: set[str]) -> None:
+        """Note what places a page has; forget links that are right."""
+        self.ids[url] = array.array("q", map(hash, ids))
+        for fragment in list(links := self.links.get(url, {})):
+            if self.has(url, fragment):
+                del links[fragment]
+
+    def note(self, page: Node, url: str, fragment: str) -> None:
+        """Note that *page* links to a place of *url*."""
+        fragment = fragment.partition(":~:")[0].strip()
+        if (fragment.lower() in ("", "top") or fragment[0] in "/!"
+                or url in self.ids and self.has(url, fragment)):
+            return
+        links = self.links.setdefault(url, {})
+        text = f"{url}#{re.sub('[^ -~]+', _percent, fragment)}"
+        node = links.setdefault(fragment, Node(text, page.site, page, page.depth + 1))
+        node.round = -1  # it is not asked for
+        if page not in node.linked_from[-1:]:
+            node.linked_from += (page,) * (node.referrers < 3)
+            node.referrers += 1
+
+    def missing(self, seen_urls: dict[str, Any]) -> Iterator[tuple[Node, str]]:
+        """Yield what links lead to and no page has, through redirects, with its fragment."""
+        for url, links in self.links.items():
+            node = seen_urls.get(url)
+            while isinstance(node, Node) and node.next_node and node.text not in self.ids:
+                node = node.next_node
+            for fragment, wrong in links.items():
+                if isinstance(node, Node) and node.text in self.ids \
+                        and not self.has(node.text, fragment):
+                    yield wrong, fragment
+
+
+# 17  Frontier
+# ============
+#
+# The problem: of what pages refer to let in all that belongs to the crawl, and ask for each URL
+# once, however many ways lead to it.
+#
+# The idea: a URL has one state, the round in which it is asked for, and a way to it can only make
+# that earlier. A site of four URLs, whose root links to /a and shows /b, and whose /a links to /b
+# and to another host:
+#
+#     seen_urls, round by round         http://h/   /a        /b        http://other/
+#     0  the roots                      0
+#        their pages were read          0           1         CHECKS
+#     1  pages: /a is read              0           1         1         "other host"
+#     CHECKS                            0           1         1         "other host"
+#
+# `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
+# `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
+# round of its level: so what a crawl of three levels reads does not depend on who answered
+# first); only to check it, in the last round, with HEAD; or nothing, for a reason. If that is
+# more than is known already, the URL has it from there on, and is queued when its round comes.
+# What is told of refused URLs is told in the end, when none can be let in any more. What is no
+# http or https URL stands there as well, as it is spelled: refused, or broken.
+#
+# Most references on a page are known already, and to parse each would take most of the time. So a
+# reference is first joined to its page's folder as mere text, and looked up: all keys are URLs in
+# their one spelling, so what is found there is the URL that parsing would give.
+#
+# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
+# and between looking a URL up and entering it there is none.
+#
+# The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
+# all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
+# and not before.
+
+SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
+MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
+# Reasons of one way to a URL, which another link may overcome.
+_PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
+
+
 class Frontier:
     """The URLs that were met, and a queue of those to be asked for in the present round."""
 
     def __init__(self, scope: Scope, depth: int | None, max_pages: int, max_redirect: int,
-                 external: bool, pages_only: bool, delay: float) -> None:
+                 external: bool, pages_only: bool, delay: float, fragments: bool = False) -> None:
         self.scope, self.external, self.delay = scope, external, delay
         self.max_redirect = max_redirect
         self.by_level = depth is not None       # whether each level has a round of its own
@@ -2689,6 +2848,7 @@ class Frontier:
         self.admits = False                     # whether it is known where the roots redirect to
         self.late: list[Node] = []              # roots that failed once: they hold up nobody
         self.pages_only = pages_only
+        self.places = Places() if fragments else None
         self._left = {True: max_pages, False: max_pages}  # URLs to be read, or not, yet to let in
 
     def begin(self, number: float) -> bool:
@@ -2776,9 +2936,12 @@ class Frontier:
 
     def follow(self, node: Node, record: Record) -> Record:
         """Let in what a redirect leads to; return its *record*, with what is wrong, if so."""
+        fragment = record.next_url.partition("#")[2]
         record, target = target_of(record, node.url)
         if target is None:
             return record
+        if self.places and fragment:
+            self.places.ids[node.text] = None
         if node.depth == 0:
             self.widen(target)
         step: Any = self.seen_urls.get(record.next_url)
@@ -2803,8 +2966,8 @@ class Frontier:
                                              "nofollow" * record.nofollow)
         shown = yield from self._admit_each(page, record.assets, base, False,
                                             "only shown" * self.pages_only)
-        for node in (linked | shown).values():
-            if node.__class__ is Node and self.admits:
+        for node in (linked | shown).values() if self.admits else ():
+            if node.__class__ is Node:
                 if node.referrers < 3:
                     node.linked_from += (page,)
                 node.referrers += 1
@@ -2814,13 +2977,15 @@ class Frontier:
                     reason: str) -> Waits[dict[str, Any]]:
         """Return what references mean, by URL, or by the spelling of what is none."""
         found: dict[str, Any] = {}
-        seen_urls, origin = self.seen_urls, base.origin
+        seen_urls, places, origin = self.seen_urls, self.places, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
         folder = f"{origin}{path}/"
         for start in range(0, len(references), SLICE):
             if start:
                 yield
             for reference in references[start:start + SLICE]:
+                if places:
+                    reference, _, fragment = reference.partition("#")
                 first = reference[:1]
                 if first == "/":
                     text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
@@ -2838,6 +3003,8 @@ class Frontier:
                         (known in _PASSING if read else not reason)):
                     text, known = self._admit_one(page, reference, base, read, reason)
                 found[text] = known
+                if places and fragment:
+                    places.note(page, text, fragment)
         return found
 
     def _admit_one(self, page: Node, reference: str, base: URL, read: bool, reason: str
@@ -2860,8 +3027,13 @@ class Frontier:
             return text, known
         return str(url), self.admit(url, page, 0, read, reason) if self.admits else None
 
-    def refused(self) -> Iterator[Record]:
-        """Yield a record of each URL that is refused."""
+    def told_last(self) -> Iterator[Record]:
+        """Yield a record of each place that is missing, and of each URL that is refused."""
+        for node, fragment in self.places.missing(self.seen_urls) if self.places else ():
+            self.seen_urls[node.text] = node
+            words = f"no id {_printable(fragment)!r} on the page"
+            yield Record(node.text, error=words, kind="broken", depth=node.depth,
+                         parent=node.parent.text if node.parent else "")
         for text, known in self.seen_urls.items():
             if isinstance(known, str):
                 yield Record(text, skipped=known)
@@ -2874,7 +3046,7 @@ class Frontier:
                       for known in self.seen_urls.values()))
 
 
-# 17  Crawler
+# 18  Crawler
 # ===========
 #
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
@@ -2908,7 +3080,7 @@ class Frontier:
 #     time         a fetch has a deadline, and a pause MAX_PAUSE         Client.fetch, _back_off
 #
 # (*on_page* must return.) Each URL that is asked for ends as one Record. Errors of the network
-# (caught in `_request` and `_load_robots`) and of parse_url() become records: any other, in this
+# (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
 # code or in a callback, ends the crawl, which raises it.
 
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -2945,8 +3117,9 @@ class Crawler:
     several) is found and *exclude* (or any of several) is not. *depth* links from a root are
     followed, level by level; None: MAX_DEPTH, in any order, which is faster. *max_pages* URLs are
     read (a redirect and its target count as one). Unless *pages_only*, what pages show is asked
-    for, too; with *external*, what links to other hosts lead to: at most *max_pages* of both, and
-    none that *exclude* finds.
+    for, too, and the sheets among it are read; with *external*, what links to other hosts lead to:
+    at most *max_pages* of both, and none that *exclude* finds. With *fragments*, pages must have
+    the places that links lead to.
 
     *headers* are sent over https to the hosts named in *roots*, with or without www, and over
     http where a root says http://; the User-Agent is sent to all, and its first letters are the
@@ -2967,7 +3140,8 @@ class Crawler:
                  depth: int | None = None, max_pages: int = 1_000_000, max_body: int = MAX_BODY,
                  include: str | Iterable[str] = (), exclude: str | Iterable[str] = (),
                  subdomains: bool = False, external: bool = False, pages_only: bool = False,
-                 robots: bool = True, headers: dict[str, str] | None = None,
+                 fragments: bool = False, robots: bool = True,
+                 headers: dict[str, str] | None = None,
                  journal: Journal | None = None,
                  on_record: Callable[[Record], object] = _always,
                  on_page: Callable[[Record, Response], object] = lambda record, page: None) -> None:
@@ -2990,7 +3164,7 @@ class Crawler:
         self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()
         self.frontier = Frontier(self.scope, depth, max_pages, max_redirect, external, pages_only,
-                                 delay)
+                                 delay, fragments)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._loading: dict[Any, Task[Any]] = {}    # the fetches of robots.txt, by site
@@ -3032,7 +3206,7 @@ class Crawler:
             level += 1
         frontier.begin(CHECKS)
         yield from frontier.queue.join()
-        for record in frontier.refused():
+        for record in frontier.told_last():
             self._tell(record)
         for _ in range(self.max_tasks):
             frontier.queue.put_nowait(None)
@@ -3065,8 +3239,10 @@ class Crawler:
                 self.frontier.refuse(node, f"robots.txt: {rule}")
                 return None
         # Roots, and what they redirect to, are asked for in every crawl.
-        known = self.journal and node.depth and self.journal.find(node.text, node.read)
-        if known:
+        known = (self.journal and node.depth and not (node.read and self.frontier.places)
+                 and self.journal.find(node.text, node.read))
+        if known and not (known.method == "HEAD"
+                          and self._wants(node, known.status, known.content_type)):
             return Answer(url, known)
         if not site.take_turn(node):
             return None
@@ -3075,39 +3251,27 @@ class Crawler:
         finally:
             site.end_turn()
 
+    def _wants(self, node: Node, status: int, content_type: str) -> bool:
+        """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
+        kind = _kind_of(content_type) if 200 <= status < 300 else ""
+        if kind == "sheet":
+            return not self.frontier.pages_only and self.scope.covers(node.url)
+        return node.read and bool(kind)
+
     def _load_robots(self, site: Site) -> Waits[Robots | Exception]:
-        """Ask for a site's robots.txt, RFC 9309 section 2.3.1; return its rules or why it fails.
-
-        200 brings rules, other statuses mean none. 429, 500 or more, no answer or a broken one is
-        a failure, after *max_tries* tries, and then that of every URL there.
-        """
-        tries = 0
-        while True:
-            outcome: Any
-            try:
-                outcome = yield from self._follow_robots(parse_url("/robots.txt", site.url))
-                if outcome.status < 500 and outcome.status != 429:
-                    return Robots(outcome.body.decode("utf-8", "replace"), self._product)
-                failure: Exception = OSError(f"{outcome.status} {outcome.reason}")
-            except (OSError, ProtocolError) as error:
-                outcome = failure = error
-            tries += 1
-            wait = _back_off(outcome, tries)
-            if wait is None or tries >= self.max_tries:
-                return failure
-            yield from sleep(wait)
-
-    def _follow_robots(self, url: URL) -> Waits[Response]:
-        """Return the answer at the end of redirects that stay within the scope."""
-        for _ in range(self.max_redirect + 1):
-            response = yield from self.client.fetch(
-                url, "GET", lambda response: response.status == 200, MAX_BODY,
-                own_headers=self.scope.trusts(url))
-            _, target = target_of(Record(str(url), next_url=_location(response)), url)
-            if response.status not in _REDIRECTS or not target or not self.scope.covers(target):
-                break
-            url = target
-        return response
+        """Return the rules of a site, or why there are none; redirects stay within the scope."""
+        def ask(url: URL) -> Waits[Response]:
+            response: Any = None
+            for _ in range(self.max_redirect + 1):
+                response = yield from self.client.fetch(
+                    url, "GET", lambda response: response.status == 200, MAX_BODY,
+                    own_headers=self.scope.trusts(url))
+                _, target = target_of(Record("", next_url=_location(response)), url)
+                if response.status not in _REDIRECTS or not target or not self.scope.covers(target):
+                    break
+                url = target
+            return cast(Response, response)
+        return load_robots(site, ask, self._product, self.max_tries)
 
     def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
         """Ask the server; return None if the URL will come back for another try."""
@@ -3117,7 +3281,9 @@ class Crawler:
         outcome: Response | Exception
         try:
             outcome = yield from self.client.fetch(
-                url, "GET" if node.read else node.method, _is_page if node.read else _never,
+                url, "GET" if node.read else node.method,
+                lambda response: self._wants(node, response.status,
+                                             response.headers.get("content-type", "")),
                 own_headers=self.scope.trusts(url))
         except (OSError, ProtocolError) as error:
             outcome = error
@@ -3134,14 +3300,15 @@ class Crawler:
         now, wait = self.loop.time(), _back_off(outcome, node.tries)
         refused = status == 429
         spared = refused and self.scope.covers(node.url)
-        if refused:
-            site.pause(_retry_after(outcome))
+        site.pause(_retry_after(outcome) if refused else 0.0)
         if spared or not refused:
             site.heed(status, found)
         if spared and not node.due:  # one is no try of its URL
             node.tries, wait = 0, 0.0
-        if not node.read and node.method == "HEAD" and not refused and not 0 < status < 400:
-            # Whatever HEAD met: some servers know GET only.
+        if not node.read and node.method == "HEAD" and not refused and (
+                not 0 < status < 400 or isinstance(outcome, Response) and self._wants(
+                    node, status, outcome.headers.get("content-type", ""))):
+            # Whatever HEAD met: some servers know GET only; and a sheet is to be read.
             node.method, node.tries, wait = "GET", 0, _retry_after(outcome)
         if wait is None or node.tries >= self.max_tries:
             return False
@@ -3159,11 +3326,15 @@ class Crawler:
                                          assets=())
         else:
             record, base = record_of(
-                base, outcome, node.read, self._product, tries=node.tries, at=round(answer.at, 3),
-                seconds=round(answer.seconds, 3), method="" if node.read else node.method, **way)
+                base, outcome, node.read, self._product, bool(self.frontier.places),
+                tries=node.tries, at=round(answer.at, 3), seconds=round(answer.seconds, 3),
+                method="" if node.read else node.method, **way)
             if outcome is node.site.robots:
                 record = record._replace(error=f"robots.txt: {record.error}")
-        if record.encoding:
+        if self.frontier.places and record.encoding and isinstance(outcome, Response):
+            text, _ = decode_page(outcome.body, record.content_type)
+            self.frontier.places.add(node.text, ids_of(text))
+        if record.encoding or record.assets:
             record = yield from self._admit(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.frontier.follow(node, record)
@@ -3195,22 +3366,22 @@ class Crawler:
             node, (began, _) = min(self.in_flight.items(), key=lambda item: item[1][0])
             return f"{self.loop.time() - began:.1f} s {node.text}"
         waiting = [site for site in self.frontier.sites.values() if site.line]
-        if not waiting:
-            return ""
-        first = min(waiting, key=Site.due)
-        return (f"{sum(len(site.line) for site in waiting)} wait, {first.line[0][2].text} for "
-                f"{max(0.0, first.due() - self.loop.time()):.0f} s")
+        for first in sorted(waiting, key=Site.due)[:1]:
+            return (f"{sum(len(site.line) for site in waiting)} wait, {first.line[0][2].text} for "
+                    f"{max(0.0, first.due() - self.loop.time()):.0f} s")
+        return ""
 
     def describe(self) -> str:
-        """Return what the crawl is doing: each fetch in flight, and where in this file it waits."""
-        lines = [f"{len(self.in_flight)} in flight, {self.frontier.queue.qsize()} queued, "
-                 f"{len(self.client.pool)} of {self.client.opened} connections idle"]
-        for node, (began, task) in self.in_flight.items():
-            lines += [f"{node.text}: for {self.loop.time() - began:.1f} s", task.where()]
-        return "\n".join([*lines, self.waits_for()])
+        """Return what the crawl is doing: each fetch in flight, then where in this file it is."""
+        lines = [f"{len(self.in_flight)} in flight, {self.frontier.num_waiting()} queued, "
+                 f"{len(self.client.pool)} connections idle"]
+        lines += [f"{node.text}: for {self.loop.time() - began:.1f} s"
+                  for node, (began, _) in self.in_flight.items()]
+        lines += [task.where() for _, task in self.in_flight.values()]
+        return "\n".join(lines if self.in_flight else [*lines, self.waits_for()])
 
 
-# 18  Report
+# 19  Report
 # ==========
 #
 # The problem: answers come in any order; who mends a site wants the worst first, and the pages to
@@ -3227,6 +3398,9 @@ class Crawler:
 #
 # The idea: keep the records of problems and count the others; print the problems by kind and, of
 # each kind, first what most pages refer to.
+
+MAX_ALIKE = 10  # problems of one kind, host and error that are shown: more tell nothing new
+
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -3279,11 +3453,9 @@ class Report:
     def progress(self, crawler: Crawler, seconds: float, columns: int) -> str:
         """Return one line about a crawl that has gone on for *seconds*, cut to *columns*."""
         done, state = self.statuses.total(), crawler.waits_for()
-        return (f"{done} done, {crawler.frontier.queue.qsize()} queued, "
-                f"{len(crawler.in_flight)} in flight, "
-                f"{_count_of(len(self.problems), 'problem')}, "
-                f"{done / max(seconds, 0.001):.0f}/s"
-                + f", {state}" * bool(state))[:columns - 1]
+        return (f"{done} done, {crawler.frontier.num_waiting()} queued, "
+                f"{_count_of(len(self.problems), 'problem')}" + f", {state}" * bool(state)
+                + f", {done / max(seconds, 0.001):.0f}/s")[:columns - 1]
 
     def print(self, crawler: Crawler, seconds: float, file: TextIO, brief: bool = False) -> None:
         """Print the problems and, unless *brief*, the numbers."""
@@ -3292,8 +3464,14 @@ class Report:
                      for record in self.problems if record.kind == kind]
             if found:
                 print(f"{kind} ({len(found)})", file=file)
+            alike: collections.Counter[tuple[str, str]] = collections.Counter()
             for node, record in sorted(found, key=lambda pair: -pair[0].nearest_linked().referrers):
-                print(*_story(node, record), sep="\n", file=file)
+                alike[node.site.url.origin, record.error] += 1
+                if alike[node.site.url.origin, record.error] <= MAX_ALIKE:
+                    print(*_story(node, record), sep="\n", file=file)
+            for (origin, error), count in alike.items():
+                if count > MAX_ALIKE:
+                    print(f"  ... and {count - MAX_ALIKE} more of {origin}: {error}", file=file)
         if not brief:
             print(*self._numbers(crawler, seconds), sep="\n", file=file)
 
@@ -3306,6 +3484,8 @@ class Report:
         for site in crawler.frontier.sites.values():
             if site.delay > crawler.frontier.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
+            if site.met:
+                yield f"{site.url.origin} answered 429: asked once in {site.met:g} s"
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
@@ -3317,7 +3497,7 @@ class Report:
             yield f"not fetched: {count} ({reason})"
 
 
-# 19  Command line
+# 20  Command line
 # ================
 #
 # The problem: people call this, and read; programs call it, and look at one number. And both may
@@ -3329,13 +3509,13 @@ class Report:
 #
 # Ctrl-C is a task.cancel(). This is its way, which is also the way back through this file:
 #
-#     the kernel interrupts epoll, and Python calls `interrupt`                         19
+#     the kernel interrupts epoll, and Python calls `interrupt`                         20
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe             2
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:      5
 #         each worker, and the future at the bottom of its pipe of coroutines           4, 3
 #     CancelledError rises from there: a stream is closed, a site's turn ended          10, 15
-#     until crawl() has seen all of them end, and closed what was idle                  17
-#     and `_crawl` returns: the report says what was cut off, and the status is 130     18, 19
+#     until crawl() has seen all of them end, and closed what was idle                  18
+#     and `_crawl` returns: the report says what was cut off, and the status is 130     19, 20
 #
 # So a crawl that is ended leaves nothing open, for every `finally` on that way has run. While it is
 # on its way, or a write blocks because nobody reads it, a second signal ends the program at once;
@@ -3377,6 +3557,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     add("--subdomains", action="store_true", help="hosts below the roots' hosts, too")
     add("--external", action="store_true", help="ask also for what links to other hosts lead to")
     add("--pages-only", action="store_true", help="do not ask for images, scripts and the like")
+    add("--fragments", action="store_true", help="look whether pages have what #fragments name")
     add("--no-robots", dest="robots", action="store_false", help="do not ask for robots.txt")
     add("--max-tasks", type=int, metavar="N", help="URLs fetched at a time (%(default)s)")
     add("--max-redirect", type=int, metavar="N", help="redirects in a row (%(default)s)")
@@ -3480,6 +3661,9 @@ def _crawl_and_report(arguments: list[str]) -> int:
     out = sys.stderr if options.journal == "-" else sys.stdout
     if out:
         report.print(crawler, seconds, out, options.quiet)
+        if journal and report.problems and not options.quiet and options.journal != "-":
+            print(f"when they are mended: crawl.py -o {shlex.quote(options.journal)} --recheck",
+                  *map(shlex.quote, options.roots), file=out)
     return 128 + ended_by if ended_by else 1 if report.problems else 0
 
 

@@ -3,7 +3,7 @@
 """What crawl.py claims, section by section. The numbers and titles are crawl.py's own.
 
 Read conftest.py first: `play` runs a coroutine on a clock that jumps, `site` is a web server in a thread
-that answers as scripted. Section 17 is the largest, and has parts of its own; the options are those that
+that answers as scripted. Section 18 is the largest, and has parts of its own; the options are those that
 they are about:
 
     Once each
@@ -2995,7 +2995,12 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<img srcset='a,b 1x,c'>", ["a,b", "c"]), ("<img srcset=' , a 100w , b, c 2x'>", ["a", "b", "c"]),
     ("<script src=/x>'<img src=/y>'</script>", ["/x"]), ("<script>'<img src=/y>'</script>", []),
     ("<link rel=stylesheet href=/x>", ["/x"]), ("<link rel='icon' href=/x sizes=any>", ["/x"]),
-    ("<link rel=preload imagesrcset='a 1x' href=b>", ["b", "a"]), ("<link rel=next href=/x>", ["/x"]),
+    ("<link rel=preload imagesrcset='a 1x' href=b>", ["b", "a"]),
+    ("<link rel='apple-touch-icon' href=/x>", ["/x"]),
+    ("<link rel='alternate stylesheet' hreflang=de href=/x>", ["/x"]),
+    ("<link rel=alternate type=application/rss+xml href=/x>", ["/x"]), ("<link rel=search href=/x>", ["/x"]),
+    ("<link rel=pingback href=/x><link rel=profile href=/x><link href=/x>", []),
+    ("<style>p { background: url(/x) }</style>", ["/x"]),
     ("<link rel=preconnect href=//h>", []), ("<link rel='x DNS-Prefetch' href=//h>", []),
     ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]),
     ("<audio src=a>", ["a"]),
@@ -3009,6 +3014,52 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
 def test_a_page_shows_and_uses_what_its_elements_name(markup: str, assets: list[str]) -> None:
     found = crawl.read_markup(markup, BASE)
     assert found.assets == assets and found.links == []
+
+
+@pytest.mark.parametrize("markup", [
+    "<link rel=next href=/x>", "<link rel=prev href=/x>", "<LINK REL=Canonical HREF=/x>",
+    "<link rel=alternate hreflang=de href=/x>"])
+def test_some_link_elements_lead_to_pages(markup: str) -> None:
+    assert links_of(markup) == ["http://t.test/x"]
+
+
+def test_a_page_has_the_places_that_its_ids_and_names_say() -> None:
+    assert crawl.ids_of("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\"><a data-id=no title='id=?'>") >= {
+        "a", "b c", "d&e"}
+
+
+def test_links_keep_their_fragments_where_they_are_wanted() -> None:
+    markup = "<a href=\"/x#y\"><a href='/x#z'><a href=\"#top\"><a href=\"/&amp;#a\">"
+    assert crawl.read_markup(markup, BASE, fragments=True).links == ["/x#y", "/x#z", "#top", "/&#a"]
+    assert crawl.read_markup(markup, BASE).links == ["/x", "/x#z", "#top", "/&#a"]
+
+
+@pytest.mark.parametrize("sheet, references", [
+    ("p { background: url(a.png), url( 'b c.png' ) URL(\"d.png\") }", ["a.png", "b c.png", "d.png"]),
+    ("@import 'a.css'; @IMPORT \"b.css\" screen; @import url(c.css);", ["a.css", "b.css", "c.css"]),
+    ("@namespace url(http://no); @namespace svg 'no'; p { src: url(a) }", ["a"]),
+    ("/* url(no) */ p { content: 'url(no)'; src: url(a) } /* url(no)", ["a"]),
+    ("p { src: url(a\\)b.woff) url(\\66oo) url('\\000041 b') url(\"c\\\nd\") url('\\110000x') }",
+     ["a)b.woff", "foo", "Ab", "cd", "\ufffdx"]),
+    ("p { src: url(data:font/woff2;base64,AA==) }", ["data:font/woff2;base64,AA=="]),
+    ("p { src: url() url('') no-url(a) } <b>no css</b>", ["a"]), ("p { src: url(", []), ("'", []), ("", [])])
+def test_a_sheet_uses_what_url_and_import_name(sheet: str, references: list[str]) -> None:
+    assert crawl.read_sheet(sheet) == references
+
+
+def test_a_sitemap_lists_urls() -> None:
+    assert crawl.read_sitemap("<urlset><url><loc> http://h/?a&amp;b\n</loc><lastmod>2026</lastmod></url>"
+                              "<url><sm:loc><![CDATA[http://h/c]]></sm:loc></url><location>x</location>") == [
+        "http://h/?a&b", "http://h/c"]
+    assert crawl.read_sitemap("<rss><link>http://h/</link></rss>") == []
+
+
+@pytest.mark.parametrize("piece", ["url(", '"', "'x", "/*", "/**/", "@import ", "url(\\", "url(a ", '"\\\n',
+                                   "<loc>", "<loc", " id=", ' id="', "id='x' "])
+def test_hostile_sheets_sitemaps_and_ids_take_no_longer_than_their_size(piece: str) -> None:
+    with linear_time():
+        for read in (crawl.read_sheet, crawl.read_sitemap, crawl.ids_of):
+            read(piece * (1_000_000 // len(piece)))
 
 
 @pytest.mark.parametrize("markup, refresh, nofollow", [
@@ -3713,7 +3764,71 @@ def test_what_made_a_line_stop_does_not_stop_it_for_good() -> None:
     assert play(main()) == 2
 
 
-# 16  Frontier
+# 16  Nodes
+# =========
+
+
+def test_pages_name_their_first_three_referrers_once_each() -> None:
+    async def main() -> None:
+        frontier, root = frontier_of()
+        referred(frontier, root, ["/1", "/2", "/3", "/4", "/gone"])
+        for number in range(1, 5):
+            page = cast(crawl.Node, frontier.seen_urls[f"http://h/{number}"])
+            referred(frontier, page, ["/gone", "/gone#x", "gone"], ["/gone"])
+        gone = cast(crawl.Node, frontier.seen_urls.get("http://h/gone"))
+        assert gone.referrers == 5
+        assert [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
+    crawl.run(main())
+
+
+def missing(site: dict[str, Any], **options: Any) -> list[tuple[str, str, list[str]]]:
+    """Return which places are missing on a simulated site, and which pages lead there."""
+    crawler, _ = simulated_crawl(["http://h/"], site, robots=False, fragments=True, **options)
+    nodes = crawler.frontier.seen_urls
+    return [(record.url.removeprefix("http://h"), record.error,
+             [page.text.removeprefix("http://h") for page in nodes[record.url].linked_from])
+            for record in crawler.records.values() if "#" in record.url]
+
+
+def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
+    assert missing({
+        "http://h/": "<p id=here><a href=#here><a href='#nowhere'><a href=/a#good><a href=/a#bad><a href=/b>",
+        "http://h/a": "<a name=good><a href=/#here><a href=/#lost>",
+        "http://h/b": "<a href='/a#bad'><a href=/a#bad>"}) == [
+        ("/#nowhere", "no id 'nowhere' on the page", ["/"]), ("/#lost", "no id 'lost' on the page", ["/a"]),
+        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
+
+
+@pytest.mark.parametrize("fragment", ["", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9",
+                                      "caf\u00e9", "caf&eacute;", "a:~:text=x", " a "])
+def test_nothing_is_said_of_fragments_that_are_no_places_or_are_found_unquoted(fragment: str) -> None:
+    assert missing({"http://h/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
+
+
+def test_a_redirect_passes_a_fragment_on_unless_it_has_its_own() -> None:
+    site: dict[str, Any] = {
+        "http://h/": "<a href=/old#x><a href=/older#y><a href=/own#z><a href=/new#w>",
+        "http://h/new": "<p id=x>", "http://h/old": redirect_to("/new"),
+        "http://h/older": redirect_to("/old"), "http://h/own": redirect_to("/new#x")}
+    assert [(url, pages) for url, _, pages in missing(site)] == [("/older#y", ["/"]), ("/new#w", ["/"])]
+
+
+def test_only_pages_that_were_read_are_judged() -> None:
+    assert missing({"http://h/": "<a href=/gone#x><a href=//o/#x><a href=/pdf#page=2>", "http://o/": "",
+                    "http://h/pdf": [(200, {"content-type": "application/pdf"}, "")]}, external=True) == []
+
+
+def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    site: dict[str, Any] = {"http://h/": "<a href=/a#x><img src=/i>", "http://h/a": "", "http://h/i": ""}
+    for _ in range(2):
+        told, client, _ = journaled(path, ["http://h/"], site, robots=False, fragments=True)
+        assert [record.url for record in told if record.kind] == ["http://h/a#x"]
+        assert [url for _, url in client.asked] == ["http://h/", "http://h/a"]
+    assert client.checked == []
+
+
+# 17  Frontier
 # ============
 
 
@@ -3881,7 +3996,7 @@ def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reason() -
     assert [(record.url, record.kind, record.depth, record.parent) for record in frontier.broken] == [
         ("http://exa mple/", "broken", 1, "http://h/"), ("http://h:99999/", "broken", 1, "http://h/")]
     assert frontier.broken[0].error.startswith("no URL: ")
-    assert {record.url[:9]: record.skipped for record in frontier.refused()} == {
+    assert {record.url[:9]: record.skipped for record in frontier.told_last()} == {
         "mailto:x": "mailto: neither http nor https", "htp://h": "htp: neither http nor https",
         "tel:1": "excluded", "/xxxxxxxx": "longer than 8000 characters"}
     assert cast(crawl.Node, frontier.seen_urls["http://exa mple/"]).referrers == 2
@@ -3901,19 +4016,6 @@ def test_what_is_no_url_stays_none_in_its_one_spelling_which_is_printable(
         assert isinstance(caught.value, crawl.UnfetchableError) == unfetchable
 
 
-def test_pages_name_their_first_three_referrers_once_each() -> None:
-    async def main() -> None:
-        frontier, root = frontier_of()
-        referred(frontier, root, ["/1", "/2", "/3", "/4", "/gone"])
-        for number in range(1, 5):
-            page = cast(crawl.Node, frontier.seen_urls[f"http://h/{number}"])
-            referred(frontier, page, ["/gone", "/gone#x", "gone"], ["/gone"])
-        gone = cast(crawl.Node, frontier.seen_urls.get("http://h/gone"))
-        assert gone.referrers == 5
-        assert [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
-    crawl.run(main())
-
-
 def test_the_links_of_a_page_are_seen_to_in_slices() -> None:
     async def main() -> int:
         frontier, root = frontier_of()
@@ -3922,7 +4024,7 @@ def test_the_links_of_a_page_are_seen_to_in_slices() -> None:
     assert crawl.run(main()) == 4
 
 
-# 17  Crawler
+# 18  Crawler
 # ===========
 
 
@@ -4483,6 +4585,70 @@ def test_what_is_linked_and_shown_on_another_host_is_told_once() -> None:
     answers: dict[str, Any] = {"http://h/": "<a href=//o/x><img src=//o/x>", "http://o/x": ""}
     crawler, _ = simulated_crawl(["http://h/"], answers, robots=False)
     assert list(crawler.records) == ["http://h/", "http://o/x"] and crawler.reasons == {}
+
+
+def test_sheets_are_read_and_what_they_use_is_linked_from_them(site: Server) -> None:
+    site.add("/", "<link rel=stylesheet href=/css/a.css><a href=/linked.css>"
+                  "<style>p{src:url(inline.woff)}</style><img src=http://127.0.0.1:%d/other.css>" % site.port)
+    site.add("/css/a.css", "@import 'b.css'; p { background: url(gone.png) }", Content_Type="text/css")
+    site.add("/css/b.css", "p { src: url(/font.woff) } q { src: url(a.css) }",
+             Content_Type="text/css; charset=x")
+    site.add("/linked.css", "p { background: url(/gone2.png) }", Content_Type="text/css")
+    site.add("/other.css", "p { background: url(/no.png) }", Content_Type="text/css")
+    site.add("/font.woff", b"wOFF", Content_Type="font/woff")
+    site.add("/inline.woff", b"wOFF", Content_Type="font/woff")
+    status, out, _ = said(site.url)
+    assert re.findall("  (.*)\n    404 Not Found\n    linked from (.*)", out.replace(site.url, "")) == [
+        ("/gone2.png", "/linked.css"), ("/css/gone.png", "/css/a.css")]
+    assert "/font.woff" in site.checked and "/inline.woff" in site.checked and "/no.png" not in site.checked
+    assert sorted(path for path in site.requests if path.endswith("css")) == [
+        "/css/a.css", "/css/b.css", "/linked.css"]
+    records, _ = crawled(site.url)
+    assert (records[site.url + "/css/b.css"].method, records[site.url + "/css/b.css"].assets) == (
+        "GET", (site.url + "/font.woff", site.url + "/css/a.css"))
+    site.requests.clear()
+    assert crawled(site.url, pages_only=True)[0][site.url + "/linked.css"].assets == ()
+
+
+def test_a_journals_check_of_a_sheet_does_not_answer_for_it(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text(json.dumps({"url": "http://h/a.css", "status": 200, "method": "HEAD",
+                                "content_type": "text/css", "tries": 1}) + "\n")
+    site: dict[str, Any] = {"http://h/": "<link rel=stylesheet href=/a.css>",
+                            "http://h/a.css": [(200, {"content-type": "text/css"}, "p{src:url(/gone)}")]}
+    told, _, _ = journaled(path, ["http://h/"], site, robots=False)
+    assert [(record.url, record.kind) for record in told][1:] == [
+        ("http://h/a.css", ""), ("http://h/gone", "broken")]
+    told, client, _ = journaled(path, ["http://h/"], site, robots=False)
+    assert len(told) == 3 and client.checked == []
+
+
+@pytest.mark.parametrize("root", ["/sitemap.xml", "/index.xml", "/"])
+def test_a_sitemap_is_a_page_of_links(root: str, site: Server) -> None:
+    for path, listed in (("/index.xml", "/sitemap.xml"), ("/sitemap.xml", "/only")):
+        site.add(path, f"<x><loc>{site.url}{listed}</loc></x>", Content_Type="application/xml")
+    site.add("/feed.xml", "<rss><link>/no</link></rss>", Content_Type="text/xml")
+    site.add("/", "<a href=/sitemap.xml><a href=/feed.xml>")
+    out = said(site.url + root)[1].replace(site.url, "")
+    assert "  /only\n    404 Not Found\n    linked from /sitemap.xml\n" in out
+    assert "/no" not in site.requests
+
+
+def test_xml_that_is_too_large_for_a_sitemap_is_a_file(site: Server) -> None:
+    site.add("/", "<a href=/large.xml><a href=/large>")
+    site.add("/large.xml", "<loc>" * 99, Content_Type="text/xml")
+    site.add("/large", "x" * 999)
+    records, _ = crawled(site.url, max_body=200)
+    assert {path: (records[site.url + path].status, records[site.url + path].kind)
+            for path in ("/large.xml", "/large")} == {"/large.xml": (200, ""), "/large": (0, "over a limit")}
+
+
+def test_a_sitemap_of_many_urls_stays_within_max_pages() -> None:
+    listed = "".join(f"<loc>http://h/{number}</loc>" for number in range(20_000))
+    crawler, client = simulated_crawl(["http://h/sitemap.xml"], {
+        "http://h/sitemap.xml": [(200, {"content-type": "application/xml"}, listed)]},
+        robots=False, max_pages=5)
+    assert len(client.asked) == 5 and crawler.skipped == {"page limit": 20_000 - 4}
 
 
 def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
@@ -5186,7 +5352,7 @@ def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
             await task
         return described
     first, fetch, *stack = crawl.run(main()).splitlines()
-    assert re.fullmatch(r"1 in flight, 0 queued, 0 of \d+ connections idle", first)
+    assert first == "1 in flight, 0 queued, 0 connections idle"
     assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s", fetch)
     assert "_work" in stack[0]
     assert "in Crawler._answer" in "".join(stack)
@@ -5659,7 +5825,7 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
     assert max(files for _, files in used[20:]) <= used[20][1] + 20
 
 
-# 18  Report
+# 19  Report
 # ==========
 
 
@@ -5756,6 +5922,34 @@ def test_links_that_are_no_urls_are_problems(site: Server) -> None:
     assert "not fetched: 1 (htp: neither http nor https)" in out
 
 
+def test_of_problems_that_are_alike_the_first_ten_are_shown(site: Server) -> None:
+    site.add("/", "".join(f"<a href=/gone{number}>" for number in range(37)) + "<a href=/secret>")
+    site.add("/secret", "", 403)
+    out = said(site.url)[1]
+    assert out.startswith("broken (37)\n") and out.count("    404 Not Found\n") == 10
+    assert f"  ... and 27 more of {site.url}: 404 Not Found\nblocked (1)\n  {site.url}/secret\n" in out
+
+
+def test_the_delay_that_a_site_was_given_is_reported() -> None:
+    site: dict[str, Any] = pages(3) | {"http://h/1": [(429, {}, ""), (200, {}, "")]}
+    crawler, _ = simulated_crawl(["http://h/"], site, robots=False)
+    output = io.StringIO()
+    crawl.Report().print(crawler, 1.0, output)
+    assert output.getvalue().startswith("http://h answered 429: asked once in 0.1 s\n")
+
+
+def test_at_fifty_columns_the_progress_line_names_what_is_waited_for(loop: JumpingLoop) -> None:
+    async def main() -> str:
+        report = crawl.Report()
+        crawler, task = begun(SimulatedClient(pages(4)), robots=False, on_record=report.add)
+        await sleep(0.1)
+        line = report.progress(crawler, 0.5, 50)
+        await task
+        return line
+    line = loop.run_until_complete(main())
+    assert len(line) < 50 and "http://h/" in line
+
+
 def test_the_quiet_report_holds_the_problems_only(site: Server) -> None:
     broken_site(site)
     _, shown, _ = said(site.url, "-q")
@@ -5769,7 +5963,8 @@ def test_what_the_journal_gave_is_reported_as_if_it_had_just_come(
     path = str(tmp_path / "journal")
     first, second = [said("-o", path, site.url, "--max-tasks", "1")[1].splitlines() for _ in range(2)]
     assert site.requests == ["/robots.txt", "/", "/a", "/gone"] + ["/robots.txt", "/"]
-    assert second[:4] == first[:4] and second[-1] == first[-1] == "statuses: 2 x 200, 1 x 404"
+    assert second[:4] == first[:4] and second[-2] == first[-2] == "statuses: 2 x 200, 1 x 404"
+    assert second[-1] == f"when they are mended: crawl.py -o {path} --recheck {site.url}"
 
 
 def test_a_fourth_page_with_the_link_is_one_more(site: Server) -> None:
@@ -5850,7 +6045,7 @@ def test_the_links_of_a_page_that_says_nofollow_are_still_references(site: Serve
     assert f"linked from {site.url}/, {site.url}/a\n" in said("--max-tasks", "1", site.url)[1]
 
 
-# 19  Command line
+# 20  Command line
 # ================
 
 
@@ -6046,7 +6241,7 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     shown = in_terminal(site.url, stream="stderr", columns=70)
     *states, end = shown.split("\r\x1b[K")[1:]
     assert "\n" not in shown and end == "" and len(states) >= 2 and all(len(state) < 70 for state in states)
-    assert any(re.match(r"1 done, 0 queued, 1 in flight, 0 problems, \d+/s, \d+\.\d s http://", state)
+    assert any(re.match(r"1 done, 0 queued, 0 problems, \d+\.\d s http://", state)
                for state in states)
     twice.release(99)
     monkeypatch.setattr(crawl, "PROGRESS", 0)  # due again at once, also when all is done
@@ -6076,9 +6271,8 @@ def test_a_progress_line_names_the_oldest_fetch_or_else_what_is_waited_for(loop:
         lines.append(report.progress(crawler, 2.0, 10))
         await task
     loop.run_until_complete(main())
-    assert lines == ["0 done, 0 queued, 1 in flight, 0 problems, 0/s, 1.0 s http://h/",
-                     "1 done, 0 queued, 0 in flight, 0 problems, 2/s, 3 wait, http://h/1 for 8 s",
-                     "1 done, 0"]
+    assert lines == ["0 done, 0 queued, 0 problems, 1.0 s http://h/, 0/s",
+                     "1 done, 3 queued, 0 problems, 3 wait, http://h/1 for 8 s, 2/s", "1 done, 3"]
 
 
 def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -6255,7 +6449,7 @@ def test_the_file_itself_names_its_sections_in_its_contents() -> None:
     source = (HERE / "crawl.py").read_text()
     contents = re.findall(r"^ {4,5}(\d+)  (\S.*?)(?:  .*)?$", source, re.MULTILINE)
     headings = re.findall(r"^# (\d+)  (.*)\n# =+$", source, re.MULTILINE)
-    assert contents == headings and len(headings) == 19
+    assert contents == headings and len(headings) == 20
 
 
 def test_the_tests_have_the_sections_of_the_file_itself_in_its_order() -> None:
@@ -6386,8 +6580,8 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
               for match in re.finditer(r"^# \d+  .*\n# =+$", source, re.MULTILINE)]
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
-    assert len(sizes) == 19 and max(sizes) <= 235
-    assert len(code) <= 2120 and statements <= 1950 and source.count("\n") <= 3520
+    assert len(sizes) == 20 and max(sizes) <= 220
+    assert len(code) <= 2230 and statements <= 2030 and source.count("\n") <= 3700
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
