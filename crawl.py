@@ -2535,14 +2535,14 @@ class Scope:
 #     10      /b
 #
 # A site that answers 429 is given such a delay, or twice the one that its 429s have led to; each
-# other answer takes a fiftieth off that. So what a server's limit allows is found, and kept to.
+# other answer takes 6 % off that. So what a server's limit allows is found, and kept to.
 #
 # The invariant: where a line is, it moves on. It has a timer, or a worker has a URL of its site,
 # and calls `advance` when something has become of that.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 FIRST_DELAY = 0.1   # seconds between requests to a site that has said 429; doubled if it does again
-MAX_FOUND = 2.0     # seconds to which that may grow: no usual limit is below one in two seconds
+MAX_FOUND = 2.5     # seconds to which that may grow: no usual limit is below one in two seconds
 BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one, up to 256
 
 
@@ -2607,14 +2607,14 @@ class Site:
     def heed(self, status: int, found: float) -> None:
         """Learn from an answer to a request that was made when the delay found was *found*.
 
-        A 429 doubles the delay, unless another has since; what is no refusal takes a fiftieth
-        off, so that a single 429 is forgotten in a hundred answers.
+        A 429 doubles the delay, unless another has since; what is no refusal takes 6 % off, so
+        that a single 429 is forgotten in forty answers.
         """
         if status == 429 and found >= self.found:
             self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
             self.met = max(self.met, self.found)
         elif status not in (0, 429, 503):
-            self.found = self.found * 0.98 if self.found > FIRST_DELAY / 10 else 0.0
+            self.found = self.found * 0.94 if self.found > FIRST_DELAY / 10 else 0.0
 
     def wait(self, node: Node) -> None:
         """Put *node* in line, behind those who came before it, and before its time."""
@@ -3301,9 +3301,9 @@ class Crawler:
         refused = status == 429
         spared = refused and self.scope.covers(node.url)
         site.pause(_retry_after(outcome) if refused else 0.0)
-        if spared or not refused:
+        if not refused or spared and node.tries == 1:  # two of a URL: it may say 429 always
             site.heed(status, found)
-        if spared and not node.due:  # one is no try of its URL
+        if spared and not node.due:  # one is no try of it
             node.tries, wait = 0, 0.0
         if not node.read and node.method == "HEAD" and not refused and (
                 not 0 < status < 400 or isinstance(outcome, Response) and self._wants(
@@ -3485,7 +3485,7 @@ class Report:
             if site.delay > crawler.frontier.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
             if site.met:
-                yield f"{site.url.origin} answered 429: asked once in {site.met:g} s"
+                yield f"{site.url.origin} answered 429: asked once in {site.met:.2g} s"
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
