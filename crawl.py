@@ -3537,6 +3537,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"crawl.py: {message} (crawl.py --help lists the options)\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file:  # None where its descriptor is closed, which only later Pythons look at
+            super()._print_message(message, file)
+
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     """Return the options, or exit."""

@@ -6588,7 +6588,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2230 and statements <= 2030 and source.count("\n") <= 3700
+    assert len(code) <= 2240 and statements <= 2030 and source.count("\n") <= 3700
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
