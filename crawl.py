@@ -2455,10 +2455,11 @@ class Journal:
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
 # host. How it was met, how deep, by what, is no question here but in 17.
 #
-#     root http://h/, --exclude 'pdf$'       read?              shown?
-#     http://h/a    http://www.h.de:80/      yes, other host    yes, yes
-#     http://h/a.pdf                         excluded           excluded
-#     http://h/a/b/a/b/a/b/a/b/a/b/          repeats itself     yes
+#     root http://h.de/, --exclude 'pdf$'     read?             shown?
+#     http://h.de/a    https://www.h.de/      yes               yes
+#     http://other/a   http://h.de:8080/a     other host        yes
+#     http://h.de/a.pdf                       excluded          excluded
+#     http://h.de/a/b/a/b/a/b/a/b/a/b/        repeats itself    yes
 
 class Scope:
     """Which URLs are crawled: those on certain hosts that two sets of patterns let pass."""
@@ -2534,8 +2535,9 @@ class Scope:
 #     6       /c                  /b            4 + 2
 #     10      /b
 #
-# A site that answers 429 is given such a delay, or twice the one that its 429s have led to; each
-# other answer takes 6 % off that. So what a server's limit allows is found, and kept to.
+# A site of ours that answers 429 is given such a delay, or twice the one that its 429s have led to;
+# each answer but 429 and 503 takes 6 % off that. So what a server's limit allows is found, and
+# nearly kept to. A URL that says nothing else is heeded twice.
 #
 # The invariant: where a line is, it moves on. It has a timer, or a worker has a URL of its site,
 # and calls `advance` when something has become of that.
@@ -2815,15 +2817,15 @@ class Places:
 # http or https URL stands there as well, as it is spelled: refused, or broken.
 #
 # Most references on a page are known already, and to parse each would take most of the time. So a
-# reference is first joined to its page's folder as mere text, and looked up: all keys are URLs in
-# their one spelling, so what is found there is the URL that parsing would give.
+# reference is first joined to its page's folder as mere text, and looked up: all keys are in their
+# one spelling, so what is found there is what parsing would give.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and between looking a URL up and entering it there is none.
 #
 # The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
 # all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
-# and not before.
+# and not before. (A root that fails in the first round waits apart, to be queued with the second.)
 
 SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
 MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
@@ -3079,7 +3081,7 @@ class Frontier:
 #     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
 #     time         a fetch has a deadline, and a pause MAX_PAUSE         Client.fetch, _back_off
 #
-# (*on_page* must return.) Each URL that is asked for ends as one Record. Errors of the network
+# (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
 # (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
 # code or in a callback, ends the crawl, which raises it.
 
@@ -3392,7 +3394,7 @@ class Crawler:
 #         404 Not Found
 #         linked from http://h/news/, http://h/old and 3 more
 #         path http://h/ > http://h/news/ > http://h/news/2025.html
-#     6 pages, 0.1 MB, 3 URLs only asked for in 0.2 s, 50 URLs/s, 1 problem, 4 connections
+#     6 pages, 0.1 MB, 3 URLs only asked for in 0.2 s, 50 URLs/s, 1 problem
 #     statuses: 8 x 200, 1 x 404
 #     not fetched: 12 (other host)
 #
