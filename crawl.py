@@ -61,6 +61,7 @@ import shlex
 import signal
 import socket
 import ssl
+import stringprep
 import threading
 import time
 import zlib
@@ -1360,6 +1361,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # address differently. The spelling of a URL parses to that URL.
 
 MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
+MAX_HOST = 253   # characters: what the DNS can ask for
 
 
 class URL(NamedTuple):
@@ -1407,15 +1409,18 @@ def _to_ascii(label: str) -> str:
     """Return one label of an international name in its ASCII form, RFC 3490.
 
     The standard library knows IDNA 2003, browsers use its successor. A name with one of the
-    characters that are known to differ (sharp s, final sigma, joiners) is refused.
+    characters that are known to differ (sharp s, final sigma, joiners, what came after Unicode
+    3.2, what stands for a dot) is refused.
     """
     if label.isascii():
         return label
     if len(label) > 63:  # to encode it would take quadratic time
         raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
-    if re.search("[\u00df\u1e9e\u03c2\u200c\u200d]", label):
+    doubtful = re.search("[\u00df\u1e9e\u03c2\u200c\u200d]", label)
+    encoded = "" if doubtful else label.encode("idna").decode()
+    if doubtful or "." in encoded or any(map(stringprep.in_table_a1, label)):
         raise UnfetchableError("a host name that programs take for different hosts")
-    return label.encode("idna").decode()
+    return encoded
 
 
 @functools.lru_cache(1000)  # more than most sites link to; a name costs 4 microseconds
@@ -1425,6 +1430,8 @@ def _parse_host(text: str) -> str:
         return _parse_address(text)
     if "%" in text:
         text = unquote_to_bytes(text).decode()
+    if len(text) > MAX_HOST and not text.isascii():  # before the work of encoding it
+        raise ValueError(f"{text[:60]!r}... is longer than a host can be")
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
     if not host or re.search(r"[^!-~]|[#%/:<>?@[\\\]^|]", host):
         raise ValueError(f"{text[:60]!r} is not a host")
@@ -2228,7 +2235,7 @@ def _explain(error: BaseException) -> str:
         words = error.strerror
     elif isinstance(error, re.error):
         words = f"{error.pattern!r} is no regular expression: {words}"
-    return _printable(words or type(error).__name__)
+    return _printable(re.sub(r" \(_ssl\.c:[0-9]+\)", "", words) or type(error).__name__)
 
 
 class Record(NamedTuple):
@@ -2344,6 +2351,8 @@ def _parse_record(line: bytes) -> Record:
         at=float(record.at), seconds=float(record.seconds))
     if list(map(type, record)) != _TYPES or set(map(type, record.links + record.assets)) - {str}:
         raise ValueError("a field of another type was expected")
+    if max(record.status, record.size, record.tries, record.depth, record.at) >= 1 << 60:
+        raise ValueError("smaller numbers were expected")
     if _UNPRINTABLE.search(record.url + record.error) or record.kind not in ("", *PROBLEMS):
         raise ValueError("a printable URL and error, and a known kind, were expected")
     return record
@@ -2387,11 +2396,11 @@ class Journal:
             except Exception as error:
                 # A crash cuts a line off, and may leave zeros at the end.
                 beginning = line.rstrip(b"\0")[:len(_BEGINNING)]
-                if not line.endswith(b"\n") and _BEGINNING.startswith(beginning):
-                    os.ftruncate(self._file, start)
+                if start and not line.endswith(b"\n") and _BEGINNING.startswith(beginning):
+                    os.ftruncate(self._file, start)  # only where a whole record says it is ours
                     break
-                raise ValueError(
-                    f"no journal of a crawl: line {number}: {_explain(error)}") from None
+                raise ValueError(f"no journal of a crawl (remove it, or name another): "
+                                 f"line {number}: {_explain(error)}") from None
             if record.is_definite():
                 self._answers[record.url] = start
             problems.discard(record.url)
