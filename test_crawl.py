@@ -5714,6 +5714,64 @@ def test_a_crawl_survives_kill_9_at_a_hundred_random_points(site: Server, tmp_pa
 # Everything at once
 
 
+def plant(server: Server, base: str) -> set[tuple[str, str]]:
+    """Make a small documentation site on a server; return its faults: their kinds and paths."""
+    server.add("/robots.txt", "User-agent: *\nDisallow: /private/", 200)
+    server.add("/", "<link rel=stylesheet href=/style.css><link rel=canonical href=/><p id=top-links>"
+                    "<a href=/guide/><a href=/api/#calls><a href=/sitemap.xml><a href=/private/x>"
+                    "<a href=mailto:me@h><a href='http://exa mple.com/'><a href=/loop><a href=/old#install>")
+    server.add("/guide/", "<link rel=alternate hreflang=de href=/de/><link rel=next href=/guide/2>"
+                          "<link rel=preload href=/gone.js><h1 id=install>x</h1><a href=#instal>"
+                          "<a href=../api/#missing><img src=/logo.png srcset='/gone.png 2x'><a href=/secret>"
+                          "<style>p { background: url(/gone-inline.png) }</style>")
+    server.add("/api/", "<a name=calls></a><a href=/guide/#install><iframe src=/gone-frame></iframe>")
+    server.add("/style.css", "@import 'more.css'; p { src: url(gone.woff) }", Content_Type="text/css")
+    server.add("/more.css", "p { background: url('/logo.png') }", Content_Type="text/css")
+    server.add("/logo.png", b"png", Content_Type="image/png")
+    server.add("/sitemap.xml", f"<urlset><loc>{base}/gone-listed</loc><loc>{base}/guide/2</loc></urlset>",
+               Content_Type="application/xml")
+    server.add("/guide/2", "<a href=/moved>")
+    server.add("/secret", "", 403)
+    server.add_redirect("/loop", "/loop2")
+    server.add_redirect("/loop2", "/loop")
+    server.add_redirect("/old", "/guide/", 301)
+    server.add_redirect("/moved", "/gone-moved", 301)
+    return {("broken", path) for path in (
+        "/de/", "/gone.js", "/gone.png", "/gone-inline.png", "/gone-frame", "/gone.woff", "/gone-listed",
+        "/gone-moved", "/guide/#instal", "/api/#missing")} | {
+        ("blocked", "/secret"), ("too many redirects", "/loop2")}
+
+
+def test_a_site_with_planted_faults_is_reported_in_full_also_after_a_kill(
+        site: Server, tls_site: Server, tmp_path: pathlib.Path) -> None:
+    """Over http and https, with two roots; in the second run after kill -9 in the middle of the first."""
+    servers = (site, tls_site)
+    faults = {(kind, server.url + path) for server in servers for kind, path in plant(server, server.url)}
+    faults.add(("broken", "http://exa mple.com/"))
+    page, process = site.answers["/api/"], None
+
+    def kill(connection: socket.socket) -> None:
+        if process:
+            process.kill()
+        connection.sendall(cast(bytes, page))
+    site.answers["/api/"] = kill
+    arguments = [sys.executable, str(HERE / "crawl.py"), "--fragments", "-o", str(tmp_path / "journal"),
+                 site.url, tls_site.url]
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+    assert process.wait(60) == -signal.SIGKILL
+    process = None
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr == ""
+    records = {line["url"]: line for line in lines_of(tmp_path / "journal")}
+    assert {(line["kind"], url) for url, line in records.items() if "kind" in line} == faults
+    for kind, url in faults:
+        if kind != "too many redirects":  # which is told of the link that can be mended
+            assert f"  {url}\n" in done.stdout, url
+    assert f"  {site.url}/gone.woff\n    404 Not Found\n    linked from {site.url}/style.css\n" in done.stdout
+    assert not any("/private/x" in path for server in servers for path in server.requests)
+
+
+
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 @pytest.mark.parametrize("tls", [False, True])
 def test_an_answer_cut_after_any_byte_is_one_record(how: str, tls: bool, site: Server,
