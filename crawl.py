@@ -416,14 +416,13 @@ class CallbackLoop:
         before = handles.pop(event, None)
         if handle is not None:
             handles[event] = handle
-        if before and handle:
-            pass  # the same events as before
-        elif not key and handles:
-            self._selector.register(sock, event, handles)
-        elif key and not handles:
+        events = functools.reduce(operator.or_, handles, 0)
+        if not key and events:
+            self._selector.register(sock, events, handles)
+        elif key and not events:
             self._selector.unregister(sock)
-        elif key:
-            self._selector.modify(sock, functools.reduce(operator.or_, handles), handles)
+        elif key and events != key.events:
+            self._selector.modify(sock, events, handles)
         self._watched += bool(handles) - bool(key)
         return before is not None
 
@@ -2590,11 +2589,16 @@ class Site:
         self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
         self._sequence = itertools.count()
         self._loop = get_running_loop()
-        self._timer = self._loop.call_soon(int)
+        self._timer: Timeout | None = None
+
+    @property
+    def pace(self) -> float:
+        """Seconds between requests, which then come one at a time; 0: as many as there are."""
+        return max(self.delay, self.found)
 
     def is_free(self, due: float) -> bool:
         """Return whether a URL with that time may be asked for now: with a delay, one at a time."""
-        alone = not self.in_flight or not (self.delay or self.found)
+        alone = not self.in_flight or not self.pace
         return alone and max(due, self.next_turn) <= self._loop.time() + CLOCK_RESOLUTION
 
     def take_turn(self, node: Node) -> bool:
@@ -2609,7 +2613,7 @@ class Site:
     def end_turn(self) -> None:
         """Say that a request has ended, however it did."""
         self.in_flight -= 1
-        self.pause(max(self.delay, self.found))
+        self.pause(self.pace)
 
     def pause(self, seconds: float) -> None:
         """Allow no request for so long."""
@@ -2644,15 +2648,16 @@ class Site:
 
     def close(self) -> None:
         """Let nobody come back any more."""
-        self._timer.cancel()
+        if self._timer:
+            self._timer.cancel()
 
     def _open(self) -> None:
         """Have the first in line come back, or all whose time has come if there is no delay."""
         while self.line and self.is_free(self.line[0][0]):
             self.come_back(heapq.heappop(self.line)[2])
-            if self.delay or self.found:
+            if self.pace:
                 return  # an end of its request, or whatever becomes of it, leads here again
-        if not (self.delay or self.found):
+        if not self.pace:
             self.advance()
 
 
@@ -3249,6 +3254,7 @@ class Crawler:
             if rule:
                 self.frontier.refuse(node, f"robots.txt: {rule}")
                 return None
+            node.allowed = True
         # Roots, and what they redirect to, are asked for in every crawl.
         known = (self.journal and node.depth and not (node.read and self.frontier.places)
                  and self.journal.find(node.text, node.read))
@@ -3272,7 +3278,6 @@ class Crawler:
     def _load_robots(self, site: Site) -> Waits[Robots | Exception]:
         """Return the rules of a site, or why there are none; redirects stay within the scope."""
         def ask(url: URL) -> Waits[Response]:
-            response: Any = None
             for _ in range(self.max_redirect + 1):
                 response = yield from self.client.fetch(
                     url, "GET", lambda response: response.status == 200, MAX_BODY,
@@ -3281,7 +3286,7 @@ class Crawler:
                 if response.status not in _REDIRECTS or not target or not self.scope.covers(target):
                     break
                 url = target
-            return cast(Response, response)
+            return response
         return load_robots(site, ask, self._product, self.max_tries)
 
     def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
@@ -3377,10 +3382,10 @@ class Crawler:
             node, (began, _) = min(self.in_flight.items(), key=lambda item: item[1][0])
             return f"{self.loop.time() - began:.1f} s {node.text}"
         waiting = [site for site in self.frontier.sites.values() if site.line]
-        for first in sorted(waiting, key=Site.due)[:1]:
-            return (f"{sum(len(site.line) for site in waiting)} wait, {first.line[0][2].text} for "
-                    f"{max(0.0, first.due() - self.loop.time()):.0f} s")
-        return ""
+        first = min(waiting, key=Site.due, default=None)
+        return "" if first is None else (
+            f"{sum(len(site.line) for site in waiting)} wait, {first.line[0][2].text} for "
+            f"{max(0.0, first.due() - self.loop.time()):.0f} s")
 
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, then where in this file it is."""
