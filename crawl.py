@@ -172,7 +172,7 @@ class Handle:
     """A callback that waits to be called, inside *context* (by default a copy of the current one).
 
     A context holds what ContextVars are set to: each task's own globals. The ready queue holds
-    anything with a run(); in the heap of deadlines it needs a cancelled(), too.
+    anything with a run(): Tasks (4), too.
     """
 
     def __init__(self, callback: Callback, args: tuple[Any, ...],
@@ -231,9 +231,9 @@ class CallbackLoop:
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._ready: collections.deque[Any] = collections.deque()
-        # A heap of (deadline, sequence, entry). The sequence number keeps equal deadlines in
-        # order and the heap from ever comparing entries.
-        self._timeouts: list[tuple[float, int, Any]] = []
+        # A heap of (deadline, sequence, timeout). The sequence number keeps equal deadlines in
+        # order and the heap from ever comparing timeouts.
+        self._timeouts: list[tuple[float, int, Timeout]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
         self._watched = 0               # sockets watched, the self-pipe not counted
@@ -273,22 +273,17 @@ class CallbackLoop:
 
     def call_at(self, deadline: float, callback: Callback, *args: Any) -> Timeout:
         """Call callback(*args) once time() has reached *deadline* (ValueError for NaN)."""
-        return self._add_timeout(deadline, Timeout(deadline, callback, args))
-
-    def _add_timeout(self, deadline: float, entry: T) -> T:
-        """Have *entry* run at *deadline*, and return it.
-
-        Cancelled ones stay in the heap until they reach its top, or until the heap has doubled
-        since the last sweep, which takes them all out: amortised O(1) each.
-        """
         if math.isnan(deadline):
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
-        heapq.heappush(self._timeouts, (deadline, next(self._sequence), entry))
+        timeout = Timeout(deadline, callback, args)
+        heapq.heappush(self._timeouts, (deadline, next(self._sequence), timeout))
+        # Cancelled ones stay in the heap until they reach its top, or until it has doubled since
+        # the last sweep, which takes them all out: amortised O(1) each.
         if len(self._timeouts) >= self._sweep_at:
             self._timeouts[:] = [item for item in self._timeouts if not item[2].cancelled()]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
-        return entry
+        return timeout
 
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is readable.
@@ -893,13 +888,13 @@ class TimeLimit:
     TimeoutError. A cancellation from elsewhere passes as it is.
     """
 
-    # It stands in the heap itself: 240 bytes less than with a Timeout.
-    __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_left")
+    __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_timeout")
 
     def __init__(self, delay: float | None) -> None:
         self._delay = delay
         self._task: Any = None
-        self._expired = self._left = False
+        self._timeout: Handle | None = None
+        self._expired = False
 
     def __enter__(self) -> TimeLimit:
         loop = get_running_loop()
@@ -911,13 +906,14 @@ class TimeLimit:
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
             # The heap would let the block run on past a bare `yield` first.
-            loop._ready.append(self)
+            self._timeout = loop.call_soon(self._expire)
         elif self._delay is not None:
-            loop._add_timeout(loop.time() + self._delay, self)
+            self._timeout = loop.call_later(self._delay, self._expire)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._left = True
+        if self._timeout:
+            self._timeout.cancel()
         # We take our own request to cancel back: if no more are left than at the entry, nobody
         # else asked, and the error is ours.
         if self._expired and self._task.uncancel() <= self._cancelling \
@@ -930,13 +926,8 @@ class TimeLimit:
     async def __aexit__(self, *failure: Any) -> None:
         self.__exit__(*failure)
 
-    def cancelled(self) -> bool:
-        """Return whether the block was left."""
-        return self._left
-
-    def run(self) -> None:
-        """Cancel the task."""
-        self._expired = not self._left and self._task.cancel()
+    def _expire(self) -> None:
+        self._expired = self._task.cancel()
 
 
 timeout = TimeLimit  # asyncio's name for making one
@@ -1534,7 +1525,7 @@ MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any p
 MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
 
 
-def _always(_: object) -> bool:
+def _always(*_: object) -> bool:
     return True
 
 
@@ -2009,9 +2000,9 @@ def read_sitemap(text: str) -> list[str]:
     return [html.unescape(url) for url in _LOC.findall(text)]
 
 
-def ids_of(text: str) -> set[str]:
+def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    return {_unescape(one or other or bare) for one, other, bare in _ID.findall(text)}
+    return frozenset(_unescape(one or other or bare) for one, other, bare in _ID.findall(text))
 
 
 def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
@@ -2025,13 +2016,14 @@ def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
 
 
 class Markup(NamedTuple):
-    """What a page refers to: references as written, with their entities decoded."""
+    """What a page, sitemap or sheet refers to: references as written, with entities decoded."""
 
-    links: list[str]        # of a, area, frames, some link; many without fragments, unless wanted
-    assets: list[str]       # images, scripts, styles and the like
-    refresh: str            # where a meta refresh leads
-    base: URL               # what all of these are relative to
-    nofollow: bool          # whether a robots meta asks not to follow the links
+    base: URL               # what they are relative to
+    links: list[str] = []   # of a, area, frames, some link; many without fragments, unless wanted
+    assets: list[str] = []  # images, scripts, styles and the like
+    nofollow: bool = False  # whether it asks not to follow the links
+    ids: frozenset[str] = frozenset()   # the places to which a fragment can lead, if wanted
+    encoding: str = ""      # the charset, of pages and sitemaps
 
 
 @functools.lru_cache(1000)
@@ -2078,7 +2070,9 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
     with contextlib.suppress(ValueError):
         if base is not None:
             page = parse_url(base, page)
-    return Markup(links, assets, refresh, page, nofollow)
+    if refresh:
+        links.append(refresh)
+    return Markup(page, links, assets, nofollow, ids_of(text) if fragments else frozenset())
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
@@ -2280,15 +2274,32 @@ def _location(response: Response) -> str:
     return response.headers.get("location", "").encode("latin-1").decode("utf-8", "replace")
 
 
-def record_of(url: URL, outcome: Response | Exception, read: bool = True,
-              product: str = PRODUCT, fragments: bool = False, **fields: Any) -> tuple[Record, URL]:
-    """Return the Record of how a request for *url* ended, and what its references are relative to.
+def _markup_of(url: URL, response: Response, read: bool, product: str, fragments: bool) -> Markup:
+    """Return what a body of *url* refers to, if it is a sheet or to be *read*."""
+    content_type = response.headers.get("content-type", "")
+    kind = _kind_of(content_type)
+    if not kind or not read and kind != "sheet":
+        return Markup(url)
+    text, encoding = decode_page(response.body, content_type)
+    if kind == "sheet":
+        return Markup(url, assets=read_sheet(text))
+    if kind == "sitemap":
+        links = read_sitemap(text)
+        return Markup(url, links, encoding=encoding if links else "")  # without: other XML
+    markup = read_markup(text, url, product, fragments)
+    nofollow = markup.nofollow or bool(_NOFOLLOW.search(response.headers.get("x-robots-tag", "")))
+    return markup._replace(encoding=encoding, nofollow=nofollow)
 
-    *outcome* is a response or an error of Client.fetch. If it is a page or a sitemap and *read* is
-    true, or a sheet, the record holds its references, as written, as a robot named *product* takes
-    them, those of links with their *fragments* or mostly without. *fields* are the record's, too.
+
+def record_of(url: URL, outcome: Response | Exception, read: bool = True, product: str = PRODUCT,
+              fragments: bool = False, **fields: Any) -> tuple[Record, Markup]:
+    """Return the Record of how a request for *url* ended, and what its answer refers to.
+
+    *outcome* is a response or an error of Client.fetch. References, which the record holds as
+    written, are those of a page or a sitemap if *read* is true, and of a sheet, as a robot named
+    *product* takes them; with *fragments* with those. *fields* are the record's, too.
     """
-    record = Record(str(url), **fields)
+    record, markup = Record(str(url), **fields), Markup(url)
     if isinstance(outcome, LimitError) and outcome.response and _kind_of(
             outcome.response.headers.get("content-type", "")) == "sitemap":
         outcome = outcome.response  # too large for a sitemap: it is a file
@@ -2297,31 +2308,21 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True,
                 "bad certificate" if hasattr(outcome, "verify_code") else
                 "refused" if isinstance(outcome, OSError) else
                 "over a limit" if isinstance(outcome, LimitError) else "broken")
-        return record._replace(error=_explain(outcome), kind=kind), url
+        return record._replace(error=_explain(outcome), kind=kind), markup
     status, content_type = outcome.status, outcome.headers.get("content-type", "")
     record = record._replace(status=status, content_type=_printable(content_type),
                              size=len(outcome.body))
     if status >= 400:
         kind = "blocked" if status in (401, 403, 429) else "broken"
         words = f"{status} {_printable(outcome.reason)}".rstrip()
-        return record._replace(error=words, kind=kind), url
-    if status in _REDIRECTS:
-        return record._replace(next_url=_location(outcome)), url
-    kind = _kind_of(content_type) if status < 300 else ""
-    if kind == "sheet" and outcome.body:
-        text, _ = decode_page(outcome.body, content_type)
-        return record._replace(assets=tuple(read_sheet(text))), url
-    if not read or kind in ("", "sheet") or kind == "sitemap" and b"loc>" not in outcome.body:
-        return record, url
-    text, encoding = decode_page(outcome.body, content_type)
-    if kind == "sitemap":
-        return record._replace(encoding=encoding, links=tuple(read_sitemap(text))), url
-    links, assets, refresh, base, nofollow = read_markup(text, url, product, fragments)
-    if refresh:
-        links.append(refresh)
-    nofollow = nofollow or bool(_NOFOLLOW.search(outcome.headers.get("x-robots-tag", "")))
-    return record._replace(encoding=encoding, links=tuple(links), assets=tuple(assets),
-                           nofollow=nofollow), base
+        record = record._replace(error=words, kind=kind)
+    elif status in _REDIRECTS:
+        record = record._replace(next_url=_location(outcome))
+    elif status < 300:
+        markup = _markup_of(url, outcome, read, product, fragments)
+        record = record._replace(encoding=markup.encoding, nofollow=markup.nofollow,
+                                 links=tuple(markup.links), assets=tuple(markup.assets))
+    return record, markup
 
 
 def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
@@ -2469,14 +2470,67 @@ class Journal:
 #     http://h.de/a.pdf                       excluded          excluded
 #     http://h.de/a/b/a/b/a/b/a/b/a/b/        repeats itself    yes
 
+_LEAST = {"max_tasks": 1, "max_redirect": 0, "max_tries": 1, "max_pages": 1, "max_body": 1,
+          "timeout": 0.001, "delay": 0, "depth": 0}
+
+
+class Options(NamedTuple):
+    """How to crawl: the arguments of Crawler after the roots, by name."""
+
+    max_tasks: int = 10             # URLs fetched at a time
+    max_redirect: int = 10          # redirects in a row
+    max_tries: int = 3              # tries of what fails with an error that may pass
+    max_pages: int = 1_000_000      # URLs read (with its target a redirect is one), as many others
+    max_body: int = MAX_BODY        # bytes
+    timeout: float = FETCH_TIMEOUT  # seconds for a whole fetch
+    # Seconds from the end of a request to the next one to its origin, robots.txt not counted (its
+    # Crawl-delay may be longer).
+    delay: float = 0.0
+    # Links from a root, followed level by level; None: MAX_DEPTH, in any order, which is faster.
+    depth: int | None = None
+    # Regular expressions: one of the first must be found in a page's URL, none of the others in
+    # that of anything.
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    subdomains: bool = False        # hosts below the roots' hosts are theirs, too
+    external: bool = False          # what links to other hosts lead to is asked for, too
+    pages_only: bool = False        # what pages show is not, nor are sheets read
+    fragments: bool = False         # pages must have the places that links lead to
+    robots: bool = True             # robots.txt is asked for and kept to
+    # Sent over https to the roots' hosts, with or without www, over http where a root says so (the
+    # User-Agent to all: its first letters are the name that robots.txt must use).
+    headers: dict[str, str] | None = None
+    journal: Journal | None = None  # what it knows is not asked for again
+    # Called with each Record as soon as there is one (with those of refused URLs in the end),
+    on_record: Callable[[Record], object] = _always
+    # and before that with the Record and the Response of each page that was fetched: what it
+    # returns is awaited if it can be.
+    on_page: Callable[[Record, Response], object] = _always
+
+    def check(self) -> None:
+        """Raise CrawlError for a number that is none, or too small; TypeError for wrong types."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if (name, value) != ("depth", None) and not (
+                    isinstance(value, (int, float)) and least <= value < math.inf):
+                words = f"a number of at least {least} was expected, not {value!r}"
+                raise CrawlError(f"{name}: {words}")
+        if not (callable(self.on_record) and callable(self.on_page)
+                and isinstance(self.journal, Journal | None)):
+            raise TypeError("on_record and on_page must be functions, journal a Journal")
+
+
+def _patterns(given: str | Iterable[str]) -> list[re.Pattern[str]]:
+    return [re.compile(text) for text in ([given] if isinstance(given, str) else given)]
+
+
 class Scope:
     """Which URLs are crawled: those on certain hosts that two sets of patterns let pass."""
 
-    def __init__(self, roots: list[URL], include: Iterable[str] = (), exclude: Iterable[str] = (),
-                 subdomains: bool = False) -> None:
-        self.include = list(map(re.compile, include))   # one of them a page's URL must hold
-        self.exclude = list(map(re.compile, exclude))   # and none of these
-        self.subdomains = subdomains        # whether hosts below a host count as it
+    def __init__(self, roots: list[URL], options: Options = Options()) -> None:
+        self.include = _patterns(options.include)   # one of them a page's URL must hold
+        self.exclude = _patterns(options.exclude)   # and none of these
+        self.subdomains = options.subdomains        # whether hosts below a host count as it
         self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
         # Where secrets may go: to roots' hosts, by http only if the root says http.
         self._trusted = {(scheme, *self._host(url)) for url in roots
@@ -2773,7 +2827,7 @@ class Places:
         ids = self.ids[url]
         return ids is None or hash(fragment) in ids or hash(unquote(fragment)) in ids
 
-    def add(self, url: str, ids: set[str]) -> None:
+    def add(self, url: str, ids: frozenset[str]) -> None:
         """Note what places a page has; forget links that are right."""
         self.ids[url] = array.array("q", map(hash, ids))
         for fragment in list(links := self.links.get(url, {})):
@@ -2850,12 +2904,8 @@ _PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
 class Frontier:
     """The URLs that were met, and a queue of those to be asked for in the present round."""
 
-    def __init__(self, scope: Scope, depth: int | None, max_pages: int, max_redirect: int,
-                 external: bool, pages_only: bool, delay: float, fragments: bool = False) -> None:
-        self.scope, self.external, self.delay = scope, external, delay
-        self.max_redirect = max_redirect
-        self.by_level = depth is not None       # whether each level has a round of its own
-        self.depth = MAX_DEPTH if depth is None else depth
+    def __init__(self, scope: Scope, options: Options) -> None:
+        self.scope, self.options = scope, options
         self.queue: Queue[Node | None] = Queue()
         self.seen_urls: dict[str, Any] = {}     # Node, or str: the reason why it is refused
         self.broken: list[Record] = []          # what is no URL, and was not told yet
@@ -2863,9 +2913,9 @@ class Frontier:
         self.round = 0.0
         self.admits = False                     # whether it is known where the roots redirect to
         self.late: list[Node] = []              # roots that failed once: they hold up nobody
-        self.pages_only = pages_only
-        self.places = Places() if fragments else None
-        self._left = {True: max_pages, False: max_pages}  # URLs to be read, or not, yet to let in
+        self.places = Places() if options.fragments else None
+        # How many URLs to be read, or not, may yet be let in.
+        self._left = {True: options.max_pages, False: options.max_pages}
 
     def begin(self, number: float) -> bool:
         """Queue the URLs of a round, and what is late; return whether there are any."""
@@ -2887,9 +2937,10 @@ class Frontier:
         known = self.seen_urls.get(text)
         depth = parent.depth + (not hops) if parent else 0
         objection = self.scope.objection(url, text, read) if parent else ""
-        if self.external and objection == "other host":
+        if self.options.external and objection == "other host":
             read, objection = False, ""
-        number = (depth if self.by_level else min(depth, 1)) if read else CHECKS
+        limit = self.options.depth
+        number = CHECKS if not read else min(depth, 1) if limit is None else depth
         if isinstance(known, Node) and known.round <= max(number, self.round):
             return known  # no earlier than it was, or it is being asked for
         site = self.sites.get(url.origin)
@@ -2897,7 +2948,7 @@ class Frontier:
         if not reason and site and isinstance(site.robots, Robots):
             rule = site.robots.rule(url.target)
             reason = f"robots.txt: {rule}" if rule else ""
-        if not reason and read and depth > self.depth:
+        if not reason and read and depth > (MAX_DEPTH if limit is None else limit):
             reason = "depth"
         if not reason and not hops and not self._left[read]:
             reason = "page limit"
@@ -2912,7 +2963,7 @@ class Frontier:
             self._give_back(node)
         else:
             if not site:
-                site = self.sites[url.origin] = Site(url, self.delay, self._come_back)
+                site = self.sites[url.origin] = Site(url, self.options.delay, self._come_back)
             node = self.seen_urls[text] = Node(text, site)
             node.allowed = isinstance(site.robots, Robots)
         node.parent, node.depth, node.hops, node.round = parent, depth, hops, number
@@ -2964,7 +3015,7 @@ class Frontier:
         for _ in range(100):  # does it lead back here? (a longer circle is not found)
             if isinstance(step, Node) and step is not node:
                 step = step.next_node
-        if step is node or node.hops >= self.max_redirect:
+        if step is node or node.hops >= self.options.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
             kind = "too many redirects"
             words = f"{kind}{', in a circle' * (step is node)}: {path}"
@@ -2981,7 +3032,7 @@ class Frontier:
         linked = yield from self._admit_each(page, record.links, base, True,
                                              "nofollow" * record.nofollow)
         shown = yield from self._admit_each(page, record.assets, base, False,
-                                            "only shown" * self.pages_only)
+                                            "only shown" * self.options.pages_only)
         for node in (linked | shown).values() if self.admits else ():
             if node.__class__ is Node:
                 if node.referrers < 3:
@@ -3111,76 +3162,30 @@ class Answer(NamedTuple):
     seconds: float = 0.0    # from there to the end of the answer
 
 
-def _check_numbers(**numbers: float | None) -> None:
-    """Raise CrawlError for one that is no number, or too small."""
-    for name, value in numbers.items():
-        least = 0 if name in ("depth", "delay", "max_redirect", "timeout") else 1
-        if not isinstance(value, (int, float)) or not least <= value < math.inf or (
-                name == "timeout" and not value):
-            words = "above 0" if name == "timeout" else f"of at least {least}"
-            raise CrawlError(f"{name}: a number {words} was expected, not {value!r}")
-
-
 class Crawler:
-    """Crawls from *roots*: every page in scope once, at most *max_tasks* at a time.
+    """Crawls from *roots*, a URL or several: every page in scope once.
 
     To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`. A
-    root without a scheme is https. Raises CrawlError for invalid roots, headers, patterns or
-    numbers, TypeError for what is no journal or cannot be called.
+    root without a scheme is https; *options* are those of Options. Raises CrawlError for invalid
+    roots, headers, patterns or numbers, TypeError for what is no option, no journal, no function.
 
-    Scope: the roots' hosts and those that the roots redirect to, with or without www, with
-    *subdomains* those below them; URLs in which the regular expression *include* (or one of
-    several) is found and *exclude* (or any of several) is not. *depth* links from a root are
-    followed, level by level; None: MAX_DEPTH, in any order, which is faster. *max_pages* URLs are
-    read (a redirect and its target count as one). Unless *pages_only*, what pages show is asked
-    for, too, and the sheets among it are read; with *external*, what links to other hosts lead to:
-    at most *max_pages* of both, and none that *exclude* finds. With *fragments*, pages must have
-    the places that links lead to.
-
-    *headers* are sent over https to the hosts named in *roots*, with or without www, and over
-    http where a root says http://; the User-Agent is sent to all, and its first letters are the
-    name that robots.txt must use. What *journal* knows is not asked for again.
-
-    *timeout* is in seconds for a whole fetch, *max_body* in bytes, *delay* in seconds from the
-    end of a request to the next one to its origin (its Crawl-delay may be longer; robots.txt is
-    not counted). *max_tries* is for errors that may pass, *max_redirect* for one redirect after
-    another.
-
-    *on_record* is called with each Record as soon as there is one, *on_page* before that with
-    the Record and the Response of each page that was fetched; if it returns an awaitable, that
-    is awaited. What was refused is told in the end.
+    Its scope: the roots' hosts and those that the roots redirect to, with or without www. An
+    error that a callback raises ends the crawl, which raises it.
     """
 
-    def __init__(self, roots: Iterable[str], *, max_tasks: int = 10, max_redirect: int = 10,
-                 max_tries: int = 3, timeout: float = FETCH_TIMEOUT, delay: float = 0.0,
-                 depth: int | None = None, max_pages: int = 1_000_000, max_body: int = MAX_BODY,
-                 include: str | Iterable[str] = (), exclude: str | Iterable[str] = (),
-                 subdomains: bool = False, external: bool = False, pages_only: bool = False,
-                 fragments: bool = False, robots: bool = True,
-                 headers: dict[str, str] | None = None,
-                 journal: Journal | None = None,
-                 on_record: Callable[[Record], object] = _always,
-                 on_page: Callable[[Record, Response], object] = lambda record, page: None) -> None:
-        _check_numbers(max_tasks=max_tasks, max_redirect=max_redirect, max_tries=max_tries,
-                       timeout=timeout, delay=delay, depth=depth or 0, max_pages=max_pages,
-                       max_body=max_body)
-        if not (callable(on_record) and callable(on_page)
-                and (journal is None or isinstance(journal, Journal))):
-            raise TypeError("on_record and on_page must be functions, journal a Journal")
+    def __init__(self, roots: str | Iterable[str], **options: Any) -> None:
+        self.options = Options(**options)
+        self.options.check()
         try:
             self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
                            for text in ([roots] if isinstance(roots, str) else roots)]
-            self.scope = Scope(self._roots, [include] if isinstance(include, str) else include,
-                               [exclude] if isinstance(exclude, str) else exclude, subdomains)
-            self.client = Client(headers, timeout, max_body, max(MAX_IDLE, max_tasks))
+            self.scope = Scope(self._roots, self.options)
+            self.client = Client(self.options.headers, self.options.timeout, self.options.max_body,
+                                 max(MAX_IDLE, self.options.max_tasks))
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error)) from None
-        self.max_tasks, self.max_tries, self.max_redirect = max_tasks, max_tries, max_redirect
-        self.robots, self.journal = robots, journal
-        self.on_record, self.on_page = on_record, on_page
         self.loop = get_running_loop()
-        self.frontier = Frontier(self.scope, depth, max_pages, max_redirect, external, pages_only,
-                                 delay, fragments)
+        self.frontier = Frontier(self.scope, self.options)
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._loading: dict[Any, Task[Any]] = {}    # the fetches of robots.txt, by site
@@ -3194,7 +3199,7 @@ class Crawler:
         no record. Raises what a callback raised.
         """
         tasks = [create_task(self._rounds())]
-        tasks += [create_task(self._work()) for _ in range(self.max_tasks)]
+        tasks += [create_task(self._work()) for _ in range(self.options.max_tasks)]
         try:
             yield from gather(*tasks)  # the first error ends all
         finally:
@@ -3224,7 +3229,7 @@ class Crawler:
         yield from frontier.queue.join()
         for record in frontier.told_last():
             self._tell(record)
-        for _ in range(self.max_tasks):
+        for _ in range(self.options.max_tasks):
             frontier.queue.put_nowait(None)
 
     def _work(self) -> Waits[None]:
@@ -3244,7 +3249,7 @@ class Crawler:
     def _answer(self, node: Node) -> Waits[Answer | None]:
         """Return what came of a URL; None: it was refused, or will come back."""
         site, url = node.site, node.url
-        if self.robots and self.scope.covers(url):
+        if self.options.robots and self.scope.covers(url):
             if site.robots is None:
                 site.robots = yield from _shared(self._loading, self._load_robots, site)
                 site.delay = max(site.delay, min(getattr(site.robots, "delay", 0.0), MAX_PAUSE))
@@ -3256,8 +3261,8 @@ class Crawler:
                 return None
             node.allowed = True
         # Roots, and what they redirect to, are asked for in every crawl.
-        known = (self.journal and node.depth and not (node.read and self.frontier.places)
-                 and self.journal.find(node.text, node.read))
+        known = (self.options.journal and node.depth and not (node.read and self.frontier.places)
+                 and self.options.journal.find(node.text, node.read))
         if known and not (known.method == "HEAD"
                           and self._wants(node, known.status, known.content_type)):
             return Answer(url, known)
@@ -3272,13 +3277,13 @@ class Crawler:
         """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
         kind = _kind_of(content_type) if 200 <= status < 300 else ""
         if kind == "sheet":
-            return not self.frontier.pages_only and self.scope.covers(node.url)
+            return not self.options.pages_only and self.scope.covers(node.url)
         return node.read and bool(kind)
 
     def _load_robots(self, site: Site) -> Waits[Robots | Exception]:
         """Return the rules of a site, or why there are none; redirects stay within the scope."""
         def ask(url: URL) -> Waits[Response]:
-            for _ in range(self.max_redirect + 1):
+            for _ in range(self.options.max_redirect + 1):
                 response = yield from self.client.fetch(
                     url, "GET", lambda response: response.status == 200, MAX_BODY,
                     own_headers=self.scope.trusts(url))
@@ -3287,7 +3292,7 @@ class Crawler:
                     break
                 url = target
             return response
-        return load_robots(site, ask, self._product, self.max_tries)
+        return load_robots(site, ask, self._product, self.options.max_tries)
 
     def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
         """Ask the server; return None if the URL will come back for another try."""
@@ -3326,7 +3331,7 @@ class Crawler:
                     node, status, outcome.headers.get("content-type", ""))):
             # Whatever HEAD met: some servers know GET only; and a sheet is to be read.
             node.method, node.tries, wait = "GET", 0, _retry_after(outcome)
-        if wait is None or node.tries >= self.max_tries:
+        if wait is None or node.tries >= self.options.max_tries:
             return False
         self.frontier.retry(node, now + wait)
         return True
@@ -3341,21 +3346,21 @@ class Crawler:
                 record = record._replace(method="GET", encoding="", nofollow=False, links=(),
                                          assets=())
         else:
-            record, base = record_of(
+            record, markup = record_of(
                 base, outcome, node.read, self._product, bool(self.frontier.places),
                 tries=node.tries, at=round(answer.at, 3), seconds=round(answer.seconds, 3),
                 method="" if node.read else node.method, **way)
             if outcome is node.site.robots:
                 record = record._replace(error=f"robots.txt: {record.error}")
-        if self.frontier.places and record.encoding and isinstance(outcome, Response):
-            text, _ = decode_page(outcome.body, record.content_type)
-            self.frontier.places.add(node.text, ids_of(text))
+            base = markup.base
+            if self.frontier.places and markup.encoding:
+                self.frontier.places.add(node.text, markup.ids)
         if record.encoding or record.assets:
             record = yield from self._admit(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.frontier.follow(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only a page has one
-            work = self.on_page(record, outcome)
+            work = self.options.on_page(record, outcome)
             if isinstance(work, (Awaitable, Generator)):
                 # As a Task: a bare generator cannot wait for an `async def`.
                 yield from _ensure_future(work)
@@ -3372,9 +3377,9 @@ class Crawler:
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
         """Write a record, unless it stands in the journal, and hand it on."""
-        if fresh and self.journal:
-            self.journal.write(record)
-        self.on_record(record)
+        if fresh and self.options.journal:
+            self.options.journal.write(record)
+        self.options.on_record(record)
 
     def waits_for(self) -> str:
         """Return which fetch takes longest, or which URL waits; "" if there is none."""
@@ -3498,7 +3503,7 @@ class Report:
             yield (f"cut off: {len(crawler.in_flight)} in flight ({', '.join(names)}), "
                    f"{crawler.frontier.num_waiting()} queued")
         for site in crawler.frontier.sites.values():
-            if site.delay > crawler.frontier.delay:
+            if site.delay > crawler.options.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
             if site.met:
                 yield f"{site.url.origin} answered 429: asked once in {site.met:.2g} s"
@@ -3539,7 +3544,6 @@ class Report:
 # ignored.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
-_DEFAULTS = cast("dict[str, Any]", Crawler.__init__.__kwdefaults__)  # of the options of Crawler
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -3565,7 +3569,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
         "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM. Ctrl-\\ "
         "prints what is going on, and the crawl goes on.")
-    parser.set_defaults(**_DEFAULTS)
+    parser.set_defaults(**Options()._asdict())
     add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     add("--depth", type=int, metavar="N", help="links from a root, level by level (100, any order)")
@@ -3644,7 +3648,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
 
     given = {**vars(options), "headers": dict(options.headers), "journal": journal,
              "on_record": on_record}
-    crawler = Crawler(options.roots, **{name: given[name] for name in _DEFAULTS})
+    crawler = Crawler(options.roots, **{name: given[name] for name in Options._fields})
     live = bool(sys.stderr and sys.stderr.isatty() and not options.verbose and not options.quiet
                 and not (options.journal == "-" and sys.stdout and sys.stdout.isatty()))
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt, signal.SIGQUIT: describe}
