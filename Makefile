@@ -21,7 +21,7 @@ bench:
 # What takes minutes.
 soak: $(VENV)/ready
 	$(PYTEST) -m soak -s
-	ROUNDS=1000000 $(PYTEST) -k 'mutated or made_up' -o faulthandler_timeout=3600
+	SEED=$$(date +%s) ROUNDS=1000000 $(PYTEST) -k 'mutated or made_up' -o faulthandler_timeout=3600
 
 $(VENV)/ready: Makefile
 	$(PYTHON) -m venv $(VENV)

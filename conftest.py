@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import random
 import selectors
 import signal
 import socket
@@ -186,6 +187,14 @@ class Server:
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join()
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """What is random in a test. Where it fails, its seed is shown: SEED=that makes it fail again."""
+    seed = os.environ.get("SEED", "1")
+    print(f"SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture

@@ -57,16 +57,17 @@ import os
 import re
 import select
 import selectors
-import shlex
 import signal
 import socket
 import ssl
 import stringprep
 import threading
 import time
+import unicodedata
 import zlib
 from builtins import TimeoutError as TimeoutError  # "as": these names are part of this module
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import (Awaitable, Callable, Coroutine, Generator, Iterable, Iterator,
+                             Sequence, Sized)
 from contextvars import Context, copy_context
 from types import GeneratorType, coroutine as coroutine
 from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
@@ -81,6 +82,11 @@ from urllib.parse import unquote, unquote_to_bytes
 # `await` is a warning. `@coroutine` (types.coroutine) lets a generator be awaited, and lets it
 # `yield from` an `async def`; one that needs neither goes without. The annotation of such a
 # generator is Waits[T]: it yields what it waits for and in the end returns a T.
+
+__all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue Future Task
+    EventLoop CancelledError coroutine DeadlockError open_connection Stream fetch Client Response
+    ResponseParser parse_url URL read_markup read_sheet Robots Crawler Options Record Journal
+    Report""".split()
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -368,7 +374,8 @@ class CallbackLoop:
         try:
             entry.run()
         except (Exception, CancelledError) as error:
-            self.call_exception_handler({"message": f"exception in callback {entry!r}",
+            name = getattr(entry, "callback", entry)
+            self.call_exception_handler({"message": f"exception in callback {name!r}",
                                          "exception": error})
 
     def stop(self) -> None:
@@ -1355,13 +1362,18 @@ MAX_HOST = 253   # characters: what the DNS can ask for
 
 
 class URL(NamedTuple):
-    """An http or https URL, normalised and without fragment; str() spells it."""
+    """An http or https URL, normalised and without fragment; str() spells it.
 
-    origin: str     # "http://host" or "https://host:8443"; the default port is left out
+    origin      "http://host" or "https://host:8443"; the default port is left out
+    host        ASCII; IPv6 in brackets
+    target      what the request line asks for: "/path" or "/path?query"
+    """
+
+    origin: str
     scheme: str
-    host: str       # ASCII; IPv6 in brackets
+    host: str
     port: int
-    target: str     # what the request line asks for: "/path" or "/path?query"
+    target: str
 
     def __str__(self) -> str:
         return self.origin + self.target
@@ -1377,7 +1389,7 @@ _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")      # and in a query
 
 def _percent(match: re.Match[str]) -> str:
     characters = re.sub("[\ud800-\udfff]", "\ufffd", match[0])
-    return "".join(f"%{byte:02X}" for byte in characters.encode())
+    return "%" + characters.encode().hex("%").upper()
 
 
 def _parse_address(host: str) -> str:
@@ -1404,8 +1416,8 @@ def _to_ascii(label: str) -> str:
     """
     if label.isascii():
         return label
-    if len(label) > 63:  # to encode it would take quadratic time
-        raise ValueError(f"{label[:63]!r}... is too long for a label of a name")
+    if len(label) > 59:  # it comes behind "xn--"; to encode it would take quadratic time
+        raise ValueError(f"{label[:59]!r} is too long for a label of a name")
     doubtful = re.search("[\u00df\u1e9e\u03c2\u200c\u200d]", label)
     encoded = "" if doubtful else label.encode("idna").decode()
     if doubtful or "." in encoded or any(map(stringprep.in_table_a1, label)):
@@ -1420,7 +1432,8 @@ def _parse_host(text: str) -> str:
         return _parse_address(text)
     if "%" in text:
         text = unquote_to_bytes(text).decode()
-    if len(text) > MAX_HOST and not text.isascii():  # before the work of encoding it
+    # Before the work of encoding it. (One character may stand for eighteen.)
+    if not text.isascii() and len(unicodedata.normalize("NFKC", text)) > MAX_HOST:
         raise ValueError(f"{text[:60]!r}... is longer than a host can be")
     host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
     if not host or re.search(r"[^!-~]|[#%/:<>?@[\\\]^|]", host):
@@ -1491,8 +1504,8 @@ def spell_other(reference: str) -> str:
     Without fragment and blanks around it, scheme and host in small letters, printable. What is
     longer than MAX_URL stays so, if only by one character.
     """
-    text = re.sub("[\t\n\r]", "", reference).partition("#")[0].strip(_CONTROLS)
-    text = re.sub("[^ -~]+", _percent, text[:MAX_URL + 1])[:MAX_URL + 1]
+    text = re.sub("[\t\n\r]", "", reference).strip(_CONTROLS).partition("#")[0]
+    text = re.sub("[^ -~]+| +$", _percent, text[:MAX_URL + 1])[:MAX_URL + 1]
     return re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/?]*)?", lambda match: match[0].lower(), text)
 
 
@@ -1530,15 +1543,18 @@ def _always(*_: object) -> bool:
 
 
 class Response:
-    """The answer to one request: version, status, reason, headers, body, reusable."""
+    """The answer to one request.
+
+    version         1 for HTTP/1.1
+    status, reason  200 and "OK"
+    headers         by name in lower case; those of repeated fields joined by ", "
+    body            decoded; empty when it was not wanted
+    reusable        whether the connection can take another request
+    """
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
-        self.version = version      # 1 for HTTP/1.1
-        self.status = status
-        self.reason = reason
-        self.headers = headers      # names in lower case; repeated fields joined by ", "
-        self.body = b""             # decoded; empty when it was not wanted
-        self.reusable = False       # whether the connection can take another request
+        self.version, self.status, self.reason, self.headers = version, status, reason, headers
+        self.body, self.reusable = b"", False
 
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
@@ -1547,21 +1563,25 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at 
 _DIGITS = re.compile("[0-9]{1,18}")  # less than 2**63
 
 
+def _parse_fields(text: str) -> dict[str, str]:
+    """Return the fields of a head, or of what comes after a body in chunks."""
+    fields: dict[str, list[str]] = {}
+    # A field may go on in the next line: obsolete, but met.
+    for line in filter(None, re.sub(r"\n[ \t]+", " ", text).split("\n")):
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
+        fields.setdefault(match[1].lower(), []).append(match[2].rstrip(" \t"))
+    return {name: ", ".join(values) for name, values in fields.items()}
+
+
 def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
     match = re.fullmatch(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?", line)
     if match is None:
         raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
-    headers: dict[str, str] = {}
-    # A field may go on in the next line: obsolete, but met.
-    for line in filter(None, re.sub(r"\n[ \t]+", " ", fields).split("\n")):
-        field = _FIELD.fullmatch(line)
-        if field is None:
-            raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
-        name, value = field[1].lower(), field[2].rstrip(" \t")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return Response(int(match[1]), int(match[2]), match[3] or "", headers)
+    return Response(int(match[1]), int(match[2]), match[3] or "", _parse_fields(fields))
 
 
 def _framing(method: str, response: Response) -> int | str:
@@ -1709,8 +1729,11 @@ class ResponseParser:
             if not chunk.endswith(b"\r\n"):
                 raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
             body += chunk[:size]
+        trailers = b""
         while line not in (b"\r\n", b"\n"):
             line = yield from self._take_through(_LINE_END, "trailer section")
+            trailers += line
+        _parse_fields(trailers.decode("latin-1").replace("\r\n", "\n"))  # it is nothing else
         return bytes(body)
 
 
@@ -1902,12 +1925,16 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # fails, no more than up to the next `<` was read, or else the whole rest is taken at once. The
 # cost: some 4 microseconds per KB, where html.parser takes 150.
 
+MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
+
 # What pages show or use, their assets: elements and attributes, as the HTML standard's index
 # lists them. Links are the href of a and area, and the src of frames.
 _ASSETS = {
     "audio": ["src"], "embed": ["src"], "img": ["src", "srcset"], "input": ["src"],
     "link": ["href", "imagesrcset"], "object": ["data"], "script": ["src"],
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
+# All attributes that are looked at.
+_ATTRIBUTES = {"href", "rel", "hreflang", "http-equiv", "name", "content"}.union(*_ASSETS.values())
 # Elements `link`: these kinds lead to pages, unless one of those is there, too; these to nothing.
 _PAGES = {"next", "prev", "canonical"}
 _SHOWN = re.compile("stylesheet|icon|preload|manifest")  # as in apple-touch-icon
@@ -1946,7 +1973,7 @@ _CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of a srcset
 _REFRESH = re.compile(
     r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?["']?([^"']*+)""", re.ASCII | re.IGNORECASE)
 _NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
-_ENTITY = re.compile(r"&(#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
+_ENTITY = re.compile(r"&(?:#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]++(?:;|(?!=)))")
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
@@ -1955,12 +1982,15 @@ _WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|
                           "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 
 
+@functools.lru_cache(1000)
+def _character(entity: str) -> str:
+    numeric = entity.startswith("&#")
+    return html.unescape(entity) if numeric else html.entities.html5.get(entity[1:], entity)
+
+
 def _unescape(value: str) -> str:
     """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
-    if "&" not in value:
-        return value
-    return _ENTITY.sub(lambda match: html.unescape(match[0]) if match[1][0] == "#" else
-                       html.entities.html5.get(match[1], match[0]), value)
+    return _ENTITY.sub(lambda match: _character(match[0]), value) if "&" in value else value
 
 
 @functools.lru_cache(1000)  # a site's pages share many tags
@@ -1969,9 +1999,10 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     attributes: dict[str, str] = {}
     element = cast("re.Match[str]", _NAME.match(tag))[0]
     for name, value in _PAIR.findall(tag, len(element)):  # a script's text is one without a name
-        if value[:1] in ('"', "'"):
-            value = value.strip(value[0])
-        attributes.setdefault(name.lower(), _unescape(value))
+        name = name.lower()
+        if name in _ATTRIBUTES and name not in attributes:
+            quoted = value[:1] in ('"', "'")
+            attributes[name] = _unescape(value.strip(value[0]) if quoted else value)
     return element.lower(), attributes
 
 
@@ -2037,13 +2068,24 @@ def _use_of(rel: str, hreflang: bool) -> str:
     return "asset" if kinds and kinds.isdisjoint(_HINTS) else ""
 
 
+def _check_count(references: Sized) -> None:
+    if len(references) > MAX_REFERENCES:
+        raise LimitError(f"more than {MAX_REFERENCES} references")
+
+
 def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
-    """Return what an HTML page refers to, read as a robot named *product*. Never fails."""
+    """Return what an HTML page refers to, read as a robot named *product*.
+
+    Raises LimitError for more than MAX_REFERENCES tags that differ; whatever else it is, it can be
+    read.
+    """
     links: list[str] = []
     assets: list[str] = []
     base, refresh, nofollow = None, "", False
     tags = _WITH_FRAGMENTS if fragments else _WITHOUT_FRAGMENTS
-    for usual, tag in dict.fromkeys(tags.findall(text.replace("\0", "\ufffd"))):
+    found = dict.fromkeys(tags.findall(text.replace("\0", "\ufffd")))
+    _check_count(found)
+    for usual, tag in found:
         if usual:
             links.append(usual)
         elif tag:  # a long one is a script, not worth caching
@@ -2105,6 +2147,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # final "$" for the end. A line that says nothing known says nothing.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
+MAX_RULES = 1000         # that count: each is looked for in each URL
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
@@ -2115,16 +2158,15 @@ def _comparable(path: str) -> str:
     return _ESCAPED.sub(lambda match: match[0].upper(), escaped)
 
 
-def _matches(pattern: str, path: str) -> bool:
-    """Return whether a robots pattern matches the beginning of *path*, in linear time."""
-    # *path* has a space at its beginning, a "$" at its end and neither in between, so that both
-    # ends are found like text; the same is made of the pattern.
-    at = 0
-    for part in f" {pattern[:-1].replace('$', '%24')}{pattern[-1:]}".split("*"):
-        found = path.find(part, at)
-        if found < 0:
+def _matches(parts: list[str], path: str) -> bool:
+    """Return whether a pattern, split at its "*"s, matches the beginning of *path*."""
+    at = len(parts[0])
+    if not path.startswith(parts[0]):
+        return False
+    for part in parts[1:]:
+        at = path.find(part, at) + len(part)
+        if at < len(part):
             return False
-        at = found + len(part)
     return True
 
 
@@ -2156,10 +2198,12 @@ class Robots:
                 for name in names:
                     groups[name].append((key, value))
         mine = groups.get(product.lower(), groups.get("", []))
-        # Longest first, and of equals "allow" first: the first match decides.
-        self.rules = sorted(((key, _comparable(value)) for key, value in mine
-                             if value and key != "crawl-delay"),
-                            key=lambda rule: (-len(rule[1]), rule[0]))
+        rules = [(key, _comparable(value)) for key, value in mine
+                 if value and key != "crawl-delay"][:MAX_RULES]
+        # Longest first, and of equals "allow" first: the first match decides. Of a pattern only the
+        # last character may be a "$", which stands at the end of a path, too.
+        self.rules = [(key, pattern, f"{pattern[:-1].replace('$', '%24')}{pattern[-1]}".split("*"))
+                      for key, pattern in sorted(rules, key=lambda rule: (-len(rule[1]), rule[0]))]
         delays = [float(value) for key, value in mine
                   if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)]
         self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
@@ -2170,9 +2214,9 @@ class Robots:
             return None
         # parse_url() has escaped the rest of what RFC 9309 section 2.2.3 wants.
         target = target.replace("*", "%2A").replace("$", "%24")
-        path = f" {_ESCAPED.sub(lambda match: match[0].upper(), target)}$"
-        for key, pattern in self.rules:
-            if _matches(pattern, path):
+        path = f"{_ESCAPED.sub(lambda match: match[0].upper(), target)}$"
+        for key, pattern, parts in self.rules:
+            if _matches(parts, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
@@ -2213,8 +2257,8 @@ _UNPRINTABLE = re.compile("[^ -~]")
 
 def _printable(text: str) -> str:
     """Return *text* with everything that a terminal might obey, or mistake, as \\xNN."""
-    return _UNPRINTABLE.sub(lambda match: "".join(f"\\x{byte:02x}" for byte in match[0].encode(
-        "utf-8", "surrogatepass")), text[:MAX_SHOWN])
+    return _UNPRINTABLE.sub(lambda match: "\\x" + match[0].encode("utf-8", "surrogatepass").hex(
+        " ").replace(" ", "\\x"), text[:MAX_SHOWN])
 
 
 def _explain(error: BaseException) -> str:
@@ -2232,27 +2276,44 @@ def _explain(error: BaseException) -> str:
 
 
 class Record(NamedTuple):
-    """How one URL ended; its line in the journal holds the fields that are not empty."""
+    """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url: str                # what is no http or https URL as spell_other() spells it
-    status: int = 0         # of HTTP; 0: there was no answer
-    error: str = ""         # in words
-    kind: str = ""          # which of PROBLEMS it is
-    skipped: str = ""       # the reason why it was not fetched
-    method: str = ""        # HEAD or GET if it was only asked for and not read
-    next_url: str = ""      # where it redirects to; as written if that is no URL
-    content_type: str = ""  # as the server sent it, made printable
-    encoding: str = ""      # the charset, of pages only
-    size: int = 0           # bytes, decoded
-    at: float = 0.0         # Unix time of the request
-    seconds: float = 0.0    # from there to the end of the answer
+    url             what is no http or https URL as spell_other() spells it
+    status          of HTTP; 0: there was no answer
+    error           in words
+    kind            which of PROBLEMS it is
+    skipped         the reason why it was not fetched
+    method          HEAD or GET if it was only asked for and not read
+    next_url        where it redirects to
+    content_type    as the server sent it, made printable
+    encoding        the charset, of pages only
+    size            bytes, decoded
+    at, seconds     Unix time of the request; from there to the end of the answer
+    tries           how often it was tried by that method
+    depth           links from a root
+    parent          the page, or the redirect, that let it in
+    nofollow        whether the links are not to be followed
+    links, assets   what a page refers to, and what it shows or uses, spelled like url
+    """
+
+    url: str
+    status: int = 0
+    error: str = ""
+    kind: str = ""
+    skipped: str = ""
+    method: str = ""
+    next_url: str = ""
+    content_type: str = ""
+    encoding: str = ""
+    size: int = 0
+    at: float = 0.0
+    seconds: float = 0.0
     tries: int = 0
-    depth: int = 0          # links from a root
-    parent: str = ""        # the page, or the redirect, that let it in
-    nofollow: bool = False  # whether the links are not to be followed
-    # URLs in their one spelling, what is none as spell_other() spells it:
-    links: tuple[str, ...] = ()   # what a page refers to
-    assets: tuple[str, ...] = ()  # and what it shows or uses
+    depth: int = 0
+    parent: str = ""
+    nofollow: bool = False
+    links: tuple[str, ...] = ()
+    assets: tuple[str, ...] = ()
 
     def is_definite(self) -> bool:
         """Return whether this is an answer that stands, and nothing that may pass."""
@@ -2319,7 +2380,11 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
     elif status in _REDIRECTS:
         record = record._replace(next_url=_location(outcome))
     elif status < 300:
-        markup = _markup_of(url, outcome, read, product, fragments)
+        try:
+            markup = _markup_of(url, outcome, read, product, fragments)
+            _check_count(markup.links + markup.assets)
+        except LimitError as error:
+            return record._replace(error=str(error), kind="over a limit"), Markup(url)
         record = record._replace(encoding=markup.encoding, nofollow=markup.nofollow,
                                  links=tuple(markup.links), assets=tuple(markup.assets))
     return record, markup
@@ -2336,7 +2401,8 @@ def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
         target = parse_url(record.next_url, url)
     except ValueError as error:
         words = f"a redirect that leads nowhere: {_explain(error)}"
-        return record._replace(error=words, kind="broken"), None
+        return record._replace(error=words, kind="broken",
+                               next_url=_printable(record.next_url)), None
     return record._replace(next_url=str(target), error="", kind=""), target
 
 
@@ -2345,7 +2411,9 @@ _TYPES = list(map(type, Record("")))
 
 
 def _parse_record(line: bytes) -> Record:
-    record = Record(**json.loads(line[:-1]))  # without a newline it loses its } and fails
+    if not line.endswith(b"}\n"):
+        raise ValueError("a whole line was expected")
+    record = Record(**json.loads(line))
     record = record._replace(  # JSON knows no tuples, and jq writes 2.0 as 2
         links=tuple(record.links), assets=tuple(record.assets),
         at=float(record.at), seconds=float(record.seconds))
@@ -2353,8 +2421,9 @@ def _parse_record(line: bytes) -> Record:
         raise ValueError("a field of another type was expected")
     if max(record.status, record.size, record.tries, record.depth, record.at) >= 1 << 60:
         raise ValueError("smaller numbers were expected")
-    if _UNPRINTABLE.search(record.url + record.error) or record.kind not in ("", *PROBLEMS):
-        raise ValueError("a printable URL and error, and a known kind, were expected")
+    if record.kind not in ("", *PROBLEMS) or any(
+            isinstance(value, str) and _UNPRINTABLE.search(value) for value in record):
+        raise ValueError("a known kind and printable words were expected")
     return record
 
 
@@ -2475,36 +2544,52 @@ _LEAST = {"max_tasks": 1, "max_redirect": 0, "max_tries": 1, "max_pages": 1, "ma
 
 
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots, by name."""
+    """How to crawl: the arguments of Crawler after the roots, by name.
 
-    max_tasks: int = 10             # URLs fetched at a time
-    max_redirect: int = 10          # redirects in a row
-    max_tries: int = 3              # tries of what fails with an error that may pass
-    max_pages: int = 1_000_000      # URLs read (with its target a redirect is one), as many others
-    max_body: int = MAX_BODY        # bytes
-    timeout: float = FETCH_TIMEOUT  # seconds for a whole fetch
-    # Seconds from the end of a request to the next one to its origin, robots.txt not counted (its
-    # Crawl-delay may be longer).
+    max_tasks       URLs fetched at a time
+    max_redirect    redirects in a row
+    max_tries       tries of what fails with an error that may pass
+    max_pages       URLs read (a redirect and its target are one), and as many others
+    max_body        bytes of a page
+    timeout         seconds for a whole fetch
+    delay           seconds from the end of a request to the next one to its origin, robots.txt not
+                    counted (its Crawl-delay may be longer)
+    depth           links from a root, followed level by level; None: MAX_DEPTH, in any order,
+                    which is faster
+    include         a regular expression, or several: one must be found in a page's URL
+    exclude         the same: none may be found, in the URL of anything but a root
+    subdomains      hosts below the roots' hosts are theirs, too
+    external        what links to other hosts lead to is asked for, too
+    pages_only      what pages show is not, nor are sheets read
+    fragments       pages must have the places that links lead to
+    robots          robots.txt is asked for and kept to
+    headers         sent over https to the roots' hosts, with or without www, over http where a
+                    root says so; the User-Agent to all, its first letters being the name that
+                    robots.txt must use
+    journal         what it knows is not asked for again
+    on_record       called with each Record as soon as there is one (of refused URLs in the end),
+    on_page         and before that with the Record and the Response of each page that was fetched;
+                    what it returns is awaited if it can be
+    """
+
+    max_tasks: int = 10
+    max_redirect: int = 10
+    max_tries: int = 3
+    max_pages: int = 1_000_000
+    max_body: int = MAX_BODY
+    timeout: float = FETCH_TIMEOUT
     delay: float = 0.0
-    # Links from a root, followed level by level; None: MAX_DEPTH, in any order, which is faster.
     depth: int | None = None
-    # Regular expressions: one of the first must be found in a page's URL, none of the others in
-    # that of anything.
     include: str | Iterable[str] = ()
     exclude: str | Iterable[str] = ()
-    subdomains: bool = False        # hosts below the roots' hosts are theirs, too
-    external: bool = False          # what links to other hosts lead to is asked for, too
-    pages_only: bool = False        # what pages show is not, nor are sheets read
-    fragments: bool = False         # pages must have the places that links lead to
-    robots: bool = True             # robots.txt is asked for and kept to
-    # Sent over https to the roots' hosts, with or without www, over http where a root says so (the
-    # User-Agent to all: its first letters are the name that robots.txt must use).
+    subdomains: bool = False
+    external: bool = False
+    pages_only: bool = False
+    fragments: bool = False
+    robots: bool = True
     headers: dict[str, str] | None = None
-    journal: Journal | None = None  # what it knows is not asked for again
-    # Called with each Record as soon as there is one (with those of refused URLs in the end),
+    journal: Journal | None = None
     on_record: Callable[[Record], object] = _always
-    # and before that with the Record and the Response of each page that was fetched: what it
-    # returns is awaited if it can be.
     on_page: Callable[[Record, Response], object] = _always
 
     def check(self) -> None:
@@ -2895,7 +2980,7 @@ class Places:
 # all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
 # and not before. (A root that fails in the first round waits apart, to be queued with the second.)
 
-SLICE = 1000        # references that are seen to between two ticks: a few milliseconds
+SLICE = 0.05        # seconds of work on a page's references between two ticks
 MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
 # Reasons of one way to a URL, which another link may overcome.
 _PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
@@ -2908,11 +2993,12 @@ class Frontier:
         self.scope, self.options = scope, options
         self.queue: Queue[Node | None] = Queue()
         self.seen_urls: dict[str, Any] = {}     # Node, or str: the reason why it is refused
-        self.broken: list[Record] = []          # what is no URL, and was not told yet
+        self.broken: collections.deque[Record] = collections.deque()  # what is no URL, not yet told
         self.sites: dict[str, Site] = {}        # by origin
         self.round = 0.0
         self.admits = False                     # whether it is known where the roots redirect to
         self.late: list[Node] = []              # roots that failed once: they hold up nobody
+        self.later = collections.defaultdict[float, list[Node]](list)  # by round, not begun yet
         self.places = Places() if options.fragments else None
         # How many URLs to be read, or not, may yet be let in.
         self._left = {True: options.max_pages, False: options.max_pages}
@@ -2920,8 +3006,8 @@ class Frontier:
     def begin(self, number: float) -> bool:
         """Queue the URLs of a round, and what is late; return whether there are any."""
         self.round = number
-        for node in self.late + [node for node in self.seen_urls.values()
-                                 if isinstance(node, Node) and node.round == number]:
+        for node in self.late + [node for node in self.later.pop(number, ())
+                                 if node.round == number]:  # some have moved to an earlier one
             self.queue.put_nowait(node)
         self.late = []
         return not self.queue.empty()
@@ -2969,6 +3055,8 @@ class Frontier:
         node.parent, node.depth, node.hops, node.round = parent, depth, hops, number
         if number <= self.round:
             self.queue.put_nowait(node)
+        else:
+            self.later[number].append(node)
         return node
 
     def _give_back(self, node: Node) -> None:
@@ -3047,31 +3135,34 @@ class Frontier:
         seen_urls, places, origin = self.seen_urls, self.places, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
         folder = f"{origin}{path}/"
-        for start in range(0, len(references), SLICE):
-            if start:
+        ending = time.monotonic() + SLICE
+        slow = False  # whether the last one had to be parsed
+        for number, reference in enumerate(references):
+            if (slow or not number % 1000) and time.monotonic() > ending:
                 yield
-            for reference in references[start:start + SLICE]:
-                if places:
-                    reference, _, fragment = reference.partition("#")
-                first = reference[:1]
-                if first == "/":
-                    text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
-                elif ":" in reference or first in "?":
-                    text = reference
-                elif first == ".":
-                    upper, rest = path, reference.removeprefix("./")
-                    while rest[:3] == "../":
-                        upper, rest = upper.rpartition("/")[0], rest[3:]
-                    text = f"{origin}{upper}/{rest}"
-                else:
-                    text = folder + reference
-                known = seen_urls.get(text)
-                if (read and known.round == CHECKS if known.__class__ is Node else known is None or
-                        (known in _PASSING if read else not reason)):
-                    text, known = self._admit_one(page, reference, base, read, reason)
-                found[text] = known
-                if places and fragment:
-                    places.note(page, text, fragment)
+                ending = time.monotonic() + SLICE
+            if places:
+                reference, _, fragment = reference.partition("#")
+            first = reference[:1]
+            if first == "/":
+                text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
+            elif ":" in reference or first in "?":
+                text = reference
+            elif first == "." and len(reference) < MAX_URL:
+                upper, rest = path, reference.removeprefix("./")
+                while rest[:3] == "../":
+                    upper, rest = upper.rpartition("/")[0], rest[3:]
+                text = f"{origin}{upper}/{rest}"
+            else:
+                text = folder + reference
+            known = seen_urls.get(text)
+            slow = (read and known.round == CHECKS if known.__class__ is Node else known is None or
+                    (known in _PASSING if read else not reason))
+            if slow:
+                text, known = self._admit_one(page, reference, base, read, reason)
+            found[text] = known
+            if places and fragment:
+                places.note(page, text, fragment)
         return found
 
     def _admit_one(self, page: Node, reference: str, base: URL, read: bool, reason: str
@@ -3109,8 +3200,7 @@ class Frontier:
         """Return how many URLs are queued, stand in line, or wait for their round."""
         return (self.queue.qsize() + len(self.late)
                 + sum(len(site.line) for site in self.sites.values())
-                + sum(isinstance(known, Node) and known.round > self.round
-                      for known in self.seen_urls.values()))
+                + sum(map(len, self.later.values())))
 
 
 # 18  Crawler
@@ -3227,8 +3317,10 @@ class Crawler:
             level += 1
         frontier.begin(CHECKS)
         yield from frontier.queue.join()
-        for record in frontier.told_last():
+        for number, record in enumerate(frontier.told_last()):
             self._tell(record)
+            if not number % 1000:
+                yield
         for _ in range(self.options.max_tasks):
             frontier.queue.put_nowait(None)
 
@@ -3360,17 +3452,22 @@ class Crawler:
         elif record.status in _REDIRECTS:
             record = self.frontier.follow(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only a page has one
-            work = self.options.on_page(record, outcome)
-            if isinstance(work, (Awaitable, Generator)):
-                # As a Task: a bare generator cannot wait for an `async def`.
-                yield from _ensure_future(work)
+            try:
+                work = self.options.on_page(record, outcome)
+                if isinstance(work, (Awaitable, Generator)):
+                    # As a Task: a bare generator cannot wait for an `async def`.
+                    yield from _ensure_future(work)
+            except Exception as error:
+                error.add_note(f"on_page was called for {record.url}")
+                raise
         self._tell(record, not isinstance(outcome, Record))
 
     def _admit(self, node: Node, record: Record, base: URL) -> Waits[Record]:
         """Let in what a page refers to, a root's later; return its record with URLs."""
         record = yield from self.frontier.admit_references(node, record, base)
         while self.frontier.broken:
-            self._tell(self.frontier.broken.pop(0))
+            self._tell(self.frontier.broken.popleft())
+            yield
         if not self.frontier.admits:
             self._root_pages.append((node, record))
         return record
@@ -3379,7 +3476,8 @@ class Crawler:
         """Write a record, unless it stands in the journal, and hand it on."""
         if fresh and self.options.journal:
             self.options.journal.write(record)
-        self.options.on_record(record)
+        if hasattr(self.options.on_record(record), "send"):
+            raise TypeError("on_record must be a function: nobody would run a coroutine of its")
 
     def waits_for(self) -> str:
         """Return which fetch takes longest, or which URL waits; "" if there is none."""
@@ -3686,8 +3784,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
     if out:
         report.print(crawler, seconds, out, options.quiet)
         if journal and report.problems and not options.quiet and options.journal != "-":
-            print(f"when they are mended: crawl.py -o {shlex.quote(options.journal)} --recheck",
-                  *map(shlex.quote, options.roots), file=out)
+            print("when they are mended: the same command with --recheck looks at them again",
+                  file=out)
     return 128 + ended_by if ended_by else 1 if report.problems else 0
 
 
