@@ -2054,7 +2054,6 @@ class Markup(NamedTuple):
     assets: list[str] = []  # images, scripts, styles and the like
     nofollow: bool = False  # whether it asks not to follow the links
     ids: frozenset[str] = frozenset()   # the places to which a fragment can lead, if wanted
-    encoding: str = ""      # the charset, of pages and sitemaps
 
 
 @functools.lru_cache(1000)
@@ -2335,21 +2334,20 @@ def _location(response: Response) -> str:
     return response.headers.get("location", "").encode("latin-1").decode("utf-8", "replace")
 
 
-def _markup_of(url: URL, response: Response, read: bool, product: str, fragments: bool) -> Markup:
-    """Return what a body of *url* refers to, if it is a sheet or to be *read*."""
+def _markup_of(url: URL, response: Response, read: bool, product: str, fragments: bool
+               ) -> tuple[Markup, str]:
+    """Return what a body refers to, if it is a sheet or to be *read*, and the charset of a page."""
     content_type = response.headers.get("content-type", "")
     kind = _kind_of(content_type)
     if not kind or not read and kind != "sheet":
-        return Markup(url)
+        return Markup(url), ""
     text, encoding = decode_page(response.body, content_type)
+    if kind == "page":
+        return read_markup(text, url, product, fragments), encoding
     if kind == "sheet":
-        return Markup(url, assets=read_sheet(text))
-    if kind == "sitemap":
-        links = read_sitemap(text)
-        return Markup(url, links, encoding=encoding if links else "")  # without: other XML
-    markup = read_markup(text, url, product, fragments)
-    nofollow = markup.nofollow or bool(_NOFOLLOW.search(response.headers.get("x-robots-tag", "")))
-    return markup._replace(encoding=encoding, nofollow=nofollow)
+        return Markup(url, assets=read_sheet(text)), ""
+    links = read_sitemap(text)
+    return Markup(url, links), encoding if links else ""  # without links: other XML
 
 
 def record_of(url: URL, outcome: Response | Exception, read: bool = True, product: str = PRODUCT,
@@ -2360,34 +2358,36 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
     written, are those of a page or a sitemap if *read* is true, and of a sheet, as a robot named
     *product* takes them; with *fragments* with those. *fields* are the record's, too.
     """
-    record, markup = Record(str(url), **fields), Markup(url)
+    markup = Markup(url)
     if isinstance(outcome, LimitError) and outcome.response and _kind_of(
             outcome.response.headers.get("content-type", "")) == "sitemap":
         outcome = outcome.response  # too large for a sitemap: it is a file
+    if isinstance(outcome, Response):
+        status, headers = outcome.status, outcome.headers
+        fields.update(status=status, size=len(outcome.body),
+                      content_type=_printable(headers.get("content-type", "")))
+        if status >= 400:
+            fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
+                          error=f"{status} {_printable(outcome.reason)}".rstrip())
+        elif status in _REDIRECTS:
+            fields.update(next_url=_location(outcome))
+        elif status < 300:
+            try:
+                markup, encoding = _markup_of(url, outcome, read, product, fragments)
+                _check_count(markup.links + markup.assets)
+                nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
+                    headers.get("x-robots-tag", ""))
+                fields.update(encoding=encoding, nofollow=bool(nofollow),
+                              links=tuple(markup.links), assets=tuple(markup.assets))
+            except LimitError as error:
+                outcome, markup = error, Markup(url)
     if isinstance(outcome, Exception):
-        kind = ("timed out" if isinstance(outcome, TimeoutError) else
-                "bad certificate" if hasattr(outcome, "verify_code") else
-                "refused" if isinstance(outcome, OSError) else
-                "over a limit" if isinstance(outcome, LimitError) else "broken")
-        return record._replace(error=_explain(outcome), kind=kind), markup
-    status, content_type = outcome.status, outcome.headers.get("content-type", "")
-    record = record._replace(status=status, content_type=_printable(content_type),
-                             size=len(outcome.body))
-    if status >= 400:
-        kind = "blocked" if status in (401, 403, 429) else "broken"
-        words = f"{status} {_printable(outcome.reason)}".rstrip()
-        record = record._replace(error=words, kind=kind)
-    elif status in _REDIRECTS:
-        record = record._replace(next_url=_location(outcome))
-    elif status < 300:
-        try:
-            markup = _markup_of(url, outcome, read, product, fragments)
-            _check_count(markup.links + markup.assets)
-        except LimitError as error:
-            return record._replace(error=str(error), kind="over a limit"), Markup(url)
-        record = record._replace(encoding=markup.encoding, nofollow=markup.nofollow,
-                                 links=tuple(markup.links), assets=tuple(markup.assets))
-    return record, markup
+        fields.update(error=_explain(outcome), kind=(
+            "timed out" if isinstance(outcome, TimeoutError) else
+            "bad certificate" if hasattr(outcome, "verify_code") else
+            "refused" if isinstance(outcome, OSError) else
+            "over a limit" if isinstance(outcome, LimitError) else "broken"))
+    return Record(str(url), **fields), markup
 
 
 def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
@@ -3136,11 +3136,7 @@ class Frontier:
         path = base.target.partition("?")[0].rpartition("/")[0]
         folder = f"{origin}{path}/"
         ending = time.monotonic() + SLICE
-        slow = False  # whether the last one had to be parsed
-        for number, reference in enumerate(references):
-            if (slow or not number % 1000) and time.monotonic() > ending:
-                yield
-                ending = time.monotonic() + SLICE
+        for reference in references:
             if places:
                 reference, _, fragment = reference.partition("#")
             first = reference[:1]
@@ -3156,9 +3152,11 @@ class Frontier:
             else:
                 text = folder + reference
             known = seen_urls.get(text)
-            slow = (read and known.round == CHECKS if known.__class__ is Node else known is None or
-                    (known in _PASSING if read else not reason))
-            if slow:
+            if (read and known.round == CHECKS if known.__class__ is Node else known is None or
+                    (known in _PASSING if read else not reason)):
+                if time.monotonic() > ending:
+                    yield
+                    ending = time.monotonic() + SLICE
                 text, known = self._admit_one(page, reference, base, read, reason)
             found[text] = known
             if places and fragment:
@@ -3445,7 +3443,7 @@ class Crawler:
             if outcome is node.site.robots:
                 record = record._replace(error=f"robots.txt: {record.error}")
             base = markup.base
-            if self.frontier.places and markup.encoding:
+            if self.frontier.places and record.encoding:
                 self.frontier.places.add(node.text, markup.ids)
         if record.encoding or record.assets:
             record = yield from self._admit(node, record, base)
