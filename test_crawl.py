@@ -3795,12 +3795,12 @@ def test_a_429_slows_a_site_down_and_other_answers_speed_it_up_again() -> None:
         assert site.found == 0.1
         for _ in range(9):
             site.heed(429, site.found)
-        assert site.found == 2.5
+        assert site.found == 2.2
         for answers in range(1, 1000):
             site.heed(404, site.found)
             if not site.found:
                 break
-        assert 80 < answers < 100
+        assert 60 < answers < 70
     crawl.run(main())
 
 
@@ -5232,20 +5232,22 @@ def test_a_slow_lookup_does_not_make_requests_leave_together(monkeypatch: pytest
     assert min(after - before for before, after in zip(moments, moments[1:])) >= 0.1
 
 
-@pytest.mark.parametrize("limit", [0.05, 0.2, 1])
-def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(limit: float) -> None:
-    """As nginx's limit_req does, without a Retry-After: one request in so many seconds, none in advance."""
+@pytest.mark.parametrize("burst", [0, 1, 10])
+@pytest.mark.parametrize("rate", [0.5, 1, 5, 20])
+def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(rate: float, burst: int) -> None:
+    """As nginx's limit_req does, without a Retry-After: requests a second, and so many in advance."""
     class Limited(SimulatedClient):
-        last = -1.0
+        last = excess = 0.0
 
         @crawl.coroutine
         def fetch(self, url: crawl.URL, *arguments: Any, **options: Any) -> Any:
             response = yield from super().fetch(url, *arguments, **options)
             now = get_running_loop().time()
-            if now < self.last + limit:
+            excess = max(0, self.excess - (now - self.last) * rate + 1) if self.last else 0
+            if excess > burst:
                 response.status, response.body = 429, b""
             else:
-                self.last = now
+                self.last, self.excess = now, excess
             return response
 
     async def main() -> tuple[RecordingCrawler, SimulatedClient]:
@@ -5255,13 +5257,15 @@ def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(limit: fl
         return crawler, client
     crawler, client = play(main())
     assert all(record.status == 200 for record in crawler.records.values()) and len(crawler.records) == 100
-    assert crawler.loop.time() < 100 * limit * 1.7 + 10
+    assert crawler.loop.time() < 100 / rate * 1.7 + 30
 
 
 def test_addresses_that_always_say_429_cost_four_requests_each_and_a_minute_in_all() -> None:
-    site: dict[str, Any] = pages(1000) | {f"http://h/{number}": [(429, {}, "")] for number in range(1, 11)}
+    site = pages(1000)
+    for number in range(1, 1000):
+        site[f"http://h/{number}"] = [(429 if number <= 10 else 200, {"seconds": 0.01}, "")]
     crawler, client = simulated_crawl(["http://h/"], site, robots=False)
-    assert len(client.asked) == 990 + 40 and crawler.loop.time() < 120  # 40 s at ten a time without them
+    assert len(client.asked) == 990 + 40 and crawler.loop.time() < 60
 
 
 @pytest.mark.parametrize("answer, methods", [
@@ -6874,7 +6878,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2292 and statements <= 2075 and source.count("\n") <= 3815
+    assert len(code) <= 2294 and statements <= 2075 and source.count("\n") <= 3815
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
