@@ -33,6 +33,7 @@ import functools
 import fcntl
 import gc
 import gzip
+import http.server
 import io
 import itertools
 import json
@@ -45,6 +46,7 @@ import re
 import resource
 import select
 import selectors
+import shutil
 import signal
 import socket
 import ssl
@@ -6878,10 +6880,55 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2294 and statements <= 2075 and source.count("\n") <= 3815
+    assert len(code) <= 2294 and statements <= 2075 and source.count("\n") <= 3816
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_readmes_example_is_what_is_printed(tmp_path: pathlib.Path) -> None:
+    """A folder of files under python3 -m http.server, as it says."""
+    for path, text in {
+            "index.html": "<a href=news/><a href=about.html><a href=a.html><a href=b.html>",
+            "news/index.html": "<a href=2025.html><a href=/><img src=/logo.png>", "logo.png": "",
+            "about.html": "<img src=team.jpg><link rel=stylesheet href=style.css>", "style.css": "",
+            "a.html": "<a href=b.html>", "b.html": "<a href=c.html>", "c.html": ""}.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *words: Any) -> None:
+            pass
+    handler = functools.partial(Handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        status, printed, _ = said(f"http://localhost:{server.server_port}")
+        server.shutdown()
+        thread.join()
+    readme = (HERE / "README.md").read_text()
+    example = textwrap.dedent(
+        readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("\n\n")[0])
+    printed = printed.replace(f":{server.server_port}", ":8765")
+    for number in r"[0-9.]+(?= MB)", r"(?<= in )[0-9.]+(?= s)", r"[0-9]+(?= URLs/s)":
+        example, printed = re.sub(number, "N", example), re.sub(number, "N", printed)
+    assert status == 1 and printed.splitlines() == example.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipes are for, is not here")
+def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/a><a href=/old>")
+    site.add("/a", "<a href=/gone><a href=/old><a href=/rest><img src=/lost>")
+    site.add_redirect("/old", "/a", 301)
+    site.add("/rest", "", 503)
+    assert said("-o", str(tmp_path / "site.jsonl"), "--max-tries", "2", "--max-tasks", "1", site.url)[0] == 1
+    recipes = re.findall(r"^jq .*?site\.jsonl$", "".join(text for language, text in README if language == "sh"),
+                         re.MULTILINE | re.DOTALL)
+    told = [subprocess.run(recipe, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+            for recipe in recipes]
+    assert [sorted(done.stdout.replace(site.url, "").splitlines()) for done in told] == [
+        ["/gone /a", "/lost /a", "/rest /a"], ["/: /old is now /a", "/a: /old is now /a"],
+        ["2 tries: /rest 503"]]
 
 
 @pytest.mark.parametrize("number", range(2))
