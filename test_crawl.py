@@ -6922,7 +6922,8 @@ def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: 
     site.add_redirect("/old", "/a", 301)
     site.add("/rest", "", 503)
     assert said("-o", str(tmp_path / "site.jsonl"), "--max-tries", "2", "--max-tasks", "1", site.url)[0] == 1
-    recipes = re.findall(r"^jq .*?site\.jsonl$", "".join(text for language, text in README if language == "sh"),
+    commands = "".join(text for language, text in README if language == "sh")
+    recipes = re.findall(r"^jq .*?site\.jsonl$", commands,
                          re.MULTILINE | re.DOTALL)
     told = [subprocess.run(recipe, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
             for recipe in recipes]
