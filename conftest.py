@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
 import pathlib
 import random
@@ -91,6 +92,17 @@ def play(main: Any) -> Any:
     result = crawl.run(main, loop_factory=lambda: loop)
     assert loop.reported == []
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test: on a clock that jumps, or with the mark real_time on the real one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    run = crawl.run if pyfuncitem.get_closest_marker("real_time") else play
+    run(pyfuncitem.obj(**arguments))
+    return True
 
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

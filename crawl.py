@@ -1383,8 +1383,10 @@ _CONTROLS = "".join(map(chr, range(33)))  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-_NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")   # is percent-encoded in a path,
-_NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")      # and in a query
+# What is percent-encoded: all that could end a URL where it stands in a text or a request (blanks,
+# quotes, <, >), all that is not ASCII, and what browsers happen to encode as well, each in its part.
+_NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")
+_NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")
 
 
 def _percent(match: re.Match[str]) -> str:
@@ -2143,7 +2145,14 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. A line that says nothing known says nothing.
+# final "$" for the end. A line that says nothing known says nothing. So with
+#
+#     User-agent: *            /shop/hats         forbidden, by /shop/
+#     Disallow: /              /shop/sale/hats    allowed: /shop/sale is longer
+#     User-agent: crawl        /price.pdf         forbidden
+#     Disallow: /shop/         /price.pdf?a=b     allowed: no pattern matches it
+#     Allow: /shop/sale
+#     Disallow: /*.pdf$        (and the first group is for others)
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 MAX_RULES = 1000         # that count: each is looked for in each URL
