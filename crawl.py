@@ -1384,7 +1384,7 @@ _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
 # What is percent-encoded: all that could end a URL where it stands in a text or a request (blanks,
-# quotes, <, >), all that is not ASCII, and what browsers happen to encode as well, each in its part.
+# quotes, <, >), all that is not ASCII, and what browsers happen to encode as well.
 _NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")
 _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")
 
