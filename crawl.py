@@ -2008,13 +2008,17 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     return element.lower(), attributes
 
 
-# In a sheet: comments and @namespace are stepped over, url(...) and @import "..." captured, and
-# other strings stepped over, a run of them at a time.
-_SHEET = re.compile(r"""/\*(?>[^*]*+(?:\*(?!/)[^*]*+)*) | @namespace[^;]*+
-  | (?:@import\s*+(?=["'])|url\(\s*+)(?:"((?>[^"\\\n]*+(?:\\(?s:.)[^"\\\n]*+)*))"
-      | '((?>[^'\\\n]*+(?:\\(?s:.)[^'\\\n]*+)*))' | ((?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*)))
-  | (?>(?:(?:"(?>[^"\\\n]*+(?:\\(?s:.)[^"\\\n]*+)*)"
-           |'(?>[^'\\\n]*+(?:\\(?s:.)[^'\\\n]*+)*)')\s*+)+)""", re.VERBOSE | re.IGNORECASE)
+def _strings(end: str) -> str:
+    """Return a pattern for the strings of a sheet; those that nothing closes have this *end*."""
+    return "|".join(rf"{quote}(?>[^{quote}\\\n]*+(?:\\(?s:.)[^{quote}\\\n]*+)*)(?:{quote}{end})"
+                    for quote in "\"'")
+
+
+# In a sheet: comments and @namespace are stepped over, what stands in url(...) and behind @import
+# captured, and other strings stepped over, a run of them at a time.
+_SHEET = re.compile(rf"""/\*(?>[^*]*+(?:\*(?!/)[^*]*+)*) | @namespace[^;]*+
+  | (?:@import\s*+(?=["'])|url\(\s*+)((?>{_strings("")})|(?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*))
+  | (?>(?:(?:{_strings("|")})\s*+)+)""", re.VERBOSE | re.IGNORECASE)
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|\n|(.))")
 _LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s\]]++)")
 
@@ -2024,8 +2028,8 @@ def read_sheet(text: str) -> list[str]:
     def character(match: re.Match[str]) -> str:
         code = int(match[1] or "0", 16)
         return (chr(code) if code < 0x110000 else "\ufffd") if match[1] else match[2] or ""
-    return [_CSS_ESCAPE.sub(character, one or other or bare)
-            for one, other, bare in _SHEET.findall(text) if one or other or bare]
+    values = [found[1:-1] if found[:1] in ('"', "'") else found for found in _SHEET.findall(text)]
+    return [_CSS_ESCAPE.sub(character, value) for value in values if value]
 
 
 def read_sitemap(text: str) -> list[str]:
