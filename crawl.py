@@ -43,6 +43,7 @@ if sys.version_info < (3, 11):
 
 import argparse
 import array
+import bisect
 import collections
 import contextlib
 import errno
@@ -1507,7 +1508,8 @@ def spell_other(reference: str) -> str:
     longer than MAX_URL stays so, if only by one character.
     """
     text = re.sub("[\t\n\r]", "", reference).strip(_CONTROLS).partition("#")[0]
-    text = re.sub("[^ -~]+| +$", _percent, text[:MAX_URL + 1])[:MAX_URL + 1]
+    shown = text[:MAX_URL + 1].rstrip(" ")
+    text = re.sub("[^ -~]+", _percent, shown + "%20" * (len(shown) < len(text)))[:MAX_URL + 1]
     return re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/?]*)?", lambda match: match[0].lower(), text)
 
 
@@ -1953,18 +1955,25 @@ def _with_text(*names: str) -> str:
                     for name in names)
 
 
-# In the usual link a # ends the reference: many lead to places of the same few pages, and look
-# alike then. With an entity or a blank it is no usual one. (?=[...]) only saves time.
-_TAGS = rf"""<(?=[^/])
-    (?![a-zA-Z0-9]{{1,2}}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:  # turned away
-    a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++)(?:">|(?:\#[^"]*+)?"{_REST}>)
-  | (?=[aAbBeEfFiIlLmMoOsStTvV])(
-        (?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)
-      | {_with_text("script", "style", "iframe")})
-  | (?=[!?tTnNxX])(?:
-        {_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
-      | !--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+)
-  | [a-zA-Z][^\s/>]*+(?!>){_REST}(?:>|\Z))"""
+# Each part with what it is for; of all of them a page is matched with the first that fits.
+# <p>, </p>, <div class="x">: turned away, without a match; this and (?=[...]) only save time.
+_SHORT = r'(?=[^/])(?![a-zA-Z0-9]{1,2}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)'
+# <a class="x" href="/b#c">. Here a # ends the reference: many lead to places of the same few pages,
+# and look alike then. With an entity or a blank it is no usual link.
+_USUAL = rf"""a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++)
+              (?:">|(?:\#[^"]*+)?"{_REST}>)"""
+# <A HREF='/d&amp;e'>, <img src=f>
+_LEADING = rf"""(?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)"""
+# <!-- ... -->, <!doctype html>, <?php ... ?>
+_COMMENT = r"!--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+"
+# <p title="<a href=/no>">, <q<r>: it takes whatever stands behind a < and a letter, up to the > or
+# the end of the page, so that nobody looks there again.
+_OTHER = rf"[a-zA-Z][^\s/>]*+[\s/]*+(?>(?:{_ATTRIBUTE})*)(?:>|\Z)"
+_TAGS = rf"""<{_SHORT}(?: {_USUAL}
+  | (?=[aAbBeEfFiIlLmMoOsStTvV])({_LEADING} | {_with_text("script", "style", "iframe")})
+  | (?=[!?tTnNxX])(?:{_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
+                  | {_COMMENT})
+  | {_OTHER})"""
 _WITHOUT_FRAGMENTS = re.compile(_TAGS, re.VERBOSE | re.ASCII)
 _WITH_FRAGMENTS = re.compile(_TAGS.replace(r'([^"\#&', '([^"&'), re.VERBOSE | re.ASCII)
 _ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
@@ -1976,7 +1985,7 @@ _REFRESH = re.compile(
     r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?["']?([^"']*+)""", re.ASCII | re.IGNORECASE)
 _NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
-                     r"|[0-9a-zA-Z]++(?:;|(?!=)))")
+                     r"|[0-9a-zA-Z]{1,40}+(?:;|(?!=)))")
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
 _META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
 # Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
@@ -2034,7 +2043,7 @@ def read_sheet(text: str) -> list[str]:
 
 def read_sitemap(text: str) -> list[str]:
     """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
-    return [html.unescape(url) for url in _LOC.findall(text)]
+    return [_unescape(url) for url in _LOC.findall(text)]
 
 
 def ids_of(text: str) -> frozenset[str]:
@@ -2073,9 +2082,10 @@ def _use_of(rel: str, hreflang: bool) -> str:
     return "asset" if kinds and kinds.isdisjoint(_HINTS) else ""
 
 
-def _check_count(references: Sized) -> None:
-    if len(references) > MAX_REFERENCES:
-        raise LimitError(f"more than {MAX_REFERENCES} references")
+def _check_count(references: Sized, base: URL) -> None:
+    limit = MAX_REFERENCES * 500 // max(500, len(base.target))  # each will be as long
+    if len(references) > limit:
+        raise LimitError(f"more than {limit} references")
 
 
 def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
@@ -2089,7 +2099,7 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
     base, refresh, nofollow = None, "", False
     tags = _WITH_FRAGMENTS if fragments else _WITHOUT_FRAGMENTS
     found = dict.fromkeys(tags.findall(text.replace("\0", "\ufffd")))
-    _check_count(found)
+    _check_count(found, page)
     for usual, tag in found:
         if usual:
             links.append(usual)
@@ -2110,7 +2120,7 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
                 name = "src" if "frame" in element else "href"
                 links += [attributes[name]] if name in attributes else []
             elif element == "link" and (use := _use_of(
-                    attributes.get("rel", ""), "hreflang" in attributes)) != "asset":
+                    attributes.get("rel", "")[:MAX_SHOWN], "hreflang" in attributes)) != "asset":
                 links += [attributes["href"]] if use and "href" in attributes else []
             else:
                 assets += _assets_of(element, attributes)
@@ -2387,7 +2397,7 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
         elif status < 300:
             try:
                 markup, encoding = _markup_of(url, outcome, read, product, fragments)
-                _check_count(markup.links + markup.assets)
+                _check_count(markup.links + markup.assets, markup.base)
                 nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
                     headers.get("x-robots-tag", ""))
                 fields.update(encoding=encoding, nofollow=bool(nofollow),
@@ -2916,18 +2926,22 @@ class Places:
     """What --fragments looks at: the places that pages have, and those that links lead to."""
 
     def __init__(self) -> None:
-        # Hashes of a page's ids, by URL; None for a redirect to a place of its own.
+        # Hashes of a page's ids, in order, by URL; None for a redirect to a place of its own.
         self.ids: dict[str, array.array[int] | None] = {}
         self.links: dict[str, dict[str, Node]] = {}  # by URL and fragment, unless it was found
 
     def has(self, url: str, fragment: str) -> bool:
         """Return whether a page has a place of that name, as it is written or unquoted."""
         ids = self.ids[url]
-        return ids is None or hash(fragment) in ids or hash(unquote(fragment)) in ids
+        for wanted in (hash(fragment), hash(unquote(fragment))):
+            at = 0 if ids is None else bisect.bisect_left(ids, wanted)
+            if ids is None or wanted in ids[at:at + 1]:
+                return True
+        return False
 
     def add(self, url: str, ids: frozenset[str]) -> None:
         """Note what places a page has; forget links that are right."""
-        self.ids[url] = array.array("q", map(hash, ids))
+        self.ids[url] = array.array("q", sorted(map(hash, ids)))
         for fragment in list(links := self.links.get(url, {})):
             if self.has(url, fragment):
                 del links[fragment]
@@ -2935,7 +2949,7 @@ class Places:
     def note(self, page: Node, url: str, fragment: str) -> None:
         """Note that *page* links to a place of *url*."""
         fragment = fragment.partition(":~:")[0].strip()
-        if (fragment.lower() in ("", "top") or fragment[0] in "/!"
+        if (fragment.lower() in ("", "top") or fragment[0] in "/!" or len(fragment) > MAX_URL
                 or url in self.ids and self.has(url, fragment)):
             return
         links = self.links.setdefault(url, {})
@@ -2950,8 +2964,9 @@ class Places:
         """Yield what links lead to and no page has, through redirects, with its fragment."""
         for url, links in self.links.items():
             node = seen_urls.get(url)
-            while isinstance(node, Node) and node.next_node and node.text not in self.ids:
-                node = node.next_node
+            for _ in range(100):  # or it leads back
+                if isinstance(node, Node) and node.next_node and node.text not in self.ids:
+                    node = node.next_node
             for fragment, wrong in links.items():
                 if isinstance(node, Node) and node.text in self.ids \
                         and not self.has(node.text, fragment):
@@ -3047,7 +3062,7 @@ class Frontier:
         if not reason and site and isinstance(site.robots, Robots):
             rule = site.robots.rule(url.target)
             reason = f"robots.txt: {rule}" if rule else ""
-        if not reason and read and depth > (MAX_DEPTH if limit is None else limit):
+        if not reason and depth > (MAX_DEPTH if limit is None or not read else limit):
             reason = "depth"
         if not reason and not hops and not self._left[read]:
             reason = "page limit"
@@ -3598,14 +3613,15 @@ class Report:
                      for record in self.problems if record.kind == kind]
             if found:
                 print(f"{kind} ({len(found)})", file=file)
-            alike: collections.Counter[tuple[str, str]] = collections.Counter()
+            alike: collections.Counter[str] = collections.Counter()
             for node, record in sorted(found, key=lambda pair: -pair[0].nearest_linked().referrers):
-                alike[node.site.url.origin, record.error] += 1
-                if alike[node.site.url.origin, record.error] <= MAX_ALIKE:
+                what = f"{node.site.url.origin}: {record.status or record.error}"
+                alike[what] += 1
+                if alike[what] <= MAX_ALIKE:
                     print(*_story(node, record), sep="\n", file=file)
-            for (origin, error), count in alike.items():
+            for what, count in alike.items():
                 if count > MAX_ALIKE:
-                    print(f"  ... and {count - MAX_ALIKE} more of {origin}: {error}", file=file)
+                    print(f"  ... and {count - MAX_ALIKE} more of {what}", file=file)
         if not brief:
             print(*self._numbers(crawler, seconds), sep="\n", file=file)
 
