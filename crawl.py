@@ -758,7 +758,7 @@ class Task(Future[T]):
         last, waited = waiting[-1]
         if waited is None or not waited.cancel(msg):
             last._throw = CancelledError() if msg is None else CancelledError(msg)
-        for task, waited in waiting:
+        for task, waited in reversed(waiting):
             task._waiting_for = waited
         return True
 
@@ -1291,7 +1291,7 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
             socket.inet_pton(family, name)
             return [(family, socket.SOCK_STREAM, 0, "", (name, port))]
     with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes: a str Python would first encode by its own IDNA (see 8).
+        # As bytes, for Python would encode a str by its own IDNA first (see 8).
         return (yield from to_thread(socket.getaddrinfo, name.encode(), port,
                                      type=socket.SOCK_STREAM))
 
@@ -1350,7 +1350,13 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #
 # The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and https), so that
 # each becomes the one spelling that a browser would request (but for queries on pages that are
-# not in UTF-8, which browsers write in the page's own charset).
+# not in UTF-8, which browsers write in the page's own charset). On the page http://h/d/p:
+#
+#     ../a#x                   http://h/a
+#     HTTP:\\H:80\b\%2e\c     http://h/b/c
+#     //0x7f.1                 http://127.0.0.1/
+#     //bücher.de?ü       http://xn--bcher-kva.de/?%C3%BC
+#     http://a b/              a ValueError
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
 # log or a terminal as it is. User names and passwords are dropped at once. Whatever cannot be
@@ -1502,10 +1508,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
 
 def spell_other(reference: str) -> str:
-    """Return the one spelling of a reference that parse_url() refuses, and refuses so spelled, too.
+    """Return the one spelling of a reference that parse_url() refuses; it refuses that, too.
 
-    Without fragment and blanks around it, scheme and host in small letters, printable. What is
-    longer than MAX_URL stays so, if only by one character.
+    Without fragment and blanks around it, scheme and host in small letters, printable, and cut off
+    one character behind MAX_URL.
     """
     text = re.sub("[\t\n\r]", "", reference).strip(_CONTROLS).partition("#")[0]
     shown = text[:MAX_URL + 1].rstrip(" ")
@@ -1737,7 +1743,7 @@ class ResponseParser:
         while line not in (b"\r\n", b"\n"):
             line = yield from self._take_through(_LINE_END, "trailer section")
             trailers += line
-        _parse_fields(trailers.decode("latin-1").replace("\r\n", "\n"))  # it is nothing else
+        _parse_fields(trailers.decode("latin-1").replace("\r\n", "\n"))  # are they fields?
         return bytes(body)
 
 
@@ -1751,7 +1757,8 @@ class ResponseParser:
 # the one used last or else connects. One request at a time on each: no pipelining, so an answer
 # can never belong to another question.
 #
-# The invariants. A stream is in the pool or with one task, never both; it goes back only if its
+# The invariants. A stream is in the pool or with one task, never both (the pool's reader on its
+# socket gives way to the next read()'s); it goes back only if its
 # response was read to the end and it may be reused, and is closed otherwise, cancelled requests
 # included. An idle stream with something to read is closed, by the loop or before it would be used
 # again: that is the server's end of it, or no answer of ours. The server may still close it, or
@@ -2161,15 +2168,22 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
 # final "$" for the end. A line that says nothing known says nothing. So with
 #
-#     User-agent: *            /shop/hats         forbidden, by /shop/
-#     Disallow: /              /shop/sale/hats    allowed: /shop/sale is longer
-#     User-agent: crawl        /price.pdf         forbidden
-#     Disallow: /shop/         /price.pdf?a=b     allowed: no pattern matches it
+#     User-agent: *
+#     Disallow: /
+#     User-agent: crawl
+#     Disallow: /shop/
 #     Allow: /shop/sale
-#     Disallow: /*.pdf$        (and the first group is for others)
+#     Disallow: /*.pdf$
+#
+# the first group is for others, and for us
+#
+#     /shop/hats         is forbidden by /shop/
+#     /shop/sale/hats    is allowed: /shop/sale is longer
+#     /price.pdf         is forbidden by /*.pdf$
+#     /price.pdf?a=b     is allowed: no pattern matches it
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
-MAX_RULES = 1000         # that count: each is looked for in each URL
+MAX_RULES = 1000         # rules: those that follow do not count, for each is tried on each URL
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
@@ -2250,7 +2264,7 @@ class Robots:
 # should not ask again for what is known, and everything that wants to know what came of a URL
 # should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record, made by a function that does nothing else. The
+# The idea: how a URL ended is one value, a Record, made by functions that do nothing else. The
 # report, the callbacks of a program and the journal all live on records. The journal keeps them
 # in a file, one line of JSON each, handed to the kernel as the URL ends. It also answers in the
 # server's place: a definite answer that stands there is taken as if it had just come.
@@ -2308,10 +2322,10 @@ class Record(NamedTuple):
     method          HEAD or GET if it was only asked for and not read
     next_url        where it redirects to
     content_type    as the server sent it, made printable
-    encoding        the charset, of pages only
+    encoding        the charset, of pages and sitemaps only
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was tried by that method
+    tries           how often it was tried by that method; its first 429 is not counted
     depth           links from a root
     parent          the page, or the redirect, that let it in
     nofollow        whether the links are not to be followed
@@ -2585,7 +2599,7 @@ class Options(NamedTuple):
     external        what links to other hosts lead to is asked for, too
     pages_only      what pages show is not, nor are sheets read
     fragments       pages must have the places that links lead to
-    robots          robots.txt is asked for and kept to
+    robots          robots.txt of the hosts that are crawled is asked for and kept to
     headers         sent over https to the roots' hosts, with or without www, over http where a
                     root says so; the User-Agent to all, its first letters being the name that
                     robots.txt must use
@@ -2701,13 +2715,18 @@ class Scope:
 #     0       /a                                it is asked for
 #     0       /b, /c              /b /c         /a is under way
 #     1                           /b /c         /a has ended: 1 + 2 is when /b comes back
-#     3       /b                  /c            it is asked for, fails at 4, is due again at 10
+#     3       /b                  /c            it is asked for; 503 at 4, Retry-After: 6
 #     6       /c                  /b            4 + 2
 #     10      /b
 #
 # A site of ours that answers 429 is given such a delay, or twice the one that its 429s have led to;
-# each answer but 429 and 503 takes 8 % off that. So what a server's limit allows is found, and
-# nearly kept to. A URL that says nothing else is heeded twice; before its last try the site rests.
+# each other answer takes 8 % off that. So what a server's limit allows is found, and nearly kept
+# to. A URL that says nothing else, of three tries:
+#
+#     429    the delay becomes 0.1 s    it comes back at once: the first is no try
+#     429    0.2 s                      it comes back after a second or so
+#     429    0.2 s                      it comes back before all others, when the site had a rest
+#     429    0.2 s                      it is blocked
 #
 # The invariant: where a line is, it moves on. It has a timer, or a worker has a URL of its site,
 # and calls `advance` when something has become of that.
@@ -2745,7 +2764,7 @@ class Site:
         self.url, self.come_back = url, come_back       # one of its URLs
         self.robots: Robots | Exception | None = None   # None: it was not asked for
         self.delay = delay              # seconds between requests that the user or the site wants,
-        self.found = self.met = 0.0     # and that its 429s seem to want; the longest of that
+        self.found = self.met = 0.0     # and that its 429s seem to want, now and at most
         self.next_turn = 0.0            # loop time before which it is not to be asked
         self.in_flight = 0              # requests that have not ended
         self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
@@ -2781,20 +2800,30 @@ class Site:
         """Allow no request for so long."""
         self.next_turn = max(self.next_turn, self._loop.time() + seconds)
 
-    def heed(self, status: int, found: float) -> None:
-        """Learn from an answer to a request that was made when the delay found was *found*.
-
-        A 429 doubles the delay, unless another has since; what is no refusal takes 8 % off, so
-        that a single 429 is forgotten in thirty answers.
-        """
-        if status == 429 and found >= self.found:
-            self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
-            self.met = max(self.met, self.found)
-        elif status not in (0, 429, 503):
+    def speed_up(self, status: int) -> None:
+        """Take 8 % off the delay found, if this was an answer: a 429 is forgotten in thirty."""
+        if status not in (0, 503):
             self.found = self.found * 0.92 if self.found > FIRST_DELAY / 10 else 0.0
 
+    def slow_down(self, node: Node, found: float, wait: float | None, max_tries: int
+                  ) -> float | None:
+        """Learn from a 429; return for how many seconds *node* waits, *wait* if nothing is special.
+
+        Twice the delay is found, unless that has changed since the request was made, when it was
+        *found*.
+        """
+        if node.tries == 1 and found >= self.found:  # of each URL two count: it may say 429 always
+            self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
+            self.met = max(self.met, self.found)
+        if not node.due:  # the first is no try of it
+            node.tries, wait = 0, 0.0
+        if node.tries == max_tries - 1:
+            self.pause(MAX_FOUND)
+            wait = -math.inf  # before all others
+        return wait
+
     def wait(self, node: Node) -> None:
-        """Put *node* in line: who was tried before by its time, others behind those who came."""
+        """Put *node* in line: by the time of its next try, others by the time they come here."""
         since = node.due or self._loop.time()
         heapq.heappush(self.line, (since, next(self._sequence), node))
 
@@ -2828,7 +2857,7 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
     """Have a site's robots.txt asked for, RFC 9309 section 2.3.1; return its rules or why it fails.
 
     200 brings rules, other statuses mean none. 429, 500 or more, no answer or a broken one is a
-    failure, after *max_tries* tries, and then that of every URL there.
+    failure, after *max_tries* tries if it may pass, and then that of every URL there.
     """
     tries = 0
     while True:
@@ -2876,12 +2905,12 @@ class Node:
     depth           links from a root
     hops            redirects in a row that led here
     round           when it is asked for: 0 a root, CHECKS what is not read, between them a page;
-                    -1 for what is no URL
+                    -1 for what is no URL, and for places
     method          how it is asked for in the last round: GET where HEAD has failed
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
     linked_from     the first three of them
-    tries           how often it was tried by this method
+    tries           how often it was tried by this method; its first 429 is not counted
     due             loop time of its next try, if there was one
     allowed         whether robots.txt was asked
     """
@@ -3002,13 +3031,13 @@ class Places:
 # one spelling, so what is found there is what parsing would give.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
-# and between looking a URL up and entering it there is none.
+# and in `admit`, which looks a URL up and enters it, there is none.
 #
 # The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
 # all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
 # and not before. (A root that fails in the first round waits apart, to be queued with the second.)
 
-SLICE = 0.05        # seconds of work on a page's references between two ticks
+SLICE = 0.05        # seconds of parsing a page's references between two ticks
 MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
 # Reasons of one way to a URL, which another link may overcome.
 _PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
@@ -3020,7 +3049,8 @@ class Frontier:
     def __init__(self, scope: Scope, options: Options) -> None:
         self.scope, self.options = scope, options
         self.queue: Queue[Node | None] = Queue()
-        self.seen_urls: dict[str, Any] = {}     # Node, or str: the reason why it is refused
+        # By URL its Node, or the reason why it is refused; None while the roots are asked.
+        self.seen_urls: dict[str, Any] = {}
         self.broken: collections.deque[Record] = collections.deque()  # what is no URL, not yet told
         self.sites: dict[str, Site] = {}        # by origin
         self.round = 0.0
@@ -3053,19 +3083,12 @@ class Frontier:
         objection = self.scope.objection(url, text, read) if parent else ""
         if self.options.external and objection == "other host":
             read, objection = False, ""
-        limit = self.options.depth
-        number = CHECKS if not read else min(depth, 1) if limit is None else depth
+        by_level = self.options.depth is not None
+        number = CHECKS if not read else depth if by_level else min(depth, 1)
         if isinstance(known, Node) and known.round <= max(number, self.round):
             return known  # no earlier than it was, or it is being asked for
         site = self.sites.get(url.origin)
-        reason = objection or reason
-        if not reason and site and isinstance(site.robots, Robots):
-            rule = site.robots.rule(url.target)
-            reason = f"robots.txt: {rule}" if rule else ""
-        if not reason and depth > (MAX_DEPTH if limit is None or not read else limit):
-            reason = "depth"
-        if not reason and not hops and not self._left[read]:
-            reason = "page limit"
+        reason = objection or reason or self._limit(url, site, depth, hops, read)
         if reason:
             if known is None or known in _PASSING:
                 known = self.seen_urls[text] = reason
@@ -3086,6 +3109,16 @@ class Frontier:
         else:
             self.later[number].append(node)
         return node
+
+    def _limit(self, url: URL, site: Site | None, depth: int, hops: int, read: bool) -> str:
+        """Return which limit is in the way of a URL that belongs to the crawl, "" if none is."""
+        if site and isinstance(site.robots, Robots):
+            rule = site.robots.rule(url.target)
+            if rule:
+                return f"robots.txt: {rule}"
+        if depth > (MAX_DEPTH if self.options.depth is None or not read else self.options.depth):
+            return "depth"
+        return "page limit" if not hops and not self._left[read] else ""
 
     def _give_back(self, node: Node) -> None:
         """Give the place of a URL under the limit to another."""
@@ -3180,8 +3213,13 @@ class Frontier:
             else:
                 text = folder + reference
             known = seen_urls.get(text)
-            if (read and known.round == CHECKS if known.__class__ is Node else known is None or
-                    (known in _PASSING if read else not reason)):
+            if known.__class__ is Node:
+                wanted = read and known.round == CHECKS  # so far it was only to be checked
+            elif known is None or not read:
+                wanted = known is None or not reason
+            else:
+                wanted = known in _PASSING
+            if wanted:
                 if time.monotonic() > ending:
                     yield
                     ending = time.monotonic() + SLICE
@@ -3260,7 +3298,7 @@ class Frontier:
 #     URLs         each is let in once, max_pages to be read and as many to be checked   admit
 #     redirects    max_redirect in a row                                                 follow
 #     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
-#     time         a fetch has a deadline, and a pause MAX_PAUSE         Client.fetch, _back_off
+#     time         a fetch has a deadline, a pause is MAX_PAUSE or six minutes of back-off at most
 #
 # (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
 # (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
@@ -3437,18 +3475,13 @@ class Crawler:
         """
         site, status = node.site, outcome.status if isinstance(outcome, Response) else 0
         now, wait = self.loop.time(), _back_off(outcome, node.tries)
-        refused = status == 429
-        if not refused or node.tries == 1 and self.scope.covers(node.url):
-            site.heed(status, found)  # two of a URL: it may say 429 always
-        if refused:
+        if status != 429:
+            site.speed_up(status)
+        else:
             site.pause(_retry_after(outcome))
-        if refused and self.scope.covers(node.url):
-            if not node.due:  # the first is no try of it
-                node.tries, wait = 0, 0.0
-            if node.tries == self.options.max_tries - 1:
-                site.pause(MAX_FOUND)
-                wait = -math.inf  # before all others
-        if not node.read and node.method == "HEAD" and not refused and (
+            if self.scope.covers(node.url):
+                wait = site.slow_down(node, found, wait, self.options.max_tries)
+        if not node.read and node.method == "HEAD" and status != 429 and (
                 not 0 < status < 400 or isinstance(outcome, Response) and self._wants(
                     node, status, outcome.headers.get("content-type", ""))):
             # Whatever HEAD met: some servers know GET only; and a sheet is to be read.
@@ -3539,10 +3572,10 @@ class Crawler:
 #     broken (1)
 #       http://h/news/2025.html
 #         404 Not Found
-#         linked from http://h/news/, http://h/old and 3 more
+#         linked from http://h/news/, http://h/old, http://h/team and 3 more
 #         path http://h/ > http://h/news/ > http://h/news/2025.html
-#     6 pages, 0.1 MB, 3 URLs only asked for in 0.2 s, 50 URLs/s, 1 problem
-#     statuses: 8 x 200, 1 x 404
+#     8 pages, 0.1 MB, 3 URLs only asked for in 0.2 s, 60 URLs/s, 1 problem
+#     statuses: 11 x 200, 1 x 404
 #     not fetched: 12 (other host)
 #
 # The idea: keep the records of problems and count the others; print the problems by kind and, of

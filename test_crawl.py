@@ -3686,19 +3686,24 @@ def test_without_a_delay_all_are_asked_at_once_and_after_a_pause_again() -> None
 
 @real_time
 async def test_a_429_slows_a_site_down_and_other_answers_speed_it_up_again() -> None:
-    site = frontier_of()[1].site
-    delays = []
-    for status in (200, 429, 503, 0):
-        site.heed(status, site.found)
-        delays.append(site.found)
-    assert delays == [0, 0.1, 0.1, 0.1]
-    site.heed(429, 0.0)  # asked before the delay was found
+    node = frontier_of()[1]
+    site = node.site
+
+    def refused(found: float) -> float | None:
+        node.tries, node.due = 1, 1.0
+        return site.slow_down(node, found, 5.0, 3)
+    site.speed_up(200)
+    assert site.found == 0 and refused(0.0) == 5.0 and site.found == 0.1
+    for status in (503, 0):
+        site.speed_up(status)
+        assert site.found == 0.1
+    refused(0.0)  # asked before the delay was found
     assert site.found == 0.1
     for _ in range(9):
-        site.heed(429, site.found)
-    assert site.found == 2.2
+        refused(site.found)
+    assert site.found == site.met == 2.2
     for answers in range(1, 1000):
-        site.heed(404, site.found)
+        site.speed_up(404)
         if not site.found:
             break
     assert 60 < answers < 70
@@ -6793,7 +6798,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2305 and statements <= 2088 and source.count("\n") <= 3829
+    assert len(code) <= 2314 and statements <= 2095 and source.count("\n") <= 3880
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
