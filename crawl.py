@@ -2074,6 +2074,7 @@ class Markup(NamedTuple):
     base: URL               # what they are relative to
     links: list[str] = []   # of a, area, frames, some link; many without fragments, unless wanted
     assets: list[str] = []  # images, scripts, styles and the like
+    refresh: str = ""       # where a meta refresh leads
     nofollow: bool = False  # whether it asks not to follow the links
     ids: frozenset[str] = frozenset()   # the places to which a fragment can lead, if wanted
 
@@ -2134,9 +2135,8 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
     with contextlib.suppress(ValueError):
         if base is not None:
             page = parse_url(base, page)
-    if refresh:
-        links.append(refresh)
-    return Markup(page, links, assets, nofollow, ids_of(text) if fragments else frozenset())
+    ids = ids_of(text) if fragments else frozenset()
+    return Markup(page, links, assets, refresh, nofollow, ids)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
@@ -2414,8 +2414,9 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
                 _check_count(markup.links + markup.assets, markup.base)
                 nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
                     headers.get("x-robots-tag", ""))
+                links = markup.links + [markup.refresh] * bool(markup.refresh)
                 fields.update(encoding=encoding, nofollow=bool(nofollow),
-                              links=tuple(markup.links), assets=tuple(markup.assets))
+                              links=tuple(links), assets=tuple(markup.assets))
             except LimitError as error:
                 outcome, markup = error, Markup(url)
     if isinstance(outcome, Exception):

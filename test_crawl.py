@@ -2840,7 +2840,7 @@ def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
 def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     """Return the URLs that a page's links lead to."""
     found = crawl.read_markup(markup, crawl.parse_url(page))
-    assert not found.nofollow
+    assert not found.refresh and not found.nofollow
     return list(dict.fromkeys(str(crawl.parse_url(reference, found.base)) for reference in found.links))
 
 
@@ -2987,7 +2987,7 @@ def test_hostile_sheets_sitemaps_and_ids_take_no_longer_than_their_size(piece: s
     ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "", True)])
 def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: str, nofollow: bool) -> None:
     found = crawl.read_markup(markup, BASE)
-    assert (found.links, found.nofollow) == ([refresh] * bool(refresh), nofollow)
+    assert (found.refresh, found.nofollow, found.links) == (refresh, nofollow, [])
 
 
 @pytest.mark.parametrize("body, content_type, text, charset", [
@@ -6710,7 +6710,7 @@ def test_the_readme_names_nothing_that_is_not_there() -> None:
 @pytest.mark.parametrize("kind, unexplained", [
     (crawl.Record, set()), (crawl.URL, {"scheme", "port"}), (crawl.Options, set())])
 def test_help_explains_the_fields(kind: Any, unexplained: set[str]) -> None:
-    explained = re.findall(r"^    ((?:\w+, )*\w+)  ", kind.__doc__, re.MULTILINE)
+    explained = re.findall(r"^ *((?:\w+, )*\w+)  ", kind.__doc__, re.MULTILINE)
     assert set(", ".join(explained).split(", ")) | unexplained == set(kind._fields)
 
 
@@ -6798,7 +6798,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2314 and statements <= 2095 and source.count("\n") <= 3880
+    assert len(code) <= 2316 and statements <= 2096 and source.count("\n") <= 3880
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
