@@ -266,6 +266,11 @@ def test_a_loop_told_to_stop_before_it_runs_does_one_tick(loop: JumpingLoop) -> 
     assert seen == [1] and loop.time() == 0
 
 
+async def forever() -> None:
+    """Wait for what nothing will ever do."""
+    await get_running_loop().create_future()
+
+
 def test_a_loop_that_waits_for_a_signal_only_is_no_deadlock() -> None:
     async def main() -> str:
         loop, future = get_running_loop(), get_running_loop().create_future()
@@ -281,11 +286,6 @@ def test_a_loop_that_waits_for_a_signal_only_is_no_deadlock() -> None:
     assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
     with pytest.raises(crawl.DeadlockError):
         crawl.run(forever())
-
-
-async def forever() -> None:
-    """Wait for what nothing will ever do."""
-    await get_running_loop().create_future()
 
 
 def test_a_callback_runs_in_the_context_that_it_was_given(loop: JumpingLoop) -> None:
@@ -3164,6 +3164,129 @@ def test_the_first_letters_of_the_user_agent_are_the_name_that_robots_txt_must_u
     assert crawl.Robots(f"User-agent: {product or '*'}\nDisallow: /", product).rule("/x") == "Disallow: /"
 
 
+# What the tests of crawls share
+
+
+class RecordingCrawler(crawl.Crawler):
+    """A crawler that keeps the records of what was asked for, one by URL, and why the rest was not."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.records: dict[str, crawl.Record] = {}
+        self.reasons: dict[str, str] = {}
+        super().__init__(*arguments, **{"on_record": self.keep} | options)
+
+    @property
+    def skipped(self) -> collections.Counter[str]:
+        """How many URLs were refused for which reason."""
+        return collections.Counter(self.reasons.values())
+
+    def keep(self, record: crawl.Record) -> None:
+        assert record.url not in self.records and record.url not in self.reasons
+        if record.skipped:
+            self.reasons[record.url] = record.skipped
+        else:
+            self.records[record.url] = record
+
+
+def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], RecordingCrawler]:
+    """Crawl, and return the records by URL and the crawler."""
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler([roots] if isinstance(roots, str) else roots, **options)
+        await crawler.crawl()
+        assert get_running_loop().tasks == {crawl.current_task()}
+        assert not crawler.in_flight and crawler.frontier.num_waiting() == 0
+        return crawler
+    crawler = crawl.run(main())
+    return crawler.records, crawler
+
+
+class SimulatedClient:
+    """Answers from a table, on a clock that jumps; notes when it was asked for what."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[float, str]] = []  # by GET
+        self.checked: list[str] = []              # by HEAD
+        self.lookups: dict[Any, Any] = {}
+        self.opened = 0
+        self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
+
+    @crawl.coroutine
+    def fetch(self, url: crawl.URL, method: str = "GET", wanted: Any = None, max_body: int = 0,
+              own_headers: bool = True) -> Any:
+        self.own_headers[str(url)] = own_headers
+        answers = self.answers.get(str(url), [(404, {}, "")])
+        if isinstance(answers, str):
+            answers = [(200, {}, answers)]
+        if method == "HEAD":  # takes no time, and changes nothing
+            self.checked.append(str(url))
+            answer = answers[0]
+            yield
+        else:
+            self.asked.append((get_running_loop().time(), str(url)))
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            yield from sleep(0.125 if isinstance(answer, Exception) else answer[1].get("seconds", 0.125))
+        if isinstance(answer, Exception):
+            raise answer
+        status, headers, body = answer
+        response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
+        response.body = body.encode()
+        return response
+
+    def idle(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+def begun(client: SimulatedClient, roots: Sequence[str] = ("http://h/",),
+          **options: Any) -> tuple[RecordingCrawler, crawl.Task[None]]:
+    """Begin to crawl simulated sites; return the crawler and its task."""
+    crawler = RecordingCrawler(roots, **options)
+    crawler.client = client  # type: ignore[assignment]
+    return crawler, create_task(crawler.crawl())
+
+
+def simulated_crawl(roots: list[str], answers: dict[str, Any],
+                    **options: Any) -> tuple[RecordingCrawler, SimulatedClient]:
+    """Crawl simulated sites; return the crawler and its client."""
+    client = SimulatedClient(answers)
+
+    async def main() -> RecordingCrawler:
+        crawler, task = begun(client, roots, **options)
+        await task
+        return crawler
+    return play(main()), client
+
+
+def redirect_to(location: str) -> Any:
+    """The answer of a simulated server that redirects."""
+    return [(302, {"location": location}, "")]
+
+
+def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], stop_after: int = 0,
+              **options: Any) -> tuple[list[crawl.Record], SimulatedClient, crawl.Crawler]:
+    """Crawl simulated sites with a journal, perhaps only until so many requests; return what was told."""
+    client: Any = SimulatedClient({url: answer[:] for url, answer in answers.items()})
+
+    async def main() -> tuple[list[crawl.Record], crawl.Crawler]:
+        told: list[crawl.Record] = []
+        with contextlib.closing(crawl.Journal(str(path))) as journal:
+            crawler = crawl.Crawler(roots, journal=journal, on_record=told.append, **options)
+            crawler.client = client
+            task = create_task(crawler.crawl())
+            while stop_after and not task.done() and len(client.asked) < stop_after:
+                await sleep(0.01)
+            if stop_after:
+                task.cancel()
+            with contextlib.suppress(CancelledError):
+                await task
+        return told, crawler
+    told, crawler = play(main())
+    return told, client, crawler
+
+
 # 13  Records
 # ===========
 
@@ -4048,103 +4171,10 @@ async def test_a_long_reference_costs_no_more_than_its_length() -> None:
 # ===========
 
 
-class RecordingCrawler(crawl.Crawler):
-    """A crawler that keeps the records of what was asked for, one by URL, and why the rest was not."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.records: dict[str, crawl.Record] = {}
-        self.reasons: dict[str, str] = {}
-        super().__init__(*arguments, **{"on_record": self.keep} | options)
-
-    @property
-    def skipped(self) -> collections.Counter[str]:
-        """How many URLs were refused for which reason."""
-        return collections.Counter(self.reasons.values())
-
-    def keep(self, record: crawl.Record) -> None:
-        assert record.url not in self.records and record.url not in self.reasons
-        if record.skipped:
-            self.reasons[record.url] = record.skipped
-        else:
-            self.records[record.url] = record
-
-
-def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Record], RecordingCrawler]:
-    """Crawl, and return the records by URL and the crawler."""
-    async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler([roots] if isinstance(roots, str) else roots, **options)
-        await crawler.crawl()
-        assert get_running_loop().tasks == {crawl.current_task()}
-        assert not crawler.in_flight and crawler.frontier.num_waiting() == 0
-        return crawler
-    crawler = crawl.run(main())
-    return crawler.records, crawler
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time between tries."""
     monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
-
-
-class SimulatedClient:
-    """Answers from a table, on a clock that jumps; notes when it was asked for what."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers = answers
-        self.asked: list[tuple[float, str]] = []  # by GET
-        self.checked: list[str] = []              # by HEAD
-        self.lookups: dict[Any, Any] = {}
-        self.opened = 0
-        self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
-
-    @crawl.coroutine
-    def fetch(self, url: crawl.URL, method: str = "GET", wanted: Any = None, max_body: int = 0,
-              own_headers: bool = True) -> Any:
-        self.own_headers[str(url)] = own_headers
-        answers = self.answers.get(str(url), [(404, {}, "")])
-        if isinstance(answers, str):
-            answers = [(200, {}, answers)]
-        if method == "HEAD":  # takes no time, and changes nothing
-            self.checked.append(str(url))
-            answer = answers[0]
-            yield
-        else:
-            self.asked.append((get_running_loop().time(), str(url)))
-            answer = answers.pop(0) if len(answers) > 1 else answers[0]
-            yield from sleep(0.125 if isinstance(answer, Exception) else answer[1].get("seconds", 0.125))
-        if isinstance(answer, Exception):
-            raise answer
-        status, headers, body = answer
-        response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
-        response.body = body.encode()
-        return response
-
-    def idle(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        pass
-
-
-def begun(client: SimulatedClient, roots: Sequence[str] = ("http://h/",),
-          **options: Any) -> tuple[RecordingCrawler, crawl.Task[None]]:
-    """Begin to crawl simulated sites; return the crawler and its task."""
-    crawler = RecordingCrawler(roots, **options)
-    crawler.client = client  # type: ignore[assignment]
-    return crawler, create_task(crawler.crawl())
-
-
-def simulated_crawl(roots: list[str], answers: dict[str, Any],
-                    **options: Any) -> tuple[RecordingCrawler, SimulatedClient]:
-    """Crawl simulated sites; return the crawler and its client."""
-    client = SimulatedClient(answers)
-
-    async def main() -> RecordingCrawler:
-        crawler, task = begun(client, roots, **options)
-        await task
-        return crawler
-    return play(main()), client
 
 
 def simulated(root: str, answers: dict[str, Any],
@@ -4152,11 +4182,6 @@ def simulated(root: str, answers: dict[str, Any],
     """Crawl a simulated site; return the records and what was asked for, when."""
     crawler, client = simulated_crawl([root], answers, **options)
     return crawler.records, client.asked
-
-
-def redirect_to(location: str) -> Any:
-    """The answer of a simulated server that redirects."""
-    return [(302, {"location": location}, "")]
 
 
 def pages(count: int) -> dict[str, Any]:
@@ -4326,6 +4351,11 @@ def test_roots_are_asked_by_get_whatever_head_would_get(status: int, site: Serve
         other.add("/page")
         records, _ = crawled(site.url)
         assert len(records) == 3 and other.requests == ["/robots.txt", "/", "/page"] and site.checked == []
+
+
+def gaps(asked: list[tuple[float, str]]) -> list[float]:
+    """Return the seconds between one request and the next."""
+    return [after - before for (before, _), (after, _) in zip(asked, asked[1:])]
 
 
 def test_roots_have_tries_robots_txt_delay_and_a_record_like_all_pages() -> None:
@@ -5002,11 +5032,6 @@ def test_a_record_says_how_long_the_answer_took_in_milliseconds() -> None:
     assert (records["http://h/"].seconds, records["http://h/1"].seconds) == (0.125, 0.123)
 
 
-def gaps(asked: list[tuple[float, str]]) -> list[float]:
-    """Return the seconds between one request and the next."""
-    return [after - before for (before, _), (after, _) in zip(asked, asked[1:])]
-
-
 @pytest.mark.parametrize("end, pauses", [(0, [0.5, 1, 2]), (1, [1.5, 3, 6])])
 def test_tries_wait_longer_and_longer_half_a_time_to_one_and_a_half(
         end: int, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -5441,28 +5466,6 @@ def fates(records: list[crawl.Record]) -> set[tuple[Any, ...]]:
             for record in records}
 
 
-def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], stop_after: int = 0,
-              **options: Any) -> tuple[list[crawl.Record], SimulatedClient, crawl.Crawler]:
-    """Crawl simulated sites with a journal, perhaps only until so many requests; return what was told."""
-    client: Any = SimulatedClient({url: answer[:] for url, answer in answers.items()})
-
-    async def main() -> tuple[list[crawl.Record], crawl.Crawler]:
-        told: list[crawl.Record] = []
-        with contextlib.closing(crawl.Journal(str(path))) as journal:
-            crawler = crawl.Crawler(roots, journal=journal, on_record=told.append, **options)
-            crawler.client = client
-            task = create_task(crawler.crawl())
-            while stop_after and not task.done() and len(client.asked) < stop_after:
-                await sleep(0.01)
-            if stop_after:
-                task.cancel()
-            with contextlib.suppress(CancelledError):
-                await task
-        return told, crawler
-    told, crawler = play(main())
-    return told, client, crawler
-
-
 def test_a_journal_of_another_crawl_makes_no_page_of_what_is_only_asked_for(tmp_path: pathlib.Path) -> None:
     answers: dict[str, Any] = {"http://a/": "<a href=//b/1>", "http://b/": "<a href=/1>",
                                "http://b/1": "<a href=/2>", "http://b/2": ""}
@@ -5702,16 +5705,6 @@ HOSTILE_BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
         "<loc>{}</loc>", "<loc>", "<loc", "<loc><![CDATA[", "<a:loc ", "<loc>&amp;")}}
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("name", HOSTILE_BODIES)
-def test_a_hostile_page_of_ten_megabytes_takes_a_second_or_so(name: str, site: Server) -> None:
-    """In a crawl: reading it, and whatever the crawl does with what it names (but asking for that)."""
-    content_type, body = HOSTILE_BODIES[name]
-    site.add("/", body(), Content_Type=content_type)
-    pages_only = "html" in content_type and "img" not in name
-    metered(name, [site.url], depth=0, pages_only=pages_only, max_pages=1)
-
-
 def metered(name: str, roots: list[str], **options: Any) -> None:
     """Crawl, and print the time of the processor in all, and in the longest callback."""
     loop = MeteredLoop()
@@ -5724,6 +5717,16 @@ def metered(name: str, roots: list[str], **options: Any) -> None:
     print(f"{name[:40]!r}: {took:.2f} s of the processor, {loop.longest:.2f} s in the longest callback")
     assert loop.longest < 2  # 1.3 for the worst where this was written
     assert took < (15 if "\ufdfa" in name else 3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", HOSTILE_BODIES)
+def test_a_hostile_page_of_ten_megabytes_takes_a_second_or_so(name: str, site: Server) -> None:
+    """In a crawl: reading it, and whatever the crawl does with what it names (but asking for that)."""
+    content_type, body = HOSTILE_BODIES[name]
+    site.add("/", body(), Content_Type=content_type)
+    pages_only = "html" in content_type and "img" not in name
+    metered(name, [site.url], depth=0, pages_only=pages_only, max_pages=1)
 
 
 @pytest.mark.soak
@@ -5899,7 +5902,6 @@ def test_a_site_with_planted_faults_is_reported_in_full_also_after_a_kill(
             assert f"  {url}\n" in done.stdout, url
     assert f"  {site.url}/gone.woff\n    404 Not Found\n    linked from {site.url}/style.css\n" in done.stdout
     assert not any("/private/x" in path for server in servers for path in server.requests)
-
 
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])
@@ -6377,20 +6379,20 @@ def test_who_stops_reading_the_report_gets_status_1(site: Server, monkeypatch: p
     assert crawl.main([site.url]) == 1
 
 
-def test_what_cannot_be_written_is_status_2_and_a_reader_that_left_status_1(site: Server) -> None:
-    site.add("/")
-    done = shell(f"crawl {site.url} >/dev/full")
-    assert (done.returncode, done.stderr) == (2, "crawl.py: No space left on device\n")
-    assert shell("crawl --version >/dev/full").returncode == 2
-    assert shell(f"{{ crawl {site.url}; echo $? >&2; }} | true").stderr == "1\n"
-
-
 def shell(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line of shell, in which `crawl` runs crawl.py, in an environment that holds nothing else."""
     script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
     return subprocess.run(["/bin/sh", "-c", script, "sh", *arguments], capture_output=True, text=True,
                           encoding="utf-8", timeout=60, env={
         "PYTHON": sys.executable, "CRAWL": str(HERE / "crawl.py"), "PATH": os.defpath, **environment})
+
+
+def test_what_cannot_be_written_is_status_2_and_a_reader_that_left_status_1(site: Server) -> None:
+    site.add("/")
+    done = shell(f"crawl {site.url} >/dev/full")
+    assert (done.returncode, done.stderr) == (2, "crawl.py: No space left on device\n")
+    assert shell("crawl --version >/dev/full").returncode == 2
+    assert shell(f"{{ crawl {site.url}; echo $? >&2; }} | true").stderr == "1\n"
 
 
 SURROUNDINGS = [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii:strict", "LC_ALL": "C"},
@@ -6540,6 +6542,13 @@ def test_a_second_signal_ends_the_program_while_nobody_reads_what_it_writes(
     os.close(writer)
 
 
+def caught_by(process: int) -> set[int]:
+    """Return the signals for which a process has handlers."""
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    bits = int(cast("re.Match[str]", re.search(r"SigCgt:\s*([0-9a-f]+)", status))[1], 16)
+    return {number for number in range(1, 65) if bits >> number - 1 & 1}
+
+
 def test_a_second_signal_of_either_kind_ends_the_program_at_once(site: Server) -> None:
     """The first cancels the crawl, which waits for a callback that does not let itself be cancelled."""
     program = """if True:
@@ -6565,13 +6574,6 @@ def test_a_second_signal_of_either_kind_ends_the_program_at_once(site: Server) -
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 143
     process.stdout.close()
-
-
-def caught_by(process: int) -> set[int]:
-    """Return the signals for which a process has handlers."""
-    status = pathlib.Path(f"/proc/{process}/status").read_text()
-    bits = int(cast("re.Match[str]", re.search(r"SigCgt:\s*([0-9a-f]+)", status))[1], 16)
-    return {number for number in range(1, 65) if bits >> number - 1 & 1}
 
 
 def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
