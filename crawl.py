@@ -319,7 +319,7 @@ class CallbackLoop:
         """
         before = signal.signal(
             number, lambda *_: cast(None, self.call_soon_threadsafe(callback, *args)))
-        self._signals.setdefault(number, before)
+        self._signals.setdefault(number, before or signal.SIG_DFL)  # None: it was not Python's
 
     def remove_signal_handler(self, number: int) -> bool:
         """Restore what handled the signal before; return whether there was a handler."""
@@ -403,7 +403,8 @@ class CallbackLoop:
         send them elsewhere.
         """
         with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
-            print(context["message"], file=sys.stderr)
+            if sys.stderr:  # None, which print() takes for stdout, where its descriptor is closed
+                print(context["message"], file=sys.stderr)
             error = context.get("exception")
             if error is not None:
                 sys.excepthook(type(error), error, error.__traceback__)
@@ -824,8 +825,7 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
             outcome: Any = context.run(func, *args, **kwargs)
         except BaseException as error:
             settle, outcome = future.set_exception, error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: None if future.done() else settle(outcome))
+        loop.call_soon_threadsafe(lambda: None if future.done() else settle(outcome))
 
     try:
         threading.Thread(target=work, daemon=True).start()
@@ -1758,12 +1758,15 @@ class ResponseParser:
 # can never belong to another question.
 #
 # The invariants. A stream is in the pool or with one task, never both (the pool's reader on its
-# socket gives way to the next read()'s); it goes back only if its
-# response was read to the end and it may be reused, and is closed otherwise, cancelled requests
-# included. An idle stream with something to read is closed, by the loop or before it would be used
-# again: that is the server's end of it, or no answer of ours. The server may still close it, or
-# send a stray message, just as the next request leaves: so a request that fails on a reused
-# connection before a whole head came back is sent once more, on a fresh one (RFC 9112, 9.3.1).
+# socket gives way to the next read()'s).
+#
+#     kept      if its response was read to the end, and it may be reused
+#     closed    otherwise, cancelled requests included; and when there is something to read on an
+#               idle one: that is the server's end of it, or no answer of ours
+#
+# The server may still close it, or send a stray message, just as the next request leaves: so a
+# request that fails on a reused connection before a whole head came back is sent once more, on a
+# fresh one (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 256        # connections kept, by default: a process may usually have 1,024 files open
@@ -1931,10 +1934,12 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #     <script src=s>"<a href=/no>"    but those that lead somewhere: ("", 'script src=s>"<a ...')
 #     <!-- <a href=/no> -->           comments: stepped over
 #
-# The invariant: linear time, whatever the page. No unbounded repetition gives back what it took:
-# `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). Where a match
-# fails, no more than up to the next `<` was read, or else the whole rest is taken at once. The
-# cost: some 4 microseconds per KB, where html.parser takes 150.
+# (End tags are stepped into like text: who hides a link in an attribute of one has it found.)
+#
+# The invariant: linear time, whatever the page. No repetition that could go far gives back what it
+# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). Behind
+# a `<` and a letter something always matches, and nobody looks there again. The cost: some 4
+# microseconds per KB, where html.parser takes 150.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 
@@ -1946,14 +1951,17 @@ _ASSETS = {
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
 # All attributes that are looked at.
 _ATTRIBUTES = {"href", "rel", "hreflang", "http-equiv", "name", "content"}.union(*_ASSETS.values())
-# Elements `link`: these kinds lead to pages, unless one of those is there, too; these to nothing.
+# Kinds of `link` elements: _PAGES lead to pages, unless one of _SHOWN is there, too; _HINTS to
+# nothing; all others, and _SHOWN, are assets.
 _PAGES = {"next", "prev", "canonical"}
 _SHOWN = re.compile("stylesheet|icon|preload|manifest")  # as in apple-touch-icon
 _HINTS = {"dns-prefetch", "preconnect", "pingback", "edituri", "profile"}
 
+# In <a class="x" href=/b>: _VALUE is "x", and then /b; _ATTRIBUTE all of class="x" and the blank
+# behind it; _REST everything between <a and >.
 _VALUE = r"""(?>"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+|)"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>\s*+=\s*+{_VALUE}|)[\s/]*+"
-_REST = rf"(?=[\s/>])[\s/]*+(?>(?:{_ATTRIBUTE})*)"  # of a tag, from its name's end up to its >
+_REST = rf"(?=[\s/>])[\s/]*+(?>(?:{_ATTRIBUTE})*)"
 
 
 def _with_text(*names: str) -> str:
@@ -2091,7 +2099,7 @@ def _use_of(rel: str, hreflang: bool) -> str:
 
 
 def _check_count(references: Sized, base: URL) -> None:
-    limit = MAX_REFERENCES * 500 // max(500, len(base.target))  # each will be as long
+    limit = MAX_REFERENCES * 500 // max(500, len(base.target))  # each URL may be as long as that
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
 
@@ -2099,8 +2107,8 @@ def _check_count(references: Sized, base: URL) -> None:
 def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
     """Return what an HTML page refers to, read as a robot named *product*.
 
-    Raises LimitError for more than MAX_REFERENCES tags that differ; whatever else it is, it can be
-    read.
+    Raises LimitError for more than MAX_REFERENCES tags that differ (fewer if the page's address is
+    longer than 500 characters); whatever else it is, it can be read.
     """
     links: list[str] = []
     assets: list[str] = []
@@ -2393,7 +2401,7 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
 
     *outcome* is a response or an error of Client.fetch. References, which the record holds as
     written, are those of a page or a sitemap if *read* is true, and of a sheet, as a robot named
-    *product* takes them; with *fragments* with those. *fields* are the record's, too.
+    *product* takes them; with *fragments*, links have theirs. *fields* are the record's, too.
     """
     markup = Markup(url)
     if isinstance(outcome, LimitError) and outcome.response and _kind_of(
@@ -2569,9 +2577,10 @@ class Journal:
 #
 # The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
-# host. How it was met, how deep, by what, is no question here but in 17.
+# host. How it was met, how deep, by what, is no question here but in 17. (The options of a crawl
+# stand here, too, for everything below knows them: who knows --help may go on to Scope.)
 #
-#     root http://h.de/, --exclude 'pdf$'     read?             shown?
+#     root http://h.de/, --exclude 'pdf$'     as a link         as an image
 #     http://h.de/a    https://www.h.de/      yes               yes
 #     http://other/a   http://h.de:8080/a     other host        yes
 #     http://h.de/a.pdf                       excluded          excluded
@@ -2604,7 +2613,7 @@ class Options(NamedTuple):
     headers         sent over https to the roots' hosts, with or without www, over http where a
                     root says so; the User-Agent to all, its first letters being the name that
                     robots.txt must use
-    journal         what it knows is not asked for again
+    journal         what it knows is not asked for again, but for roots, and pages with fragments
     on_record       called with each Record as soon as there is one (of refused URLs in the end),
     on_page         and before that with the Record and the Response of each page that was fetched;
                     what it returns is awaited if it can be
@@ -2633,11 +2642,12 @@ class Options(NamedTuple):
     def check(self) -> None:
         """Raise CrawlError for a number that is none, or too small; TypeError for wrong types."""
         for name, least in _LEAST.items():
-            value = getattr(self, name)
+            value, whole = getattr(self, name), name not in ("timeout", "delay")
+            kinds = int if whole else (int, float)
             if (name, value) != ("depth", None) and not (
-                    isinstance(value, (int, float)) and least <= value < math.inf):
-                words = f"a number of at least {least} was expected, not {value!r}"
-                raise CrawlError(f"{name}: {words}")
+                    isinstance(value, kinds) and least <= value < math.inf):
+                words = f"a {'whole ' * whole}number of at least {least} was expected"
+                raise CrawlError(f"{name}: {words}, not {value!r}")
         if not (callable(self.on_record) and callable(self.on_page)
                 and isinstance(self.journal, Journal | None)):
             raise TypeError("on_record and on_page must be functions, journal a Journal")
@@ -2708,7 +2718,8 @@ class Scope:
 # or say "not now" (429, Retry-After); a request that failed should not come back at once; and
 # while one site rests, the workers have others to ask.
 #
-# The idea: a URL that may not be asked for yet stands in its site's line, and nobody waits with it.
+# The idea: a URL that may not be asked for yet stands in its site's line, and nobody waits with it
+# (for robots.txt itself a worker does).
 # A site with a delay is asked one URL at a time, the next one delay after the last one ended; so
 # neither a slow lookup nor another try can make two requests leave together. With a delay of 2:
 #
@@ -2721,13 +2732,14 @@ class Scope:
 #     10      /b
 #
 # A site of ours that answers 429 is given such a delay, or twice the one that its 429s have led to;
-# each other answer takes 8 % off that. So what a server's limit allows is found, and nearly kept
-# to. A URL that says nothing else, of three tries:
+# each other answer but 503 takes 8 % off that. So what a server's limit allows is found, and
+# nearly kept to. One URL that always says 429, with --max-tries 3:
 #
-#     429    the delay becomes 0.1 s    it comes back at once: the first is no try
-#     429    0.2 s                      it comes back after a second or so
-#     429    0.2 s                      it comes back before all others, when the site had a rest
-#     429    0.2 s                      it is blocked
+#     tries    the delay becomes    it comes back
+#     0        0.1 s                at once: the first 429 is no try
+#     1        0.2 s                after a second or so
+#     2        0.2 s                before all others, when the site had a rest
+#     3        0.2 s                no more: it is blocked
 #
 # The invariant: where a line is, it moves on. It has a timer, or a worker has a URL of its site,
 # and calls `advance` when something has become of that.
@@ -2810,7 +2822,7 @@ class Site:
                   ) -> float | None:
         """Learn from a 429; return for how many seconds *node* waits, *wait* if nothing is special.
 
-        Twice the delay is found, unless that has changed since the request was made, when it was
+        Twice the delay is found, unless that has grown since the request was made, when it was
         *found*.
         """
         if node.tries == 1 and found >= self.found:  # of each URL two count: it may say 429 always
@@ -2891,8 +2903,12 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
 #     http://h/old  parent http://h/a   depth 2  hops 0    round 1    linked_from http://h/a
 #     http://h/new  parent http://h/old depth 2  hops 1    round 1    linked_from nobody
 #
-# With --fragments there are also nodes for places on pages, as http://h/a#top, that links lead to
-# and pages do not have: they are judged when both are known, and forgotten if all is well.
+# With --fragments there are also nodes for places on pages that links lead to. They are judged when
+# both are known, and forgotten if all is well:
+#
+#     <a href="/a#news">    /a has an id "news"     nothing
+#     <a href="/a#old">     /a has no id "old"      http://h/a#old is broken
+#     <a href="/i.png#x">   it was not read         nothing
 
 CHECKS = math.inf  # the last round, of what is only asked for and not read
 
@@ -3009,15 +3025,15 @@ class Places:
 # The problem: of what pages refer to let in all that belongs to the crawl, and ask for each URL
 # once, however many ways lead to it.
 #
-# The idea: a URL has one state, the round in which it is asked for, and a way to it can only make
-# that earlier. A site of four URLs, whose root links to /a and shows /b, and whose /a links to /b
-# and to another host:
+# The idea: the crawl goes in rounds: first the roots, then pages, last what is only checked. A URL
+# has one state, the round in which it is asked for, and a way to it can only make that earlier. A
+# root links to /a and shows /b; /a links to /b and to another host:
 #
-#     seen_urls, round by round         http://h/   /a        /b        http://other/
-#     0  the roots                      0
-#        their pages were read          0           1         CHECKS
-#     1  pages: /a is read              0           1         1         "other host"
-#     CHECKS                            0           1         1         "other host"
+#     what happens                    the states:  http://h/   /a      /b        http://other/
+#     round 0, the roots                           0
+#     the root was read                            0           1       CHECKS
+#     round 1, pages: /a was read                  0           1       1         "other host"
+#     round CHECKS                                 0           1       1         "other host"
 #
 # `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
 # `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
@@ -3029,7 +3045,10 @@ class Places:
 #
 # Most references on a page are known already, and to parse each would take most of the time. So a
 # reference is first joined to its page's folder as mere text, and looked up: all keys are in their
-# one spelling, so what is found there is what parsing would give.
+# one spelling, so what is found there is what parsing would give. On http://h/d/p
+#
+#     /a      http://h/a              b       http://h/d/b        ../c    http://h/c
+#     //i/    http://i/               ?q      is parsed           x:y     x:y
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and in `admit`, which looks a URL up and enters it, there is none.
@@ -3299,13 +3318,13 @@ class Frontier:
 #     URLs         each is let in once, max_pages to be read and as many to be checked   admit
 #     redirects    max_redirect in a row                                                 follow
 #     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
-#     time         a fetch has a deadline, a pause is MAX_PAUSE or six minutes of back-off at most
+#     time         a fetch has a deadline, and so has a pause (MAX_PAUSE, 6 minutes, or the delay)
 #
 # (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
 # (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
 # code or in a callback, ends the crawl, which raises it.
 
-_HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*://")
+_HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])")  # not localhost:8000
 
 
 class Answer(NamedTuple):
@@ -3515,7 +3534,7 @@ class Crawler:
             record = yield from self._admit(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.frontier.follow(node, record)
-        if isinstance(outcome, Response) and record.encoding:  # only a page has one
+        if isinstance(outcome, Response) and record.encoding:  # only pages and sitemaps have one
             try:
                 work = self.options.on_page(record, outcome)
                 if isinstance(work, (Awaitable, Generator)):
@@ -3579,7 +3598,7 @@ class Crawler:
 #     statuses: 11 x 200, 1 x 404
 #     not fetched: 12 (other host)
 #
-# The idea: keep the records of problems and count the others; print the problems by kind and, of
+# The idea: keep the records of problems and count all; print the problems by kind and, of
 # each kind, first what most pages refer to.
 
 MAX_ALIKE = 10  # problems of one kind, host and error that are shown: more tell nothing new
