@@ -1974,9 +1974,9 @@ def _with_text(*names: str) -> str:
 # <p>, </p>, <div class="x">: turned away, without a match; this and (?=[...]) only save time.
 _SHORT = r'(?=[^/])(?![a-zA-Z0-9]{1,2}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)'
 # <a class="x" href="/b#c">. Here a # ends the reference: many lead to places of the same few pages,
-# and look alike then. With an entity or a blank it is no usual link.
-_USUAL = rf"""a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++)
-              (?:">|(?:\#[^"]*+)?"{_REST}>)"""
+# and look alike then; of "#c" it is all that is left. One with an entity or a blank is not usual.
+_USUAL = rf"""a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++|\#)
+              (?:">|(?:(?:\#|(?<=\#))[^"]*+)?"{_REST}>)"""
 # <A HREF='/d&amp;e'>, <img src=f>
 _LEADING = rf"""(?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)"""
 # <!-- ... -->, <!doctype html>, <?php ... ?>
