@@ -2039,10 +2039,10 @@ def _strings(end: str) -> str:
 
 
 # In a sheet: comments and @namespace are stepped over, what stands in url(...) and behind @import
-# captured, and other strings stepped over, a run of them at a time.
+# captured, and other strings stepped over, up to a thousand at a time.
 _SHEET = re.compile(rf"""/\*(?>[^*]*+(?:\*(?!/)[^*]*+)*) | @namespace[^;]*+
   | (?:@import\s*+(?=["'])|url\(\s*+)((?>{_strings("")})|(?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*))
-  | (?>(?:(?:{_strings("|")})\s*+)+)""", re.VERBOSE | re.IGNORECASE)
+  | (?>(?:(?:{_strings("|")})\s*+){{1,1000}})""", re.VERBOSE | re.IGNORECASE)
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|\n|(.))")
 _LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s\]]++)")
 
