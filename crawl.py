@@ -5,8 +5,15 @@
     python3 crawl.py xkcd.com
 
 crawls a site, follows every link that stays on it, and reports what is broken.
-The same file is a small typed asyncio (`import crawl`) and an explanation of both,
-meant to be read from here to the end.
+The same file is a small typed asyncio, with an HTTP client and a crawler on it,
+
+    async def main():
+        page = await crawl.fetch("http://localhost:8765/")
+        print(page.status, len(page.body))
+
+    crawl.run(main())
+
+and an explanation of both, meant to be read from here to the end.
 
      1  Vocabulary       limits, errors, a few types
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -49,7 +56,6 @@ import contextlib
 import errno
 import functools
 import heapq
-import html.entities
 import itertools
 import json
 import math
@@ -60,7 +66,6 @@ import select
 import selectors
 import signal
 import socket
-import ssl
 import stringprep
 import threading
 import time
@@ -71,8 +76,11 @@ from collections.abc import (Awaitable, Callable, Coroutine, Generator, Iterable
                              Sequence, Sized)
 from contextvars import Context, copy_context
 from types import GeneratorType, coroutine as coroutine
-from typing import Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 from urllib.parse import unquote, unquote_to_bytes
+
+if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, which takes a while)
+    import ssl
 
 # 1  Vocabulary
 # =============
@@ -1187,6 +1195,9 @@ READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory 
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
 CONNECT_TIMEOUT = 10.0  # seconds to connect, with TLS, to one address: a lost SYN is sent again
 
+# TLS may have to read in order to write, and the reverse, and says so by errors of ssl.
+_TLS_WANTS = {"SSLWantReadError": selectors.EVENT_READ, "SSLWantWriteError": selectors.EVENT_WRITE}
+
 
 class Stream:
     """A stream socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
@@ -1206,7 +1217,8 @@ class Stream:
         Raises OSError (ssl.SSLError when TLS is cut off without its goodbye). Cancelled: no
         byte is lost.
         """
-        if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
+        pending = getattr(self.sock, "pending", None)  # TLS may have decrypted some already
+        if not (pending and pending()):
             yield from self._until_ready(selectors.EVENT_READ)
         return (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
 
@@ -1253,10 +1265,10 @@ class Stream:
                 return operation(*args)
             except BlockingIOError:
                 wanted = event
-            except ssl.SSLWantReadError:
-                wanted = selectors.EVENT_READ
-            except ssl.SSLWantWriteError:
-                wanted = selectors.EVENT_WRITE
+            except OSError as error:
+                wanted = _TLS_WANTS.get(type(error).__name__, 0)
+                if not wanted:
+                    raise
             yield from self._until_ready(wanted)
 
     def _until_ready(self, event: int) -> Future[None]:
@@ -1355,7 +1367,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
 #     //0x7f.1                 http://127.0.0.1/
-#     //bücher.de?ü       http://xn--bcher-kva.de/?%C3%BC
+#     //bücher.de?ü            http://xn--bcher-kva.de/?%C3%BC
 #     http://a b/              a ValueError
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
@@ -1565,6 +1577,11 @@ class Response:
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
         self.version, self.status, self.reason, self.headers = version, status, reason, headers
         self.body, self.reusable = b"", False
+
+    @property
+    def content_type(self) -> str:
+        """What the server says that the body is, "" if it says nothing."""
+        return self.headers.get("content-type", "")
 
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
@@ -1888,6 +1905,7 @@ class Client:
         """Return a new stream. A host is looked up once, until connecting to it fails."""
         key = url.host, url.port
         if url.scheme == "https" and self._tls is None:
+            import ssl
             self._tls = ssl.create_default_context()
             self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
             # Debian's Python mistakes a connection that was cut for the end of the body.
@@ -1922,19 +1940,21 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # not exceed the fetching, and without being fooled by comments, scripts or quoted text that
 # look like links.
 #
-# The idea: one regular expression, _TAGS, that findall() matches all over the page. It does what
-# the HTML standard's tokenizer does (section 13.2.5) as far as links need it. Here it is on a page,
-# match after match; findall() gives a pair for each, of what (...) captured:
+# The idea: one regular expression, _TAGS, is matched all over the page by findall(), and gives
+# only the tags that lead somewhere. Few are left, and many of them are alike, so it costs little
+# to look at those as closely as a browser does. On the page http://h/p
 #
-#     <p>                             turned away: short, and leads nowhere
-#     <a class="x" href="/b#c">       the usual link: ("/b", "")
-#     <A HREF='/d&amp;e'>             any other tag that leads somewhere: ("", "A HREF='/d&amp;e'")
-#     <p title="<a href=/no>">        any other tag: stepped over, so nothing in it counts
-#     <title>a <b</title>             elements of text: stepped over up to their end tag,
-#     <script src=s>"<a href=/no>"    but those that lead somewhere: ("", 'script src=s>"<a ...')
-#     <!-- <a href=/no> -->           comments: stepped over
+#     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
+#     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
-# (End tags are stepped into like text: who hides a link in an attribute of one has it found.)
+# this becomes of it:
+#
+#     findall() gives                      _parse_tag makes of that        in the Markup
+#     ("/b", "")                           (nothing is left to do)         links   /b
+#     ("", "A HREF='/d&amp;e'")            a, href /d&e                    links   /d&e
+#     ("", "link rel=icon href=i.png")     link, rel icon, href i.png      assets  i.png
+#     ("", "")                             (the comment, stepped over)
+#     ("", 'script src=s.js>"<a href..')   script, src s.js                assets  s.js
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
 # took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). Behind
@@ -1949,13 +1969,20 @@ _ASSETS = {
     "audio": ["src"], "embed": ["src"], "img": ["src", "srcset"], "input": ["src"],
     "link": ["href", "imagesrcset"], "object": ["data"], "script": ["src"],
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
-# All attributes that are looked at.
-_ATTRIBUTES = {"href", "rel", "hreflang", "http-equiv", "name", "content"}.union(*_ASSETS.values())
-# Kinds of `link` elements: _PAGES lead to pages, unless one of _SHOWN is there, too; _HINTS to
-# nothing; all others, and _SHOWN, are assets.
-_PAGES = {"next", "prev", "canonical"}
-_SHOWN = re.compile("stylesheet|icon|preload|manifest")  # as in apple-touch-icon
-_HINTS = {"dns-prefetch", "preconnect", "pingback", "edituri", "profile"}
+
+# The expression does what the HTML standard's tokenizer does (section 13.2.5), as far as links need
+# it, and captures one of two things: the reference of a usual link, or a tag. Its parts, of which
+# the first that fits is taken:
+#
+#     _SHORT      <p>  </p>  <div class="x">    turned away without a match, only to save time
+#     _USUAL      <a class="x" href="/b#c">     the reference is captured
+#     _LEADING    <img src=f>  <A HREF='/d'>    the tag is captured
+#     _with_text  <script src=s>...</script>    the tag is captured; nothing in it counts as one
+#                 <title>a <b</title>           stepped over, up to the end tag
+#     _COMMENT    <!-- -->  <!doctype>  <?a?>   stepped over
+#     _OTHER      <p title="<a href=/no>">      stepped over: what is quoted in it is no tag
+#
+# (End tags are stepped into like text: who hides a link in an attribute of one has it found.)
 
 # In <a class="x" href=/b>: _VALUE is "x", and then /b; _ATTRIBUTE all of class="x" and the blank
 # behind it; _REST everything between <a and >.
@@ -1970,46 +1997,40 @@ def _with_text(*names: str) -> str:
                     for name in names)
 
 
-# Each part with what it is for; of all of them a page is matched with the first that fits.
-# <p>, </p>, <div class="x">: turned away, without a match; this and (?=[...]) only save time.
 _SHORT = r'(?=[^/])(?![a-zA-Z0-9]{1,2}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)'
-# <a class="x" href="/b#c">. Here a # ends the reference: many lead to places of the same few pages,
-# and look alike then; of "#c" it is all that is left. One with an entity or a blank is not usual.
+# Here a # ends the reference: many lead to places of the same few pages, and look alike then; of
+# "#c" it is all that is left. One with an entity or a blank is not usual.
 _USUAL = rf"""a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++|\#)
               (?:">|(?:(?:\#|(?<=\#))[^"]*+)?"{_REST}>)"""
-# <A HREF='/d&amp;e'>, <img src=f>
 _LEADING = rf"""(?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)"""
-# <!-- ... -->, <!doctype html>, <?php ... ?>
 _COMMENT = r"!--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+"
-# <p title="<a href=/no>">, <q<r>: it takes whatever stands behind a < and a letter, up to the > or
-# the end of the page, so that nobody looks there again.
+# It takes whatever stands behind a < and a letter, to the > or the end of the page (see above).
 _OTHER = rf"[a-zA-Z][^\s/>]*+[\s/]*+(?>(?:{_ATTRIBUTE})*)(?:>|\Z)"
 _TAGS = rf"""<{_SHORT}(?: {_USUAL}
   | (?=[aAbBeEfFiIlLmMoOsStTvV])({_LEADING} | {_with_text("script", "style", "iframe")})
   | (?=[!?tTnNxX])(?:{_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
                   | {_COMMENT})
   | {_OTHER})"""
-_WITHOUT_FRAGMENTS = re.compile(_TAGS, re.VERBOSE | re.ASCII)
-_WITH_FRAGMENTS = re.compile(_TAGS.replace(r'([^"\#&', '([^"&'), re.VERBOSE | re.ASCII)
-_ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
-_NAME = re.compile(r"[^\s/>]++")
-_PAIR = re.compile(
-    r"""([^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)|>(?s:.*)""", re.ASCII)
-_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of a srcset
-_REFRESH = re.compile(
-    r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?["']?([^"']*+)""", re.ASCII | re.IGNORECASE)
-_NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
+
+
+@functools.cache  # compiled at its first use: that takes 5 ms
+def _tags(fragments: bool) -> re.Pattern[str]:
+    """Return the expression; with *fragments*, usual links keep theirs."""
+    tags = _TAGS.replace(r'([^"\#&', '([^"&') if fragments else _TAGS
+    return re.compile(tags, re.VERBOSE | re.ASCII)
+
+
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]{1,40}+(?:;|(?!=)))")
-_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
-# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
-_WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
-                          "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
+_PAIR = re.compile(
+    r"""([^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)|>(?s:.*)""", re.ASCII)
+# All attributes that are looked at.
+_LOOKED_AT = {"href", "rel", "hreflang", "http-equiv", "name", "content"}.union(*_ASSETS.values())
 
 
 @functools.lru_cache(1000)
 def _character(entity: str) -> str:
+    import html.entities  # here, for many pages have none
     numeric = entity.startswith("&#")
     return html.unescape(entity) if numeric else html.entities.html5.get(entity[1:], entity)
 
@@ -2023,10 +2044,10 @@ def _unescape(value: str) -> str:
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of a captured tag; of two of one name the first counts."""
     attributes: dict[str, str] = {}
-    element = cast("re.Match[str]", _NAME.match(tag))[0]
+    element = re.split(r"[\s/>]", tag, maxsplit=1)[0]
     for name, value in _PAIR.findall(tag, len(element)):  # a script's text is one without a name
         name = name.lower()
-        if name in _ATTRIBUTES and name not in attributes:
+        if name in _LOOKED_AT and name not in attributes:
             quoted = value[:1] in ('"', "'")
             attributes[name] = _unescape(value.strip(value[0]) if quoted else value)
     return element.lower(), attributes
@@ -2044,7 +2065,6 @@ _SHEET = re.compile(rf"""/\*(?>[^*]*+(?:\*(?!/)[^*]*+)*) | @namespace[^;]*+
   | (?:@import\s*+(?=["'])|url\(\s*+)((?>{_strings("")})|(?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*))
   | (?>(?:(?:{_strings("|")})\s*+){{1,1000}})""", re.VERBOSE | re.IGNORECASE)
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|\n|(.))")
-_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s\]]++)")
 
 
 def read_sheet(text: str) -> list[str]:
@@ -2056,14 +2076,23 @@ def read_sheet(text: str) -> list[str]:
     return [_CSS_ESCAPE.sub(character, value) for value in values if value]
 
 
+_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s\]]++)")
+
+
 def read_sitemap(text: str) -> list[str]:
     """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
     return [_unescape(url) for url in _LOC.findall(text)]
 
 
+_ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
+
+
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
     return frozenset(_unescape(one or other or bare) for one, other, bare in _ID.findall(text))
+
+
+_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of a srcset
 
 
 def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
@@ -2076,15 +2105,11 @@ def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
             yield attributes[name]
 
 
-class Markup(NamedTuple):
-    """What a page, sitemap or sheet refers to: references as written, with entities decoded."""
-
-    base: URL               # what they are relative to
-    links: list[str] = []   # of a, area, frames, some link; many without fragments, unless wanted
-    assets: list[str] = []  # images, scripts, styles and the like
-    refresh: str = ""       # where a meta refresh leads
-    nofollow: bool = False  # whether it asks not to follow the links
-    ids: frozenset[str] = frozenset()   # the places to which a fragment can lead, if wanted
+# Kinds of `link` elements: _PAGES lead to pages, unless one of _SHOWN is there, too; _HINTS to
+# nothing; all others, and _SHOWN, are assets.
+_PAGES = {"next", "prev", "canonical"}
+_SHOWN = re.compile("stylesheet|icon|preload|manifest")  # as in apple-touch-icon
+_HINTS = {"dns-prefetch", "preconnect", "pingback", "edituri", "profile"}
 
 
 @functools.lru_cache(1000)
@@ -2098,10 +2123,26 @@ def _use_of(rel: str, hreflang: bool) -> str:
     return "asset" if kinds and kinds.isdisjoint(_HINTS) else ""
 
 
+class Markup(NamedTuple):
+    """What a page, sitemap or sheet refers to: references as written, with entities decoded."""
+
+    base: URL               # what they are relative to
+    links: list[str] = []   # of a, area, frames, some link; many without fragments, unless wanted
+    assets: list[str] = []  # images, scripts, styles and the like
+    refresh: str = ""       # where a meta refresh leads
+    nofollow: bool = False  # whether it asks not to follow the links
+    ids: frozenset[str] = frozenset()   # the places to which a fragment can lead, if wanted
+
+
 def _check_count(references: Sized, base: URL) -> None:
     limit = MAX_REFERENCES * 500 // max(500, len(base.target))  # each URL may be as long as that
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
+
+
+_REFRESH = re.compile(
+    r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?["']?([^"']*+)""", re.ASCII | re.IGNORECASE)
+_NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
 
 
 def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
@@ -2113,8 +2154,7 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
     links: list[str] = []
     assets: list[str] = []
     base, refresh, nofollow = None, "", False
-    tags = _WITH_FRAGMENTS if fragments else _WITHOUT_FRAGMENTS
-    found = dict.fromkeys(tags.findall(text.replace("\0", "\ufffd")))
+    found = dict.fromkeys(_tags(fragments).findall(text.replace("\0", "\ufffd")))
     _check_count(found, page)
     for usual, tag in found:
         if usual:
@@ -2145,6 +2185,13 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
             page = parse_url(base, page)
     ids = ids_of(text) if fragments else frozenset()
     return Markup(page, links, assets, refresh, nofollow, ids)
+
+
+_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
+_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
+# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
+_WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
+                          "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
@@ -2195,10 +2242,13 @@ MAX_RULES = 1000         # rules: those that follow do not count, for each is tr
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
-def _comparable(path: str) -> str:
-    """Return *path* with everything escaped that parse_url() escapes, and escapes in capitals."""
-    path, mark, query = path.partition("?")
-    escaped = _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
+def _comparable(pattern: str) -> str:
+    """Return *pattern* with everything escaped that parse_url() escapes."""
+    path, mark, query = pattern.partition("?")
+    return _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
+
+
+def _in_capitals(escaped: str) -> str:
     return _ESCAPED.sub(lambda match: match[0].upper(), escaped)
 
 
@@ -2242,7 +2292,7 @@ class Robots:
                 for name in names:
                     groups[name].append((key, value))
         mine = groups.get(product.lower(), groups.get("", []))
-        rules = [(key, _comparable(value)) for key, value in mine
+        rules = [(key, _in_capitals(_comparable(value))) for key, value in mine
                  if value and key != "crawl-delay"][:MAX_RULES]
         # Longest first, and of equals "allow" first: the first match decides. Of a pattern only the
         # last character may be a "$", which stands at the end of a path, too.
@@ -2258,7 +2308,7 @@ class Robots:
             return None
         # parse_url() has escaped the rest of what RFC 9309 section 2.2.3 wants.
         target = target.replace("*", "%2A").replace("$", "%24")
-        path = f"{_ESCAPED.sub(lambda match: match[0].upper(), target)}$"
+        path = f"{_in_capitals(target)}$"
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2382,11 +2432,10 @@ def _location(response: Response) -> str:
 def _markup_of(url: URL, response: Response, read: bool, product: str, fragments: bool
                ) -> tuple[Markup, str]:
     """Return what a body refers to, if it is a sheet or to be *read*, and the charset of a page."""
-    content_type = response.headers.get("content-type", "")
-    kind = _kind_of(content_type)
+    kind = _kind_of(response.content_type)
     if not kind or not read and kind != "sheet":
         return Markup(url), ""
-    text, encoding = decode_page(response.body, content_type)
+    text, encoding = decode_page(response.body, response.content_type)
     if kind == "page":
         return read_markup(text, url, product, fragments), encoding
     if kind == "sheet":
@@ -2405,12 +2454,12 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
     """
     markup = Markup(url)
     if isinstance(outcome, LimitError) and outcome.response and _kind_of(
-            outcome.response.headers.get("content-type", "")) == "sitemap":
+            outcome.response.content_type) == "sitemap":
         outcome = outcome.response  # too large for a sitemap: it is a file
     if isinstance(outcome, Response):
-        status, headers = outcome.status, outcome.headers
+        status = outcome.status
         fields.update(status=status, size=len(outcome.body),
-                      content_type=_printable(headers.get("content-type", "")))
+                      content_type=_printable(outcome.content_type))
         if status >= 400:
             fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
                           error=f"{status} {_printable(outcome.reason)}".rstrip())
@@ -2421,7 +2470,7 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
                 markup, encoding = _markup_of(url, outcome, read, product, fragments)
                 _check_count(markup.links + markup.assets, markup.base)
                 nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
-                    headers.get("x-robots-tag", ""))
+                    outcome.headers.get("x-robots-tag", ""))
                 links = markup.links + [markup.refresh] * bool(markup.refresh)
                 fields.update(encoding=encoding, nofollow=bool(nofollow),
                               links=tuple(links), assets=tuple(markup.assets))
@@ -2718,10 +2767,10 @@ class Scope:
 # or say "not now" (429, Retry-After); a request that failed should not come back at once; and
 # while one site rests, the workers have others to ask.
 #
-# The idea: a URL that may not be asked for yet stands in its site's line, and nobody waits with it
-# (for robots.txt itself a worker does).
-# A site with a delay is asked one URL at a time, the next one delay after the last one ended; so
-# neither a slow lookup nor another try can make two requests leave together. With a delay of 2:
+# The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
+# it (but for robots.txt one does). A site with a delay is asked one URL at a time, the next one
+# delay after the last one ended; so neither a slow lookup nor another try can make two requests
+# leave together. With a delay of 2:
 #
 #     time    a worker brings     in line       why
 #     0       /a                                it is asked for
@@ -2960,6 +3009,14 @@ class Node:
             nodes.append(nodes[-1].parent)
         return nodes[::-1]
 
+    def ahead(self) -> Iterator[Node]:
+        """Yield this node and what it redirects to, a hundred at most, for it may be a ring."""
+        node: Node | None = self
+        for _ in range(100):
+            if node:
+                yield node
+                node = node.next_node
+
     def nearest_linked(self) -> Node:
         """Return the first on the way back through redirects to which pages refer, if any."""
         node = self
@@ -3010,12 +3067,10 @@ class Places:
         """Yield what links lead to and no page has, through redirects, with its fragment."""
         for url, links in self.links.items():
             node = seen_urls.get(url)
-            for _ in range(100):  # or it leads back
-                if isinstance(node, Node) and node.next_node and node.text not in self.ids:
-                    node = node.next_node
+            steps = node.ahead() if isinstance(node, Node) else iter(())
+            page = next((step.text for step in steps if step.text in self.ids), None)
             for fragment, wrong in links.items():
-                if isinstance(node, Node) and node.text in self.ids \
-                        and not self.has(node.text, fragment):
+                if page and not self.has(page, fragment):
                     yield wrong, fragment
 
 
@@ -3180,14 +3235,12 @@ class Frontier:
             self.places.ids[node.text] = None
         if node.depth == 0:
             self.widen(target)
-        step: Any = self.seen_urls.get(record.next_url)
-        for _ in range(100):  # does it lead back here? (a longer circle is not found)
-            if isinstance(step, Node) and step is not node:
-                step = step.next_node
-        if step is node or node.hops >= self.options.max_redirect:
+        known = self.seen_urls.get(record.next_url)
+        circle = isinstance(known, Node) and node in known.ahead()
+        if circle or node.hops >= self.options.max_redirect:
             path = " -> ".join([*[link.text for link in node.path(node.hops)], str(target)])
             kind = "too many redirects"
-            words = f"{kind}{', in a circle' * (step is node)}: {path}"
+            words = f"{kind}{', in a circle' * circle}: {path}"
             return record._replace(error=words, kind=kind)
         known = self.admit(target, node, node.hops + 1, node.read)
         node.next_node = known if isinstance(known, Node) else None
@@ -3439,8 +3492,7 @@ class Crawler:
         # Roots, and what they redirect to, are asked for in every crawl.
         known = (self.options.journal and node.depth and not (node.read and self.frontier.places)
                  and self.options.journal.find(node.text, node.read))
-        if known and not (known.method == "HEAD"
-                          and self._wants(node, known.status, known.content_type)):
+        if known and not (known.method == "HEAD" and self._wants(node, known)):
             return Answer(url, known)
         if not site.take_turn(node):
             return None
@@ -3449,9 +3501,9 @@ class Crawler:
         finally:
             site.end_turn()
 
-    def _wants(self, node: Node, status: int, content_type: str) -> bool:
+    def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
-        kind = _kind_of(content_type) if 200 <= status < 300 else ""
+        kind = _kind_of(answer.content_type) if 200 <= answer.status < 300 else ""
         if kind == "sheet":
             return not self.options.pages_only and self.scope.covers(node.url)
         return node.read and bool(kind)
@@ -3479,9 +3531,7 @@ class Crawler:
         try:
             outcome = yield from self.client.fetch(
                 url, "GET" if node.read else node.method,
-                lambda response: self._wants(node, response.status,
-                                             response.headers.get("content-type", "")),
-                own_headers=self.scope.trusts(url))
+                functools.partial(self._wants, node), own_headers=self.scope.trusts(url))
         except (OSError, ProtocolError) as error:
             outcome = error
         if self._comes_back(node, outcome, found):
@@ -3502,8 +3552,8 @@ class Crawler:
             if self.scope.covers(node.url):
                 wait = site.slow_down(node, found, wait, self.options.max_tries)
         if not node.read and node.method == "HEAD" and status != 429 and (
-                not 0 < status < 400 or isinstance(outcome, Response) and self._wants(
-                    node, status, outcome.headers.get("content-type", ""))):
+                not 0 < status < 400
+                or isinstance(outcome, Response) and self._wants(node, outcome)):
             # Whatever HEAD met: some servers know GET only; and a sheet is to be read.
             node.method, node.tries, wait = "GET", 0, _retry_after(outcome)
         if wait is None or node.tries >= self.options.max_tries:
@@ -3598,8 +3648,8 @@ class Crawler:
 #     statuses: 11 x 200, 1 x 404
 #     not fetched: 12 (other host)
 #
-# The idea: keep the records of problems and count all; print the problems by kind and, of
-# each kind, first what most pages refer to.
+# The idea: keep the records of problems and count all; print the problems by kind and, of each
+# kind, first what most pages refer to.
 
 MAX_ALIKE = 10  # problems of one kind, host and error that are shown: more tell nothing new
 
@@ -3708,22 +3758,7 @@ class Report:
 #
 # The idea: the report goes to stdout (unless the journal does), what is said on the way to
 # stderr, and the exit status (--help lists them) says how it went. What cannot be crawled is said
-# in one line, and never as a traceback.
-#
-# Ctrl-C is a task.cancel(). This is its way, which is also the way back through this file:
-#
-#     the kernel interrupts epoll, and Python calls `interrupt`                         20
-#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe             2
-#     the loop wakes; the task that crawls waits for gather(), which is cancelled:      5
-#         each worker, and the future at the bottom of its pipe of coroutines           4, 3
-#     CancelledError rises from there: a stream is closed, a site's turn ended          10, 15
-#     until crawl() has seen all of them end, and closed what was idle                  18
-#     and `_crawl` returns: the report says what was cut off, and the status is 130     19, 20
-#
-# So a crawl that is ended leaves nothing open, for every `finally` on that way has run. While it is
-# on its way, or a write blocks because nobody reads it, a second signal ends the program at once;
-# so does the first where there is no crawl yet, or no more. One that the caller ignores stays
-# ignored.
+# in one line, and never as a traceback. How it ends before its time is told below, at _crawl.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3807,6 +3842,21 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
     finally:
         _say(_CLEAR, end="")
 
+
+# Ctrl-C is a task.cancel(). This is its way, which is also the way back through this file:
+#
+#     the kernel interrupts epoll, and Python calls `interrupt`                         20
+#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe             2
+#     the loop wakes; the task that crawls waits for gather(), which is cancelled:      5
+#         each worker, and the future at the bottom of its pipe of coroutines           4, 3
+#     CancelledError rises from there: a stream is closed, a site's turn ended          10, 15
+#     until crawl() has seen all of them end, and closed what was idle                  18
+#     and `_crawl` returns: the report says what was cut off, and the status is 130     19, 20
+#
+# So a crawl that is ended leaves nothing open, for every `finally` on that way has run. While it is
+# on its way, or a write blocks because nobody reads it, a second signal ends the program at once;
+# so does the first where there is no crawl yet, or no more. One that the caller ignores stays
+# ignored.
 
 def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
            ) -> Waits[tuple[Crawler, float, int]]:
@@ -3896,3 +3946,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
             signal.signal(ending, lambda number, _: os._exit(128 + number))
     # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
     os._exit(main(sys.argv[1:]))
+
+# Section 2 began with one who waits for each page in turn. Where a page takes 100 ms, that one had
+# 9.3 a second, and idled 98.6 % of its time; this one, asking for a hundred at a time, had 845, and
+# idled 77 % (`make bench`, Python 3.11): on one thread, without a lock, by the tick of section 2.

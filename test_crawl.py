@@ -6778,6 +6778,7 @@ def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPa
 def test_no_pattern_repeats_a_group_possessively() -> None:
     """CPython up to 3.11.4 matches `(?:...)*+` and `(?:...)?+` wrongly (gh-106052, gh-100061)."""
     patterns = [value.pattern for value in vars(crawl).values() if isinstance(value, re.Pattern)]
+    patterns += [crawl._tags(fragments).pattern for fragments in (False, True)]
     texts = [node.value for node in ast.walk(ast.parse((HERE / "crawl.py").read_text()))
              if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)]
     for pattern in [*patterns, *texts]:
@@ -6811,7 +6812,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2317 and statements <= 2097 and source.count("\n") <= 3899
+    assert len(code) <= 2322 and statements <= 2106 and source.count("\n") <= 3952
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -9,6 +9,7 @@ loop takes its turns with asyncio's. Each figure is the median of some rounds, e
 
 import asyncio
 import concurrent.futures
+import contextlib
 import datetime
 import html.parser
 import os
@@ -29,6 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import crawl
 
 PAGES, LINKS, WORKERS, ROUNDS = 2000, 60, 10, 3
+LATE = 0.1  # seconds before each answer of the second server
 
 
 # The site
@@ -44,8 +46,8 @@ def page(number):
     return "".join(parts) + "</body></html>"
 
 
-def serve(listener):
-    """Answer every request, one process and one event loop of crawl.py's for all of them."""
+def serve(listener, late):
+    """Answer every request, *late* seconds late; one event loop of crawl.py's for all of them."""
     host = "localhost:%d" % listener.getsockname()[1]
     answers = {}
     for number in range(PAGES):
@@ -68,7 +70,7 @@ def serve(listener):
         except ConnectionError:
             request = b""
         if request:
-            connection.send(answers.get(request.split(b" ", 2)[1], missing))
+            loop.call_later(late, connection.send, answers.get(request.split(b" ", 2)[1], missing))
         else:
             loop.remove_reader(connection)
             connection.close()
@@ -80,10 +82,10 @@ def serve(listener):
 
 # Three crawlers; each returns the number of pages
 
-def crawl_py(root):
+def crawl_py(root, workers=WORKERS, most=PAGES):
     async def main():
         pages = []
-        await crawl.Crawler([root], max_tasks=WORKERS, pages_only=True,
+        await crawl.Crawler([root], max_tasks=workers, max_pages=most, pages_only=True,
                             on_record=lambda record: record.encoding and pages.append(record)).crawl()
         return len(pages)
     return crawl.run(main())
@@ -262,12 +264,12 @@ MEASURES = {"task switches a second": switches, "tasks spawned a second": spawns
             "bytes a sleeping task": bytes_per_sleeper}
 
 
-def measure(*arguments):
-    return float(subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True).stdout)
+def run(*arguments):
+    return subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
 def medians(names, arguments):
-    rounds = [{name: measure(*arguments(name)) for name in names} for _ in range(ROUNDS)]
+    rounds = [{name: float(run(*arguments(name))) for name in names} for _ in range(ROUNDS)]
     return {name: statistics.median(figures[name] for figures in rounds) for name in names}
 
 
@@ -276,10 +278,19 @@ def pin(core):
         os.sched_setaffinity(0, {core})
 
 
-def main():
-    server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def serving(late):
+    """Yield the root of a server's site."""
+    server = subprocess.Popen([sys.executable, __file__, "serve", str(late)], stdout=subprocess.PIPE, text=True)
     try:
-        root = f"http://{server.stdout.readline().strip()}/p0.html"
+        yield f"http://{server.stdout.readline().strip()}/p0.html"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def main():
+    with serving(0) as root:
         print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, one core, "
               f"{datetime.date.today()}; {PAGES} pages, {WORKERS} at a time, medians of {ROUNDS}\n")
         figures = medians(CRAWLERS, lambda name: ("crawl", name, root))
@@ -291,21 +302,29 @@ def main():
             figures = medians(["crawl", "asyncio"], lambda module: ("loop", name, module))
             print(f"| {name} | {figures['crawl']:,.0f} | {figures['asyncio']:,.0f} | "
                   f"{figures['crawl'] / figures['asyncio']:.2f} |", flush=True)
-    finally:
-        server.kill()
-        server.wait()
+    with serving(LATE) as root:
+        print(f"\n| pages that come after {LATE:g} s | a second | of the time idle |\n|---|--:|--:|")
+        for workers, most in (1, 20), (100, PAGES):
+            rate, idle = map(float, run("late", root, str(workers), str(most)).split())
+            print(f"| {workers} at a time | {rate:,.1f} | {idle:.1%} |", flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         pin(0)
-        serve(socket.create_server(("127.0.0.1", 0), backlog=128))
+        serve(socket.create_server(("127.0.0.1", 0), backlog=128), float(sys.argv[2]))
     elif sys.argv[1:2] == ["crawl"]:
         pin(1)
         began = time.perf_counter()
         pages = CRAWLERS[sys.argv[2]](sys.argv[3])
         assert pages == PAGES, pages
         print(pages / (time.perf_counter() - began))
+    elif sys.argv[1:2] == ["late"]:
+        pin(1)
+        began, busy = time.perf_counter(), time.process_time()
+        pages = crawl_py(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        seconds = time.perf_counter() - began
+        print(pages / seconds, 1 - (time.process_time() - busy) / seconds)
     elif sys.argv[1:2] == ["loop"]:
         pin(1)
         print(MEASURES[sys.argv[2]](crawl if sys.argv[3] == "crawl" else asyncio))
