@@ -85,12 +85,11 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 # 1  Vocabulary
 # =============
 #
-# A coroutine is written here as a generator and calls another with `yield from` (3 and 4 say
-# what that does): so every place where control may pass to others is visible. `async def` and
-# `await` do the same, and are safer: a forgotten `yield from` is silent where a forgotten
-# `await` is a warning. `@coroutine` (types.coroutine) lets a generator be awaited, and lets it
-# `yield from` an `async def`; one that needs neither goes without. The annotation of such a
-# generator is Waits[T]: it yields what it waits for and in the end returns a T.
+# A function that returns Waits[T] is a coroutine: it may stop to wait, and in the end returns a T.
+# Here it is a generator, and calls another with `yield from`, for who knows generators can see how
+# that works (3 and 4 show it). `@coroutine` (types.coroutine) makes it one that `async def`
+# functions can await, and that can call them. Those do the same, and are safer: a forgotten
+# `yield from` is silent where a forgotten `await` is a warning.
 
 __all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue Future Task
     EventLoop CancelledError coroutine DeadlockError open_connection Stream fetch Client Response
@@ -152,8 +151,8 @@ class LimitError(ProtocolError):
 # 2  Event loop
 # =============
 #
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and 100
-# microseconds to look at, so one that waits for each page in turn idles 99.9 % of its time.
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and less than
+# one to look at, so one that waits for each page in turn idles 99 % of its time.
 # Threads can wait in parallel, one blocking `recv` each, but a thread costs tens of kilobytes
 # and is switched by the kernel at moments nobody chose, so that everything shared wants a lock.
 #
@@ -171,9 +170,9 @@ class LimitError(ProtocolError):
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. What is
-# added to the ready queue while it is being run waits for the next tick, after the next poll,
-# so that a callback which keeps rescheduling itself starves nobody. And a loop that nothing
-# could ever wake does not sleep for ever: it raises DeadlockError.
+# added to the ready queue while it is being run waits for the next tick, which polls the sockets
+# first, so that a callback which keeps rescheduling itself starves nobody. And a loop that
+# nothing could ever wake does not sleep for ever: it raises DeadlockError.
 #
 # The cost: one poll per tick at most, and nothing for sockets that stay silent. A callback that
 # computes for a second stops everything for a second.
@@ -755,8 +754,9 @@ class Task(Future[T]):
         """
         if self._state != "PENDING":
             return False
-        # Down the line of tasks that wait for one another, to what the last one waits for. In a
-        # circle that is the first, which by then seems to wait for nothing.
+        # Down the line: self waits for task B, B for a future. All of them count the request, and
+        # the future is cancelled; its CancelledError ends B, and with that reaches self. (Tasks
+        # that wait for each other in a circle never end: nothing can wake one.)
         waiting: list[tuple[Task[Any], Any]] = []
         task: Any = self
         while isinstance(task, Task) and task._state == "PENDING":
@@ -931,7 +931,9 @@ class TimeLimit:
         if self._timeout:
             self._timeout.cancel()
         # We take our own request to cancel back: if no more are left than at the entry, nobody
-        # else asked, and the error is ours.
+        # else asked, and the error is ours. Of two limits, one in the other, that strike in one
+        # tick: 0 requests at both entries, now 2. The inner one leaves 1, so its error goes on
+        # as it is; the outer one leaves 0, and makes it TimeoutError.
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -1181,12 +1183,16 @@ class Queue(Generic[T]):
 # server that accepts and then says nothing, or says something for ever.
 #
 # The idea: one method, `_call`, tries a socket operation and, when it would block, waits for
-# the socket and tries again: to shake hands, to send, to receive.
+# the socket and tries again: to shake hands, to send, to receive. A read waits before it tries:
 #
-# The invariants. A read waits before it tries, so that between two reads the loop polls, even if
-# bytes are there: a fast peer holds up no other socket and no deadline. Only what TLS has
-# decrypted already is taken at once, for the poll does not know of it. A stream has no deadlines
-# of its own: who waits for it does so within a `timeout`, as section 10 and open_connection() do.
+#     write(request), drain()    send -> BlockingIOError, wait until writable, send -> all of it
+#     read()                     wait until readable, recv -> some bytes
+#     read()                     wait until readable, recv -> b"", the end
+#
+# The invariants. Between two reads the loop polls, even if bytes are there: a fast peer holds up no
+# other socket and no deadline. (Only what TLS has decrypted already is taken at once, for the
+# poll does not know of it.) A stream has no deadlines of its own: who waits for it does so within
+# a `timeout`, as section 10 and open_connection() do.
 #
 # The cost: a request is a send, a recv and its share of two polls. Interest in reading stays
 # registered from one read to the next, which saves two system calls each time.
@@ -1519,18 +1525,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     return URL(origin, scheme, host, port, target)
 
 
-def spell_other(reference: str) -> str:
-    """Return the one spelling of a reference that parse_url() refuses; it refuses that, too.
-
-    Without fragment and blanks around it, scheme and host in small letters, printable, and cut off
-    one character behind MAX_URL.
-    """
-    text = re.sub("[\t\n\r]", "", reference).strip(_CONTROLS).partition("#")[0]
-    shown = text[:MAX_URL + 1].rstrip(" ")
-    text = re.sub("[^ -~]+", _percent, shown + "%20" * (len(shown) < len(text)))[:MAX_URL + 1]
-    return re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/?]*)?", lambda match: match[0].lower(), text)
-
-
 # 9  HTTP messages
 # ================
 #
@@ -1542,6 +1536,12 @@ def spell_other(reference: str) -> str:
 # and says when a response is complete. Inside it is a coroutine again, one that waits for bytes
 # instead of futures: a bare `yield` wherever the grammar of HTTP/1.1 (RFC 9112) needs bytes
 # that are not there yet.
+#
+#     parser = ResponseParser()
+#     parser.feed(b"HTTP/1.1 200 OK\r\nContent-Le")       False
+#     parser.feed(b"ngth: 5\r\n\r\nhel")                   False
+#     parser.feed(b"lo")                                   True
+#     parser.response.body                                 b"hello"
 #
 # Where a body ends is decided in one place, `_framing`:
 #
@@ -1674,7 +1674,8 @@ class ResponseParser:
         """
         self.buffer += data
         self.ended = not data
-        return next(self._parsing, "complete") == "complete"  # each `yield` in there gives None
+        # next() gives None while it waits for more, and "complete" once it has returned.
+        return next(self._parsing, "complete") == "complete"
 
     def _parse(self) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
@@ -1958,8 +1959,8 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
 # took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). Behind
-# a `<` and a letter something always matches, and nobody looks there again. The cost: some 4
-# microseconds per KB, where html.parser takes 150.
+# a `<` and a letter something always matches, unless it is a short tag, and nobody looks there
+# again. The cost: some 4 microseconds per KB, where html.parser takes 150.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 
@@ -1971,10 +1972,10 @@ _ASSETS = {
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
 
 # The expression does what the HTML standard's tokenizer does (section 13.2.5), as far as links need
-# it, and captures one of two things: the reference of a usual link, or a tag. Its parts, of which
-# the first that fits is taken:
+# it, and captures one of two things: the reference of a usual link, or a tag. It begins with a
+# guard, which only saves time; of the other parts the first that fits is taken:
 #
-#     _SHORT      <p>  </p>  <div class="x">    turned away without a match, only to save time
+#     _SHORT      <p>  </p>  <div class="x">    turned away: there is no match
 #     _USUAL      <a class="x" href="/b#c">     the reference is captured
 #     _LEADING    <img src=f>  <A HREF='/d'>    the tag is captured
 #     _with_text  <script src=s>...</script>    the tag is captured; nothing in it counts as one
@@ -1997,11 +1998,15 @@ def _with_text(*names: str) -> str:
                     for name in names)
 
 
-_SHORT = r'(?=[^/])(?![a-zA-Z0-9]{1,2}+>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)'
-# Here a # ends the reference: many lead to places of the same few pages, and look alike then; of
-# "#c" it is all that is left. One with an entity or a blank is not usual.
-_USUAL = rf"""a[ ](?:(?:class|title|id|rel)="[^"]*+"[ ])*href="([^"\#&\0-\x20]++|\#)
-              (?:">|(?:(?:\#|(?<=\#))[^"]*+)?"{_REST}>)"""
+_SHORT = r'(?=[^/])(?![a-zA-Z0-9]{1,2}+>)(?!(?:div|span|code|p|li|td|em|dt)[ ]class="[^"<]*+">)'
+# The # ends what is captured: many links lead to places of the same few pages, and look alike then.
+_USUAL = rf"""
+    a[ ]
+    (?>(?:(?:class|title|id|rel)="[^"]*+"[ ])*)     # class="x"
+    href="
+    ([^"\#&\0-\x20]++ | \#)                         # /b, or of a mere "#c" the "#"
+    (?:"> | (?:(?:\#|(?<=\#))[^"]*+)? "{_REST}>)    # the rest: #c, and other attributes
+    """
 _LEADING = rf"""(?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)"""
 _COMMENT = r"!--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+"
 # It takes whatever stands behind a < and a letter, to the > or the end of the page (see above).
@@ -2059,11 +2064,13 @@ def _strings(end: str) -> str:
                     for quote in "\"'")
 
 
-# In a sheet: comments and @namespace are stepped over, what stands in url(...) and behind @import
-# captured, and other strings stepped over, up to a thousand at a time.
-_SHEET = re.compile(rf"""/\*(?>[^*]*+(?:\*(?!/)[^*]*+)*) | @namespace[^;]*+
-  | (?:@import\s*+(?=["'])|url\(\s*+)((?>{_strings("")})|(?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*))
-  | (?>(?:(?:{_strings("|")})\s*+){{1,1000}})""", re.VERBOSE | re.IGNORECASE)
+_SHEET = re.compile(rf"""
+    /\*(?>[^*]*+(?:\*(?!/)[^*]*+)*)                 # /* a comment: stepped over, like the next
+  | @namespace[^;]*+
+  | (?:@import\s*+(?=["'])|url\(\s*+)              # what follows is captured, quoted or bare
+    ((?>{_strings("")})|(?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*))
+  | (?>(?:(?:{_strings("|")})\s*+){{1,1000}})        # other strings: stepped over
+    """, re.VERBOSE | re.IGNORECASE)
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|\n|(.))")
 
 
@@ -2221,7 +2228,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. A line that says nothing known says nothing. So with
+# final "$" for the end. Other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /
@@ -2322,8 +2329,13 @@ class Robots:
 # should not ask again for what is known, and everything that wants to know what came of a URL
 # should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record, made by functions that do nothing else. The
-# report, the callbacks of a program and the journal all live on records. The journal keeps them
+# The idea: how a URL ended is one value, a Record:
+#
+#     record_of(http://h/a, <404 Not Found>)          kind "broken", error "404 Not Found"
+#     record_of(http://h/b, ConnectionRefusedError)   kind "refused", error "Connection refused"
+#     record_of(http://h/, <200, a page>)             links ("a", "b"), as the page has them
+#
+# The report, the callbacks of a program and the journal all live on records. The journal keeps them
 # in a file, one line of JSON each, handed to the kernel as the URL ends. It also answers in the
 # server's place: a definite answer that stands there is taken as if it had just come.
 #
@@ -2372,7 +2384,7 @@ def _explain(error: BaseException) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url             what is no http or https URL as spell_other() spells it
+    url             a URL in its one spelling, or what is none, in one of its own
     status          of HTTP; 0: there was no answer
     error           in words
     kind            which of PROBLEMS it is
@@ -2383,7 +2395,7 @@ class Record(NamedTuple):
     encoding        the charset, of pages and sitemaps only
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was tried by that method; its first 429 is not counted
+    tries           how often it was tried by that method (a 429 at first may not count)
     depth           links from a root
     parent          the page, or the redirect, that let it in
     nofollow        whether the links are not to be followed
@@ -2626,14 +2638,73 @@ class Journal:
 #
 # The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
-# host. How it was met, how deep, by what, is no question here but in 17. (The options of a crawl
-# stand here, too, for everything below knows them: who knows --help may go on to Scope.)
+# host. How it was met, how deep, by what, is no question here but in 17. (All options of a crawl
+# stand at the end, for everything below knows them: who knows --help may pass over them.)
 #
 #     root http://h.de/, --exclude 'pdf$'     as a link         as an image
 #     http://h.de/a    https://www.h.de/      yes               yes
 #     http://other/a   http://h.de:8080/a     other host        yes
 #     http://h.de/a.pdf                       excluded          excluded
 #     http://h.de/a/b/a/b/a/b/a/b/a/b/        repeats itself    yes
+
+def _patterns(given: str | Iterable[str]) -> list[re.Pattern[str]]:
+    return [re.compile(text) for text in ([given] if isinstance(given, str) else given)]
+
+
+class Scope:
+    """Which URLs are crawled: those on certain hosts that two sets of patterns let pass."""
+
+    def __init__(self, roots: list[URL], include: str | Iterable[str] = (),
+                 exclude: str | Iterable[str] = (), subdomains: bool = False) -> None:
+        self.include = _patterns(include)   # one of them a page's URL must hold
+        self.exclude = _patterns(exclude)   # and none of these
+        self.subdomains = subdomains        # whether hosts below a host count as it
+        self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
+        # Where secrets may go: to roots' hosts, by http only if the root says http.
+        self._trusted = {(scheme, *self._host(url)) for url in roots
+                         for scheme in ("https", url.scheme)}
+
+    def _host(self, url: URL) -> tuple[str, int]:
+        """Return the host without "www.", and the port, 0 if it is the scheme's own."""
+        host = url.host
+        if host.count(".") > 1:  # www.com is not the host com
+            host = host.removeprefix("www.")
+        return host, 0 if url.port == _PORTS[url.scheme] else url.port
+
+    def add(self, url: URL) -> None:
+        """Take in the host of what a root redirects to."""
+        self.hosts.add(self._host(url))
+
+    def trusts(self, url: URL) -> bool:
+        """Return whether secrets may go to *url*."""
+        return (url.scheme, *self._host(url)) in self._trusted
+
+    def covers(self, url: URL) -> bool:
+        """Return whether *url* is on one of the hosts."""
+        host, port = self._host(url)
+        return (host, port) in self.hosts or self.subdomains and any(
+            host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
+
+    def excludes(self, text: str) -> bool:
+        """Return whether nothing of this spelling is to be asked for."""
+        return any(pattern.search(text) for pattern in self.exclude)
+
+    def objection(self, url: URL, text: str, read: bool = True) -> str:
+        """Return why *url*, spelled *text*, is not to be read, or not even checked; "" if it is."""
+        if self.exclude and self.excludes(text):
+            return "excluded"
+        if not read:
+            return ""
+        if not self.covers(url):
+            return "other host"
+        if self.include and not any(pattern.search(text) for pattern in self.include):
+            return "excluded"
+        # A path that holds one segment five times is a trap: /a/b/a/b/a/b/...
+        segments = [part for part in url.target.partition("?")[0].split("/") if part]
+        if len(segments) > 4 and max(collections.Counter(segments).values()) > 4:
+            return "a path that repeats itself"
+        return ""
+
 
 _LEAST = {"max_tasks": 1, "max_redirect": 0, "max_tries": 1, "max_pages": 1, "max_body": 1,
           "timeout": 0.001, "delay": 0, "depth": 0}
@@ -2702,75 +2773,17 @@ class Options(NamedTuple):
             raise TypeError("on_record and on_page must be functions, journal a Journal")
 
 
-def _patterns(given: str | Iterable[str]) -> list[re.Pattern[str]]:
-    return [re.compile(text) for text in ([given] if isinstance(given, str) else given)]
-
-
-class Scope:
-    """Which URLs are crawled: those on certain hosts that two sets of patterns let pass."""
-
-    def __init__(self, roots: list[URL], options: Options = Options()) -> None:
-        self.include = _patterns(options.include)   # one of them a page's URL must hold
-        self.exclude = _patterns(options.exclude)   # and none of these
-        self.subdomains = options.subdomains        # whether hosts below a host count as it
-        self.hosts = set(map(self._host, roots))        # with ports, as _host() returns them
-        # Where secrets may go: to roots' hosts, by http only if the root says http.
-        self._trusted = {(scheme, *self._host(url)) for url in roots
-                         for scheme in ("https", url.scheme)}
-
-    def _host(self, url: URL) -> tuple[str, int]:
-        """Return the host without "www.", and the port, 0 if it is the scheme's own."""
-        host = url.host
-        if host.count(".") > 1:  # www.com is not the host com
-            host = host.removeprefix("www.")
-        return host, 0 if url.port == _PORTS[url.scheme] else url.port
-
-    def add(self, url: URL) -> None:
-        """Take in the host of what a root redirects to."""
-        self.hosts.add(self._host(url))
-
-    def trusts(self, url: URL) -> bool:
-        """Return whether secrets may go to *url*."""
-        return (url.scheme, *self._host(url)) in self._trusted
-
-    def covers(self, url: URL) -> bool:
-        """Return whether *url* is on one of the hosts."""
-        host, port = self._host(url)
-        return (host, port) in self.hosts or self.subdomains and any(
-            host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
-
-    def excludes(self, text: str) -> bool:
-        """Return whether nothing of this spelling is to be asked for."""
-        return any(pattern.search(text) for pattern in self.exclude)
-
-    def objection(self, url: URL, text: str, read: bool = True) -> str:
-        """Return why *url*, spelled *text*, is not to be read, or not even checked; "" if it is."""
-        if self.exclude and self.excludes(text):
-            return "excluded"
-        if not read:
-            return ""
-        if not self.covers(url):
-            return "other host"
-        if self.include and not any(pattern.search(text) for pattern in self.include):
-            return "excluded"
-        # A path that holds one segment five times is a trap: /a/b/a/b/a/b/...
-        segments = [part for part in url.target.partition("?")[0].split("/") if part]
-        if len(segments) > 4 and max(collections.Counter(segments).values()) > 4:
-            return "a path that repeats itself"
-        return ""
-
-
 # 15  Sites
 # =========
 #
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
-# or say "not now" (429, Retry-After); a request that failed should not come back at once; and
-# while one site rests, the workers have others to ask.
+# or say "not now" (429); a URL that failed should wait before its next try (as long as a
+# Retry-After says); and while one site rests, the workers have others to ask.
 #
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it (but for robots.txt one does). A site with a delay is asked one URL at a time, the next one
-# delay after the last one ended; so neither a slow lookup nor another try can make two requests
-# leave together. With a delay of 2:
+# it. (They wait only while its robots.txt is fetched.) A site with a delay is asked one URL at a
+# time, the next one delay after the last one ended; so neither a slow lookup nor another try can
+# make two requests leave together. With a delay of 2:
 #
 #     time    a worker brings     in line       why
 #     0       /a                                it is asked for
@@ -2820,13 +2833,13 @@ def _back_off(outcome: Response | Exception, tries: int) -> float | None:
 
 
 class Site:
-    """An origin: its robots.txt, and when it may be asked; *come_back* gets who waited for that."""
+    """An origin: its robots.txt, and when it may be asked; who waited goes to *come_back*."""
 
     def __init__(self, url: URL, delay: float, come_back: Callable[[Node], object]) -> None:
         self.url, self.come_back = url, come_back       # one of its URLs
         self.robots: Robots | Exception | None = None   # None: it was not asked for
         self.delay = delay              # seconds between requests that the user or the site wants,
-        self.found = self.met = 0.0     # and that its 429s seem to want, now and at most
+        self.found = self.found_most = 0.0  # and that its 429s seem to want, now and at most
         self.next_turn = 0.0            # loop time before which it is not to be asked
         self.in_flight = 0              # requests that have not ended
         self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
@@ -2863,23 +2876,24 @@ class Site:
         self.next_turn = max(self.next_turn, self._loop.time() + seconds)
 
     def speed_up(self, status: int) -> None:
-        """Take 8 % off the delay found, if this was an answer: a 429 is forgotten in thirty."""
+        """Take 8 % off the delay found, if this was an answer: after thirty a 429 is forgotten."""
         if status not in (0, 503):
             self.found = self.found * 0.92 if self.found > FIRST_DELAY / 10 else 0.0
 
     def slow_down(self, node: Node, found: float, wait: float | None, max_tries: int
                   ) -> float | None:
-        """Learn from a 429; return for how many seconds *node* waits, *wait* if nothing is special.
+        """Learn from a 429 of *node*, asked for when the delay found was *found*.
 
-        Twice the delay is found, unless that has grown since the request was made, when it was
-        *found*.
+        Return for how many seconds *node* waits: *wait*, if nothing is special.
         """
-        if node.tries == 1 and found >= self.found:  # of each URL two count: it may say 429 always
+        # Of a URL two 429s count, for it may say so always; and not if the delay has been doubled
+        # while this request was under way.
+        if node.tries == 1 and found >= self.found:
             self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
-            self.met = max(self.met, self.found)
-        if not node.due:  # the first is no try of it
+            self.found_most = max(self.found_most, self.found)
+        if not node.due:  # row 1 of the table: no try
             node.tries, wait = 0, 0.0
-        if node.tries == max_tries - 1:
+        if node.tries == max_tries - 1:  # row 3: one try is left
             self.pause(MAX_FOUND)
             wait = -math.inf  # before all others
         return wait
@@ -2890,7 +2904,7 @@ class Site:
         heapq.heappush(self.line, (since, next(self._sequence), node))
 
     def due(self) -> float:
-        """Return the loop time at which the first in line comes back, or later."""
+        """Return the loop time before which the first in line does not come back."""
         return max(self.next_turn, self.line[0][0])
 
     def advance(self) -> None:
@@ -2952,12 +2966,7 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
 #     http://h/old  parent http://h/a   depth 2  hops 0    round 1    linked_from http://h/a
 #     http://h/new  parent http://h/old depth 2  hops 1    round 1    linked_from nobody
 #
-# With --fragments there are also nodes for places on pages that links lead to. They are judged when
-# both are known, and forgotten if all is well:
-#
-#     <a href="/a#news">    /a has an id "news"     nothing
-#     <a href="/a#old">     /a has no id "old"      http://h/a#old is broken
-#     <a href="/i.png#x">   it was not read         nothing
+# (With --fragments there are also nodes for places on pages: see Places.)
 
 CHECKS = math.inf  # the last round, of what is only asked for and not read
 
@@ -2976,7 +2985,7 @@ class Node:
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
     linked_from     the first three of them
-    tries           how often it was tried by this method; its first 429 is not counted
+    tries           how often it was tried by this method (a 429 at first may not count)
     due             loop time of its next try, if there was one
     allowed         whether robots.txt was asked
     """
@@ -3024,6 +3033,13 @@ class Node:
             node = node.parent
         return node
 
+
+# With --fragments, a link to a place on a page is judged when both are known, and forgotten if all
+# is well. If http://h/a has an id "news", and http://h/i.png was not read:
+#
+#     <a href="/a#news">     note() or add(), whichever comes last, sees that it is right
+#     <a href="/a#old">      stays, and is in missing(): http://h/a#old is broken
+#     <a href="/i.png#x">    stays, and is not: nobody knows
 
 class Places:
     """What --fragments looks at: the places that pages have, and those that links lead to."""
@@ -3093,10 +3109,18 @@ class Places:
 # `seen_urls` holds each URL that was met, with its Node, or with the reason why it is refused.
 # `admit` asks what the way by which it is met allows: to read it, in round 1 (with a depth, in the
 # round of its level: so what a crawl of three levels reads does not depend on who answered
-# first); only to check it, in the last round, with HEAD; or nothing, for a reason. If that is
-# more than is known already, the URL has it from there on, and is queued when its round comes.
-# What is told of refused URLs is told in the end, when none can be let in any more. What is no
-# http or https URL stands there as well, as it is spelled: refused, or broken.
+# first); only to check it, in the last round, with HEAD; or nothing, for a reason:
+#
+#     what is known           this way allows       from there on it is
+#     nothing                 to read, to check     a Node of that round
+#     nothing                 nothing               refused for that reason
+#     refused, this way       to read, to check     a Node of that round
+#     refused, the URL        anything              the same: "excluded" is said of all ways
+#     a Node                  an earlier round      a Node of that round
+#     a Node                  anything else         the same
+#
+# A Node is queued when its round comes. Refused URLs are told in the end, when none can be let in
+# any more. What is no http or https URL stands there as well, as it is spelled: refused, or broken.
 #
 # Most references on a page are known already, and to parse each would take most of the time. So a
 # reference is first joined to its page's folder as mere text, and looked up: all keys are in their
@@ -3114,8 +3138,27 @@ class Places:
 
 SLICE = 0.05        # seconds of parsing a page's references between two ticks
 MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
-# Reasons of one way to a URL, which another link may overcome.
+# Reasons against one way to a URL, and not against the URL.
 _PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
+
+
+def spell_other(reference: str) -> str:
+    """Return the one spelling of a reference that parse_url() refuses; it refuses that, too.
+
+    Without fragment and blanks around it, scheme and host in small letters, printable, and cut off
+    one character behind MAX_URL.
+    """
+    text = re.sub("[\t\n\r]", "", reference).strip(_CONTROLS).partition("#")[0]
+    shown = text[:MAX_URL + 1].rstrip(" ")
+    text = re.sub("[^ -~]+", _percent, shown + "%20" * (len(shown) < len(text)))[:MAX_URL + 1]
+    return re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/?]*)?", lambda match: match[0].lower(), text)
+
+
+def _may_change(known: Any, read: bool, reason: str) -> bool:
+    """Return whether a way to a URL may allow more than the state in which it is *known*."""
+    if isinstance(known, Node):
+        return read and known.round == CHECKS
+    return known is None or (known in _PASSING if read else not reason)
 
 
 class Frontier:
@@ -3129,8 +3172,8 @@ class Frontier:
         self.broken: collections.deque[Record] = collections.deque()  # what is no URL, not yet told
         self.sites: dict[str, Site] = {}        # by origin
         self.round = 0.0
-        self.admits = False                     # whether it is known where the roots redirect to
-        self.late: list[Node] = []              # roots that failed once: they hold up nobody
+        self.roots_known = False                # whether it is known where the roots redirect to
+        self.late_roots: list[Node] = []        # those that failed once: they hold up nobody
         self.later = collections.defaultdict[float, list[Node]](list)  # by round, not begun yet
         self.places = Places() if options.fragments else None
         # How many URLs to be read, or not, may yet be let in.
@@ -3139,10 +3182,10 @@ class Frontier:
     def begin(self, number: float) -> bool:
         """Queue the URLs of a round, and what is late; return whether there are any."""
         self.round = number
-        for node in self.late + [node for node in self.later.pop(number, ())
+        for node in self.late_roots + [node for node in self.later.pop(number, ())
                                  if node.round == number]:  # some have moved to an earlier one
             self.queue.put_nowait(node)
-        self.late = []
+        self.late_roots = []
         return not self.queue.empty()
 
     def admit(self, url: URL, parent: Node | None = None, hops: int = 0, read: bool = True,
@@ -3208,10 +3251,10 @@ class Frontier:
     def retry(self, node: Node, due: float) -> None:
         """Have *node*, which was got from the queue, come back for another try."""
         node.due = due
-        if self.admits:
+        if self.roots_known:
             node.site.wait(node)
         else:
-            self.late.append(node)
+            self.late_roots.append(node)
             self.queue.task_done()
 
     def _come_back(self, node: Node) -> None:
@@ -3255,7 +3298,7 @@ class Frontier:
                                              "nofollow" * record.nofollow)
         shown = yield from self._admit_each(page, record.assets, base, False,
                                             "only shown" * self.options.pages_only)
-        for node in (linked | shown).values() if self.admits else ():
+        for node in (linked | shown).values() if self.roots_known else ():
             if node.__class__ is Node:
                 if node.referrers < 3:
                     node.linked_from += (page,)
@@ -3276,7 +3319,7 @@ class Frontier:
             first = reference[:1]
             if first == "/":
                 text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
-            elif ":" in reference or first in "?":
+            elif ":" in reference or first in ("?", ""):
                 text = reference
             elif first == "." and len(reference) < MAX_URL:
                 upper, rest = path, reference.removeprefix("./")
@@ -3286,13 +3329,9 @@ class Frontier:
             else:
                 text = folder + reference
             known = seen_urls.get(text)
-            if known.__class__ is Node:
-                wanted = read and known.round == CHECKS  # so far it was only to be checked
-            elif known is None or not read:
-                wanted = known is None or not reason
-            else:
-                wanted = known in _PASSING
-            if wanted:
+            # First what nearly always decides.
+            if (known.__class__ is not Node or known.round == CHECKS) and _may_change(
+                    known, read, reason):
                 if time.monotonic() > ending:
                     yield
                     ending = time.monotonic() + SLICE
@@ -3310,7 +3349,7 @@ class Frontier:
         except ValueError as error:
             text = spell_other(reference)
             known = self.seen_urls.get(text)
-            if known is None and self.admits:
+            if known is None and self.roots_known:
                 known = "excluded" if self.scope.excludes(text) else str(error)
                 if known != "excluded" and not isinstance(error, UnfetchableError):
                     known = Node(text, page.site, page, page.depth + 1)
@@ -3320,7 +3359,7 @@ class Frontier:
                                               parent=page.text))
                 self.seen_urls[text] = known
             return text, known
-        return str(url), self.admit(url, page, 0, read, reason) if self.admits else None
+        return str(url), self.admit(url, page, 0, read, reason) if self.roots_known else None
 
     def told_last(self) -> Iterator[Record]:
         """Yield a record of each place that is missing, and of each URL that is refused."""
@@ -3335,7 +3374,7 @@ class Frontier:
 
     def num_waiting(self) -> int:
         """Return how many URLs are queued, stand in line, or wait for their round."""
-        return (self.queue.qsize() + len(self.late)
+        return (self.queue.qsize() + len(self.late_roots)
                 + sum(len(site.line) for site in self.sites.values())
                 + sum(map(len, self.later.values())))
 
@@ -3371,7 +3410,7 @@ class Frontier:
 #     URLs         each is let in once, max_pages to be read and as many to be checked   admit
 #     redirects    max_redirect in a row                                                 follow
 #     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
-#     time         a fetch has a deadline, and so has a pause (MAX_PAUSE, 6 minutes, or the delay)
+#     time         a fetch has a deadline; a pause ends after MAX_PAUSE, six minutes, or the delay
 #
 # (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
 # (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
@@ -3406,7 +3445,8 @@ class Crawler:
         try:
             self._roots = [parse_url(text if _HAS_SCHEME.match(text) else f"https://{text}")
                            for text in ([roots] if isinstance(roots, str) else roots)]
-            self.scope = Scope(self._roots, self.options)
+            self.scope = Scope(self._roots, self.options.include, self.options.exclude,
+                               self.options.subdomains)
             self.client = Client(self.options.headers, self.options.timeout, self.options.max_body,
                                  max(MAX_IDLE, self.options.max_tasks))
         except (ValueError, re.error, OverflowError, RecursionError) as error:
@@ -3446,7 +3486,7 @@ class Crawler:
         for url in self._roots:
             frontier.admit(url)
         yield from frontier.queue.join()
-        frontier.admits, level = True, 1
+        frontier.roots_known, level = True, 1
         for node, record in self._root_pages:
             yield from self._admit(node, record, node.url)
         while frontier.begin(level):
@@ -3467,8 +3507,8 @@ class Crawler:
             self.in_flight[node] = self.loop.time(), self.loop.current_task
             answer = yield from self._answer(node)
             node.site.advance()
-            # Let the loop poll: other requests leave, and other answers come, before this one,
-            # which may have taken no wait at all, is looked at.
+            # Poll before working: an answer from the journal has needed no wait, and a hundred of
+            # them in a row would keep all requests and answers waiting.
             yield
             if answer:
                 yield from self._take_in(node, answer)
@@ -3554,7 +3594,8 @@ class Crawler:
         if not node.read and node.method == "HEAD" and status != 429 and (
                 not 0 < status < 400
                 or isinstance(outcome, Response) and self._wants(node, outcome)):
-            # Whatever HEAD met: some servers know GET only; and a sheet is to be read.
+            # A HEAD that failed, in whatever way, for some servers know GET only; or a sheet, which
+            # is to be read. No pause: it is another question.
             node.method, node.tries, wait = "GET", 0, _retry_after(outcome)
         if wait is None or node.tries >= self.options.max_tries:
             return False
@@ -3601,7 +3642,7 @@ class Crawler:
         while self.frontier.broken:
             self._tell(self.frontier.broken.popleft())
             yield
-        if not self.frontier.admits:
+        if not self.frontier.roots_known:
             self._root_pages.append((node, record))
         return record
 
@@ -3737,8 +3778,8 @@ class Report:
         for site in crawler.frontier.sites.values():
             if site.delay > crawler.options.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
-            if site.met:
-                yield f"{site.url.origin} answered 429: asked once in {site.met:.2g} s"
+            if site.found_most:
+                yield f"{site.url.origin} answered 429: asked once in {site.found_most:.2g} s"
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
@@ -3947,6 +3988,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
     os._exit(main(sys.argv[1:]))
 
-# Section 2 began with one who waits for each page in turn. Where a page takes 100 ms, that one had
-# 9.3 a second, and idled 98.6 % of its time; this one, asking for a hundred at a time, had 845, and
-# idled 77 % (`make bench`, Python 3.11): on one thread, without a lock, by the tick of section 2.
+# Section 2 began with a crawler that waits for each page in turn. Asking a server that takes 100 ms
+# for an answer for one page at a time, this one got 9.3 a second, and idled 98.6 % of its time;
+# for a hundred at a time, 845, and it still idled 77 % (measured by `make bench`): one thread, no
+# lock, and a tick that waits for all of them at once.
