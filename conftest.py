@@ -209,6 +209,48 @@ def rng() -> random.Random:
     return random.Random(seed)
 
 
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Two sockets that are connected with each other."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """A listening socket; the test plays the server."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def full() -> Iterator[socket.socket]:
+    """A listening socket that takes no connection any more: who tries waits."""
+    with (socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+          socket.create_connection(server.getsockname())):
+        yield server
+
+
+@pytest.fixture
+def closed() -> int:
+    """A port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture
+def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A name server that answers when the test is over, without an address."""
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait() and [])
+    yield
+    over.set()
+
+
 @pytest.fixture
 def site() -> Iterator[Server]:
     """A web server on http://localhost."""

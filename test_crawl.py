@@ -65,7 +65,7 @@ from typing import Any, cast
 import pytest
 
 import crawl
-from conftest import JumpingLoop, JumpingSelector, Server, play
+from conftest import JumpingLoop, JumpingSelector, Pair, Server, play
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 HERE = pathlib.Path(__file__).parent
@@ -126,24 +126,20 @@ def test_a_timeout_knows_its_deadline(loop: JumpingLoop) -> None:
     assert loop.call_at(7.5, print).deadline == 7.5
 
 
-def test_with_work_to_do_and_no_socket_there_is_no_poll() -> None:
+def test_with_work_to_do_and_no_socket_there_is_no_poll(pair: Pair) -> None:
     class Counting(JumpingSelector):
         def select(self, timeout: float | None = None) -> Any:
             polls.append(timeout)
             return super().select(timeout)
     polls: list[float | None] = []
-    loop, (ours, theirs) = crawl.EventLoop(Counting()), socket.socketpair()
-    loop.call_soon(int)
-    loop.tick()
-    assert polls == []
-    loop.add_reader(ours, int)
-    loop.call_soon(int)
-    loop.tick()
-    assert polls == [0.0]
-    loop.remove_reader(ours)
-    loop.close()
-    ours.close()
-    theirs.close()
+    with contextlib.closing(crawl.EventLoop(Counting())) as loop:
+        loop.call_soon(int)
+        loop.tick()
+        assert polls == []
+        loop.add_reader(pair[0], int)
+        loop.call_soon(int)
+        loop.tick()
+        assert polls == [0.0]
 
 
 def test_a_deadline_that_is_no_number_is_refused(loop: JumpingLoop) -> None:
@@ -307,18 +303,15 @@ def test_a_callback_runs_in_the_context_that_it_was_given(loop: JumpingLoop) -> 
     assert seen == [1, 0]
 
 
-def test_a_peer_that_hangs_up_wakes_the_reader() -> None:
-    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+def test_a_peer_that_hangs_up_wakes_the_reader(loop: JumpingLoop, pair: Pair) -> None:
+    ours, theirs = pair
     loop.add_reader(ours, loop.stop)
     theirs.close()
     loop.run_forever()
-    loop.remove_reader(ours)
-    loop.close()
-    ours.close()
 
 
-def test_a_reader_and_a_writer_on_one_socket_are_independent() -> None:
-    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+def test_a_reader_and_a_writer_on_one_socket_are_independent(loop: JumpingLoop, pair: Pair) -> None:
+    ours, theirs = pair
     seen: list[str] = []
     loop.add_reader(ours, seen.append, "readable")
     loop.add_writer(ours, seen.append, "writable")
@@ -329,27 +322,20 @@ def test_a_reader_and_a_writer_on_one_socket_are_independent() -> None:
     loop.tick()
     assert seen == ["writable", "readable"]
     assert loop.remove_reader(ours) and not loop.remove_reader(ours)
-    loop.close()
-    ours.close()
-    theirs.close()
 
 
-def test_a_second_reader_replaces_the_first() -> None:
-    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+def test_a_second_reader_replaces_the_first(loop: JumpingLoop, pair: Pair) -> None:
+    ours, theirs = pair
     seen: list[int] = []
     loop.add_reader(ours, seen.append, 1)
     loop.add_reader(ours, seen.append, 2)
     theirs.send(b"x")
     loop.tick()
     assert seen == [2]
-    loop.remove_reader(ours)
-    loop.close()
-    ours.close()
-    theirs.close()
 
 
-def test_a_callback_that_reschedules_itself_does_not_starve_sockets() -> None:
-    loop, (ours, theirs) = crawl.EventLoop(), socket.socketpair()
+def test_a_callback_that_reschedules_itself_does_not_starve_sockets(loop: JumpingLoop, pair: Pair) -> None:
+    ours, theirs = pair
     ticks: list[int] = []
 
     def again() -> None:
@@ -360,10 +346,6 @@ def test_a_callback_that_reschedules_itself_does_not_starve_sockets() -> None:
     theirs.send(b"x")
     loop.run_forever()
     assert len(ticks) == 1
-    loop.remove_reader(ours)
-    loop.close()
-    ours.close()
-    theirs.close()
 
 
 def test_a_full_self_pipe_is_no_error() -> None:
@@ -415,16 +397,13 @@ async def test_a_loop_that_was_woken_sleeps_again() -> None:
 
 
 def test_a_reader_removed_in_the_tick_in_which_it_was_ready_is_not_called(
-        capsys: pytest.CaptureFixture[str]) -> None:
-    loop, pairs, seen = crawl.EventLoop(), [socket.socketpair(), socket.socketpair()], []
-    for (ours, theirs), (other, _) in zip(pairs, pairs[::-1]):
+        loop: JumpingLoop, pair: Pair) -> None:
+    seen: list[bool] = []
+    for ours, other in (pair, pair[::-1]):
         loop.add_reader(ours, lambda other=other: seen.append(loop.remove_reader(other)))
-        theirs.send(b"x")
+        other.send(b"x")
     loop.tick()
-    assert seen == [True] and capsys.readouterr().err == ""
-    loop.close()
-    for sock in (sock for pair in pairs for sock in pair):
-        sock.close()
+    assert seen == [True] and loop.reported == []
 
 
 # 3  Future
@@ -669,16 +648,14 @@ async def test_a_task_cancelled_while_it_runs_gets_the_message_where_it_waits_ne
     assert (caught.value.args, get_running_loop().time()) == (("why",), 0)
 
 
-def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
-    async def main() -> None:
-        task = create_task(never())
-        task.cancel("early")
-        with pytest.raises(CancelledError, match="early"):
-            await task
+async def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
 
     async def never() -> None:
         raise AssertionError
-    play(main())
+    task = create_task(never())
+    task.cancel("early")
+    with pytest.raises(CancelledError, match="early"):
+        await task
 
 
 async def test_a_task_may_refuse_to_be_cancelled_and_be_asked_again() -> None:
@@ -1676,81 +1653,52 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: random.Random) -> No
 # ==========
 
 
-def listener() -> socket.socket:
-    """A listening socket of which the test plays the server."""
-    return socket.create_server(("127.0.0.1", 0))
+@real_time
+async def test_a_stream_reads_what_was_sent_until_the_end(server: socket.socket) -> None:
+    reader, writer = await crawl.open_connection(*server.getsockname())
+    assert reader is writer
+    peer, _ = server.accept()
+    writer.write(b"ques")
+    writer.write(b"tion")
+    await writer.drain()
+    assert peer.recv(100) == b"question"
+    for part in (b"one", b"two"):
+        get_running_loop().call_later(0.001, peer.send, part)
+        assert await reader.read() == part
+    peer.close()
+    assert await reader.read() == b""
+    writer.close()
+    writer.close()
 
 
-def port_of(server: socket.socket) -> int:
-    """Return the port at which it listens."""
-    return int(server.getsockname()[1])
+@real_time
+async def test_all_is_sent_also_when_it_does_not_fit_at_once(rng: random.Random, pair: Pair) -> None:
+    ours, theirs = pair
+    message, received = rng.randbytes(8_000_000), bytearray()
 
-
-def test_a_stream_reads_what_was_sent_until_the_end() -> None:
-    server = listener()
-
-    async def main() -> None:
-        reader, writer = await crawl.open_connection("127.0.0.1", port_of(server))
-        assert reader is writer
-        peer, _ = server.accept()
-        writer.write(b"ques")
-        writer.write(b"tion")
-        await writer.drain()
-        assert peer.recv(100) == b"question"
-        for part in (b"one", b"two"):
-            get_running_loop().call_later(0.001, peer.send, part)
-            assert await reader.read() == part
-        peer.close()
-        assert await reader.read() == b""
-        writer.close()
-        writer.close()
-    crawl.run(main())
-    server.close()
-
-
-def test_all_is_sent_also_when_it_does_not_fit_at_once(rng: random.Random) -> None:
-    server = listener()
-    message = rng.randbytes(8_000_000)
-    received = bytearray()
-
-    def read() -> None:
-        peer, _ = server.accept()
-        while data := peer.recv(1_000_000):
+    def receive() -> None:
+        while data := theirs.recv(1_000_000):
             received.extend(data)
-        peer.close()
-
-    async def main() -> None:
-        _, writer = await crawl.open_connection("127.0.0.1", port_of(server))
-        writer.write(message)
-        await writer.drain()
-        writer.close()
-    thread = threading.Thread(target=read)
-    thread.start()
-    crawl.run(main())
-    thread.join()
-    server.close()
+    stream, receiving = crawl.Stream(ours), crawl.to_thread(receive)
+    stream.write(message)
+    await stream.drain()
+    stream.close()
+    await receiving
     assert received == message
 
 
-def test_every_address_of_a_name_is_tried() -> None:
-    server = listener()
-
-    async def main() -> None:
-        closed = listener()
-        port = port_of(closed)
-        closed.close()
-        here = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
-        there = (*here[:4], ("127.0.0.1", port_of(server)))
-        addresses = [here, there]
-        stream, _ = await crawl.open_connection("name", 0, addresses=addresses)
-        stream.close()
-        assert addresses == [there, here], "the one that worked is the first to be tried again"
-        with pytest.raises(ConnectionRefusedError):
-            await crawl.open_connection("name", 0, addresses=[here, here])
-        with pytest.raises(OSError, match="no address"):
-            await crawl.open_connection("name", 0, addresses=[])
-    crawl.run(main())
-    server.close()
+@real_time
+async def test_every_address_of_a_name_is_tried(server: socket.socket, closed: int) -> None:
+    here = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", closed))
+    there = (*here[:4], server.getsockname())
+    addresses = [here, there]
+    stream, _ = await crawl.open_connection("name", 0, addresses=addresses)
+    stream.close()
+    assert addresses == [there, here], "the one that worked is the first to be tried again"
+    with pytest.raises(ConnectionRefusedError):
+        await crawl.open_connection("name", 0, addresses=[here, here])
+    with pytest.raises(OSError, match="no address"):
+        await crawl.open_connection("name", 0, addresses=[])
 
 
 @real_time
@@ -1766,36 +1714,27 @@ async def test_a_socket_that_cannot_be_made_is_that_error(monkeypatch: pytest.Mo
         monkeypatch.undo()
 
 
-def test_connecting_can_be_cancelled() -> None:
-    async def main() -> None:
-        address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port_of(server)))
-        task = create_task(crawl.open_connection("name", 0, addresses=[address, address]))
-        await sleep(0)
-        task.cancel()
-        with pytest.raises(CancelledError):
-            await task
-    server = listener()
-    crawl.run(main())
-    server.close()
-
-
-def test_who_waited_for_a_silent_peer_says_how_long() -> None:
-    server = listener()
-
-    async def main() -> None:
-        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        with pytest.raises(TimeoutError, match="timed out after 0.001 s"):
-            async with crawl.timeout(0.001):
-                await stream.read()
-        stream.close()
-    crawl.run(main())
-    server.close()
+@real_time
+async def test_connecting_can_be_cancelled(server: socket.socket) -> None:
+    address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", server.getsockname())
+    task = create_task(crawl.open_connection("name", 0, addresses=[address, address]))
+    await sleep(0)
+    task.cancel()
+    with pytest.raises(CancelledError):
+        await task
 
 
 @real_time
-async def test_closing_a_stream_wakes_whoever_waits_for_it() -> None:
-    ours, theirs = socket.socketpair()
-    stream = crawl.Stream(ours)
+async def test_who_waited_for_a_silent_peer_says_how_long(pair: Pair) -> None:
+    with contextlib.closing(crawl.Stream(pair[0])) as stream:
+        with pytest.raises(TimeoutError, match="timed out after 0.001 s"):
+            async with crawl.timeout(0.001):
+                await stream.read()
+
+
+@real_time
+async def test_closing_a_stream_wakes_whoever_waits_for_it(pair: Pair) -> None:
+    stream = crawl.Stream(pair[0])
     stream.write(bytes(8_000_000))
     reading, sending = create_task(stream.read()), create_task(stream.drain())
     await sleep(0.001)
@@ -1803,154 +1742,109 @@ async def test_closing_a_stream_wakes_whoever_waits_for_it() -> None:
     for task in (reading, sending, create_task(stream.read())):
         with pytest.raises(ConnectionAbortedError, match="closed"):
             await task
-    theirs.close()
 
 
-def test_a_peer_that_is_faster_than_we_read_stops_no_clock() -> None:
-    async def main() -> int:
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
-        stream, reads = crawl.Stream(ours), 0
-        get_running_loop().add_writer(theirs, lambda: theirs.send(bytes(100_000)))
-        with contextlib.suppress(CancelledError):
-            while True:
-                await stream.read(1)
-                reads += 1
-                if reads == 100:  # so this is called, though there is always something to read
-                    get_running_loop().call_later(0, cast(Any, crawl.current_task()).cancel)
-        get_running_loop().remove_writer(theirs)
-        stream.close()
-        theirs.close()
-        return reads
-    assert 100 <= crawl.run(main()) <= 102
+@real_time
+async def test_a_peer_that_is_faster_than_we_read_stops_no_clock(pair: Pair) -> None:
+    loop, (ours, theirs) = get_running_loop(), pair
+    theirs.setblocking(False)
+    stream, reads, over = crawl.Stream(ours), 0, list[int]()
+    loop.add_writer(theirs, lambda: theirs.send(bytes(100_000)))
+    while not over:
+        await stream.read(1)
+        reads += 1
+        if reads == 100:  # so this is called, though there is always something to read
+            loop.call_later(0, over.append, 1)
+    assert reads <= 102
+    loop.remove_writer(theirs)
+    stream.close()
 
 
-def test_an_address_that_swallows_packets_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+@real_time
+async def test_an_address_that_swallows_packets_is_a_timeout(
+        full: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "CONNECT_TIMEOUT", 0.01)
-    with (socket.create_server(("127.0.0.1", 0), backlog=0) as full,
-          socket.create_connection(full.getsockname())):
-        async def main() -> None:
-            with pytest.raises(TimeoutError, match="timed out after 0.01 s"):
-                await crawl.open_connection("127.0.0.1", port_of(full))
-        crawl.run(main())
+    with pytest.raises(TimeoutError, match="timed out after 0.01 s"):
+        await crawl.open_connection(*full.getsockname())
 
 
-def test_each_address_has_ten_seconds_and_a_name_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-    with (socket.create_server(("127.0.0.1", 0), backlog=0) as full,
-          socket.create_connection(full.getsockname())):
-        async def main() -> None:
-            address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", full.getsockname())
-            with pytest.raises(TimeoutError, match="timed out after 10 s"):
-                await crawl.open_connection("name", 80, addresses=[address, address])
-            assert get_running_loop().time() == 20
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait())
-            with pytest.raises(TimeoutError, match="timed out after 20 s"):
-                await crawl.lookup("h", 80)
-            assert get_running_loop().time() == pytest.approx(40)
-        play(main())
-    go.set()
+async def test_each_address_has_ten_seconds_and_a_name_twenty(
+        full: socket.socket, silent_names: None) -> None:
+    address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", full.getsockname())
+    with pytest.raises(TimeoutError, match="timed out after 10 s"):
+        await crawl.open_connection("name", 80, addresses=[address, address])
+    assert get_running_loop().time() == 20
+    with pytest.raises(TimeoutError, match="timed out after 20 s"):
+        await crawl.lookup("h", 80)
+    assert get_running_loop().time() == pytest.approx(40)
 
 
-def test_a_silent_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
+@real_time
+async def test_a_silent_name_server_is_a_timeout(silent_names: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "LOOKUP_TIMEOUT", 0.001)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait())
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError, match="timed out after 0.001 s"):
-            await crawl.lookup("h", 80)
-    crawl.run(main())
-    go.set()
+    with pytest.raises(TimeoutError, match="timed out after 0.001 s"):
+        await crawl.lookup("localhost", 80)
 
 
-def test_a_stream_of_any_socket_does_not_block_the_loop() -> None:
-    ours, theirs = socket.socketpair()
-
-    async def main() -> bytes:
-        stream = crawl.Stream(ours)
+@real_time
+async def test_a_stream_of_any_socket_does_not_block_the_loop(pair: Pair) -> None:
+    ours, theirs = pair
+    with contextlib.closing(crawl.Stream(ours)) as stream:
         get_running_loop().call_later(0.001, theirs.send, b"answer")
-        try:
-            return await stream.read()
-        finally:
-            stream.close()
-    assert crawl.run(main()) == b"answer"
-    theirs.close()
+        assert await stream.read() == b"answer"
 
 
-def test_reading_takes_no_more_than_asked_for_and_loses_nothing_when_cancelled() -> None:
-    server = listener()
-
-    async def main() -> None:
-        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        peer, _ = server.accept()
+@real_time
+async def test_reading_takes_no_more_than_asked_for_and_loses_nothing_when_cancelled(pair: Pair) -> None:
+    ours, theirs = pair
+    with contextlib.closing(crawl.Stream(ours)) as stream:
         reading = create_task(stream.read())
         await sleep(0)
         reading.cancel()
         with pytest.raises(CancelledError):
             await reading
-        peer.send(b"answer")
+        theirs.send(b"answer")
         assert (await stream.read(3), await stream.read(9)) == (b"ans", b"wer")
-        peer.close()
-        stream.close()
-    crawl.run(main())
-    server.close()
 
 
-def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_writer(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    server = listener()
-
+@real_time
+async def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_writer(
+        pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOMEM, "no memory")
-
-    async def main() -> None:
-        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        while stream.sock in get_running_loop()._selector.get_map():  # still writable from having connected
-            await sleep(0)
+    with contextlib.closing(crawl.Stream(pair[0])) as stream:
         stream.write(bytes(8_000_000))
         monkeypatch.setattr(selectors.DefaultSelector, "register", refuse)
         with pytest.raises(OSError, match="no memory"):
             await stream.drain()
-        monkeypatch.undo()
-        stream.close()
-    crawl.run(main())
-    server.close()
-
-
-def test_what_a_cancelled_drain_has_not_sent_the_next_one_sends(rng: random.Random) -> None:
-    server = listener()
-    message = rng.randbytes(8_000_000)
-
-    async def main() -> None:
-        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        peer, _ = server.accept()
-        stream.write(message)
-        sending = create_task(stream.drain())
-        await sleep(0)
-        sending.cancel()
-        with pytest.raises(CancelledError):
-            await sending
-        received = bytearray()
-
-        def receive() -> None:
-            while data := peer.recv(1_000_000):
-                received.extend(data)
-        thread = threading.Thread(target=receive)
-        thread.start()
-        await stream.drain()
-        stream.close()
-        thread.join()
-        peer.close()
-        assert received == message
-    crawl.run(main())
-    server.close()
 
 
 @real_time
-async def test_one_task_at_a_time_may_read_from_a_stream() -> None:
-    ours, theirs = socket.socketpair()
-    with theirs, contextlib.closing(crawl.Stream(ours)) as stream:
+async def test_what_a_cancelled_drain_has_not_sent_the_next_one_sends(rng: random.Random, pair: Pair) -> None:
+    ours, theirs = pair
+    message, received = rng.randbytes(8_000_000), bytearray()
+
+    def receive() -> None:
+        while data := theirs.recv(1_000_000):
+            received.extend(data)
+    stream = crawl.Stream(ours)
+    stream.write(message)
+    sending = create_task(stream.drain())
+    await sleep(0)
+    sending.cancel()
+    with pytest.raises(CancelledError):
+        await sending
+    receiving = crawl.to_thread(receive)
+    await stream.drain()
+    stream.close()
+    await receiving
+    assert received == message
+
+
+@real_time
+async def test_one_task_at_a_time_may_read_from_a_stream(pair: Pair) -> None:
+    ours, theirs = pair
+    with contextlib.closing(crawl.Stream(ours)) as stream:
         first = create_task(stream.read())
         await sleep(0)
         with pytest.raises(RuntimeError, match="another task waits"):
@@ -1960,60 +1854,45 @@ async def test_one_task_at_a_time_may_read_from_a_stream() -> None:
 
 
 @real_time
-async def test_closing_a_stream_again_spares_who_has_its_descriptor_by_then() -> None:
-    loop, (ours, theirs) = get_running_loop(), socket.socketpair()
+async def test_closing_a_stream_again_spares_who_has_its_descriptor_by_then(pair: Pair) -> None:
+    loop, (ours, theirs) = get_running_loop(), pair
     descriptor, stream = ours.fileno(), crawl.Stream(ours)
     stream.close()
-    again = theirs.dup()
-    assert again.fileno() == descriptor
-    loop.add_reader(again, print)
-    stream.close()
-    assert loop.remove_reader(again)
-    again.close()
-    theirs.close()
+    with theirs.dup() as again:
+        assert again.fileno() == descriptor
+        loop.add_reader(again, print)
+        stream.close()
+        assert loop.remove_reader(again)
 
 
-def test_a_stream_that_nobody_reads_is_not_watched() -> None:
-    server = listener()
-
-    async def main() -> None:
-        stream, _ = await crawl.open_connection("127.0.0.1", port_of(server))
-        peer, _ = server.accept()
-        get_running_loop().call_later(0.001, peer.send, b"answer")
+@real_time
+async def test_a_stream_that_nobody_reads_is_not_watched(pair: Pair) -> None:
+    loop, (ours, theirs) = get_running_loop(), pair
+    with contextlib.closing(crawl.Stream(ours)) as stream:
+        loop.call_later(0.001, theirs.send, b"answer")
         assert await stream.read() == b"answer"
-        peer.send(b"unasked")
-        while stream.sock in get_running_loop()._selector.get_map():  # else each tick would tell of it
+        theirs.send(b"unasked")
+        while ours in loop._selector.get_map():  # else each tick would tell of it
             await sleep(0.001)
         assert await stream.read() == b"unasked"
-        get_running_loop().call_later(0.001, peer.send, b"more")
+        loop.call_later(0.001, theirs.send, b"more")
         assert await stream.read() == b"more"
-        peer.close()
-        stream.close()
-    crawl.run(main())
-    server.close()
 
 
-def test_a_stream_stays_watched_from_one_read_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
+@real_time
+async def test_a_stream_stays_watched_from_one_read_to_the_next(
+        pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    selector, calls = get_running_loop()._selector, list[str]()
 
-    class Counting(selectors.DefaultSelector):
-        def register(self, *arguments: Any) -> Any:
-            calls.append("register")
-            return super().register(*arguments)
-
-        def unregister(self, *arguments: Any) -> Any:
-            calls.append("unregister")
-            return super().unregister(*arguments)
-
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        calls.clear()
-        with theirs, contextlib.closing(crawl.Stream(ours)) as stream:
-            for _ in range(5):
-                theirs.send(b"x")
-                assert await stream.read() == b"x"
-            assert calls == ["register"]
-    crawl.run(main(), loop_factory=lambda: crawl.EventLoop(Counting()))
+    def counted(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given: [calls.append(name), call(*given)]  # type: ignore[func-returns-value]
+    for name in ("register", "unregister", "modify"):
+        monkeypatch.setattr(selector, name, counted(name, getattr(selector, name)))
+    with contextlib.closing(crawl.Stream(pair[0])) as stream:
+        for _ in range(5):
+            pair[1].send(b"x")
+            assert await stream.read() == b"x"
+        assert calls == ["register"]
 
 
 @real_time
@@ -2025,20 +1904,10 @@ async def test_an_impossible_name_is_no_name() -> None:
     assert (await crawl.lookup("[::1]", 80))[0][4][0] == "::1"
 
 
-def test_a_lookup_that_ends_after_its_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-
-    def slow(*_: Any, **__: Any) -> list[Any]:
-        go.wait()
-        return []
-
-    async def main() -> None:
-        create_task(crawl.lookup("localhost", 80))
-        await sleep(0)
-        await sleep(0)
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    crawl.run(main())
-    go.set()
+@real_time
+async def test_a_lookup_that_ends_after_its_loop_is_dropped(silent_names: None) -> None:
+    create_task(crawl.lookup("localhost", 80))
+    await sleep(0)
 
 
 class Renegotiating(socket.socket):
@@ -2060,31 +1929,31 @@ class Renegotiating(socket.socket):
         return super().recv(size, flags)
 
 
-async def test_tls_may_want_to_read_in_order_to_write() -> None:
-    ours, theirs = socket.socketpair()
-    with theirs, contextlib.closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
+@real_time
+async def test_tls_may_want_to_read_in_order_to_write(pair: Pair) -> None:
+    ours, theirs = pair
+    with contextlib.closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
         stream.write(b"x")
         draining = create_task(stream.drain())
-        for _ in range(5):
-            await sleep(0)
+        await sleep(0.001)
         assert not draining.done()
         theirs.send(b"go on")
         await draining
         assert theirs.recv(9) == b"x"
 
 
-async def test_tls_may_want_to_write_in_order_to_read() -> None:
-    ours, theirs = socket.socketpair()
+@real_time
+async def test_tls_may_want_to_write_in_order_to_read(pair: Pair) -> None:
+    ours, theirs = pair
     ours.setblocking(False)
     sent = 0
     with contextlib.suppress(BlockingIOError):
         while True:
             sent += ours.send(bytes(65_536))
-    with theirs, contextlib.closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
+    with contextlib.closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
         theirs.send(b"x")
         reading = create_task(stream.read())
-        for _ in range(5):
-            await sleep(0)
+        await sleep(0.001)
         assert not reading.done()
         while sent:
             sent -= len(theirs.recv(sent))
@@ -2485,19 +2354,18 @@ def test_a_fresh_connection_that_dies_is_an_error(site: Server) -> None:
     assert site.requests == ["/page"]
 
 
-def test_what_fails_on_a_kept_connection_is_sent_once_more_on_a_fresh_one(site: Server) -> None:
-    async def main() -> None:
-        client = crawl.Client()
-        url = crawl.parse_url(site.url + "/page")
-        await crawl.gather(*[client.fetch(url) for _ in range(3)])
-        assert client.opened == 3
-        site.answers["/page"] = lambda connection: connection.close()
-        with pytest.raises(crawl.TruncatedError):
-            await client.fetch(url)
-        assert (len(client.pool), client.opened, len(site.requests)) == (2, 4, 5)
-        client.close()
+@real_time
+async def test_what_fails_on_a_kept_connection_is_sent_once_more_on_a_fresh_one(site: Server) -> None:
     site.add("/page", "hello")
-    crawl.run(main())
+    client = crawl.Client()
+    url = crawl.parse_url(site.url + "/page")
+    await crawl.gather(*[client.fetch(url) for _ in range(3)])
+    assert client.opened == 3
+    site.answers["/page"] = lambda connection: connection.close()
+    with pytest.raises(crawl.TruncatedError):
+        await client.fetch(url)
+    assert (len(client.pool), client.opened, len(site.requests)) == (2, 4, 5)
+    client.close()
 
 
 @pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
@@ -2567,12 +2435,10 @@ def test_idle_connections_have_a_bound_and_the_oldest_leave_first() -> None:
 
 
 def test_addresses_are_looked_up_anew_when_none_of_them_answers(
-        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        site: Server, closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "hello")
-    closed = listener()
     lookups = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
-               for port in (port_of(closed), site.port)]
-    closed.close()
+               for port in (closed, site.port)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lookups.pop(0)])
 
     async def main() -> bytes:
@@ -4774,10 +4640,8 @@ def test_a_robots_file_that_fails_is_asked_for_as_often_as_a_url_and_fails_all_o
     assert site.requests == ["/robots.txt"] * (2 if status != 599 else 1)
 
 
-def test_a_robots_file_that_gets_no_answer_is_named(impatient: None) -> None:
-    closed = listener()
-    url = f"http://127.0.0.1:{port_of(closed)}/"
-    closed.close()
+def test_a_robots_file_that_gets_no_answer_is_named(closed: int, impatient: None) -> None:
+    url = f"http://127.0.0.1:{closed}/"
     record = crawled(url)[0][url]
     assert (record.kind, record.error) == ("refused", "robots.txt: Connection refused")
 
@@ -5006,10 +4870,8 @@ def test_passing_errors_are_tried_again(site: Server, impatient: None, status: i
     assert record.kind == ("blocked" if status == 429 else "broken")
 
 
-def test_what_cannot_be_reached_is_a_record(impatient: None) -> None:
-    closed = listener()
-    url = f"http://127.0.0.1:{port_of(closed)}/"
-    closed.close()
+def test_what_cannot_be_reached_is_a_record(closed: int, impatient: None) -> None:
+    url = f"http://127.0.0.1:{closed}/"
     record = crawled(url, robots=False)[0][url]
     assert (record.kind, record.error, record.tries) == ("refused", "Connection refused", 3)
     unknown = {"http://h/": [socket.gaierror(socket.EAI_NONAME, "Name or service not known")]}
@@ -5270,22 +5132,20 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, k
 
 
 @pytest.mark.parametrize("callback", ["on_record", "on_page"])
-def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(
+@real_time
+async def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(
         callback: str, site: Server) -> None:
     calls: list[Any] = []
 
     def fail(*arguments: Any) -> None:
         calls.append(arguments)
         raise OSError("my disk")
-
-    async def main() -> None:
-        options: dict[str, Any] = {callback: fail}
-        with pytest.raises(OSError, match="my disk"):
-            await crawl.Crawler([site.url], robots=False, **options).crawl()
-        assert get_running_loop().tasks == {crawl.current_task()}
-        assert len(calls) == 1
     site.add("/", "<a href=/a><a href=/b>")
-    crawl.run(main())
+    options: dict[str, Any] = {callback: fail}
+    with pytest.raises(OSError, match="my disk"):
+        await crawl.Crawler([site.url], robots=False, **options).crawl()
+    assert get_running_loop().tasks == {crawl.current_task()}
+    assert len(calls) == 1
 
 
 def test_an_error_of_on_page_says_for_which_page(site: Server) -> None:
@@ -5326,21 +5186,20 @@ def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
 # The end
 
 
-def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
-    async def main() -> None:
-        begun = get_running_loop().create_future()
-
-        async def stubborn(*page: Any) -> None:
-            begun.set_result(None)
-            with contextlib.suppress(CancelledError):
-                await sleep(60)
-        task = create_task(crawl.Crawler([site.url], on_page=stubborn).crawl())
-        await begun
-        task.cancel()
-        with pytest.raises(CancelledError):
-            await task
+@real_time
+async def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(site: Server) -> None:
     site.add("/", "<a href=/x>")
-    crawl.run(main())
+    begun = get_running_loop().create_future()
+
+    async def stubborn(*page: Any) -> None:
+        begun.set_result(None)
+        with contextlib.suppress(CancelledError):
+            await sleep(60)
+    task = create_task(crawl.Crawler([site.url], on_page=stubborn).crawl())
+    await begun
+    task.cancel()
+    with pytest.raises(CancelledError):
+        await task
 
 
 def cut_off(crawler: crawl.Crawler) -> str:
@@ -5401,17 +5260,16 @@ async def test_of_two_fetches_the_older_one_is_named() -> None:
     assert name == "4.9 s http://h/1"
 
 
-def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Server) -> None:
-    async def main() -> None:
-        task = create_task(crawl.Crawler([site.url]).crawl())
-        while "/robots.txt" not in site.requests:
-            await sleep(0.001)
-        task.cancel()
-        with pytest.raises(CancelledError):
-            await task
-        assert get_running_loop().tasks == {crawl.current_task()}
+@real_time
+async def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task(site: Server) -> None:
     site.answers["/robots.txt"] = silence
-    crawl.run(main())
+    task = create_task(crawl.Crawler([site.url]).crawl())
+    while "/robots.txt" not in site.requests:
+        await sleep(0.001)
+    task.cancel()
+    with pytest.raises(CancelledError):
+        await task
+    assert get_running_loop().tasks == {crawl.current_task()}
 
 
 @real_time
