@@ -85,11 +85,8 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 # 1  Vocabulary
 # =============
 #
-# A function that returns Waits[T] is a coroutine: it may stop to wait, and in the end returns a T.
-# Here it is a generator, and calls another with `yield from`, for who knows generators can see how
-# that works (3 and 4 show it). `@coroutine` (types.coroutine) makes it one that `async def`
-# functions can await, and that can call them. Those do the same, and are safer: a forgotten
-# `yield from` is silent where a forgotten `await` is a warning.
+# A function annotated with Waits[T] may stop in its middle to wait, and in the end returns a T: it
+# is a coroutine, which 3 and 4 explain.
 
 __all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue Future Task
     EventLoop CancelledError coroutine DeadlockError open_connection Stream fetch Client Response
@@ -99,7 +96,7 @@ __all__ = """run create_task current_task sleep timeout wait_for gather to_threa
 T = TypeVar("T")
 Callback = Callable[..., object]
 Waits = Generator[Any, Any, T]
-Runnable = Awaitable[T] | Waits[T]  # what one can wait for
+Runnable = Awaitable[T] | Waits[T]  # a coroutine, or a Future (3)
 
 VERSION = "2.0"
 MAX_SHOWN = 200  # characters of somebody else's words that are shown
@@ -179,7 +176,7 @@ class LimitError(ProtocolError):
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9   # seconds: a deadline this near has passed
-MAX_WAIT = 1.0            # seconds of one sleep: a signal, or a thread's end, may be seen so late
+MAX_WAIT = 1.0            # seconds of one sleep: a signal just before it is seen after it
 
 
 class Handle:
@@ -473,6 +470,11 @@ class CallbackLoop:
 # stops there, and the future itself comes out of the send() that was driving it: the driver
 # learns what is being waited for. It calls send() again once that future is done; __iter__ then
 # returns the future's result(), and with that the function goes on.
+#
+# Such functions are coroutines. `async def` and `await` make the same, and are safer: a forgotten
+# `yield from` is silent where a forgotten `await` is a warning. Generators are used here because
+# one can see how they work. `@coroutine` (types.coroutine) lets `async def` functions await one,
+# and lets it `yield from` those; one that needs neither goes without.
 
 class _Failure:
     """The exception with which *name* failed; its __del__ reports it if nobody looked at it."""
@@ -1454,7 +1456,12 @@ def _to_ascii(label: str) -> str:
 
 @functools.lru_cache(1000)  # more than most sites link to; a name costs 4 microseconds
 def _parse_host(text: str) -> str:
-    """Return the host of an authority as it is looked up and sent."""
+    """Return the host of an authority as it is looked up and sent.
+
+        EX%41MPLE.com    example.com             0x7f.1           127.0.0.1
+        bücher.de        xn--bcher-kva.de        [::FFFF:1.2.3.4] [::ffff:102:304]
+        a b.com          ValueError              straße.de        UnfetchableError
+    """
     if text.startswith("["):
         return _parse_address(text)
     if "%" in text:
@@ -1775,8 +1782,8 @@ class ResponseParser:
 # the one used last or else connects. One request at a time on each: no pipelining, so an answer
 # can never belong to another question.
 #
-# The invariants. A stream is in the pool or with one task, never both (the pool's reader on its
-# socket gives way to the next read()'s).
+# The invariants. A stream is in the pool or with one task, never both. (In the pool, a callback
+# watches it; the next read() puts its own in that one's place.)
 #
 #     kept      if its response was read to the end, and it may be reused
 #     closed    otherwise, cancelled requests included; and when there is something to read on an
@@ -1958,9 +1965,10 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #     ("", 'script src=s.js>"<a href..')   script, src s.js                assets  s.js
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
-# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). Behind
-# a `<` and a letter something always matches, unless it is a short tag, and nobody looks there
-# again. The cost: some 4 microseconds per KB, where html.parser takes 150.
+# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And at
+# a `<` and a letter the whole tag matches and is behind us, however it goes on; only short tags
+# are refused, which takes a few characters. The cost: some 4 microseconds per KB, where
+# html.parser takes 150.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 
@@ -1983,7 +1991,7 @@ _ASSETS = {
 #     _COMMENT    <!-- -->  <!doctype>  <?a?>   stepped over
 #     _OTHER      <p title="<a href=/no>">      stepped over: what is quoted in it is no tag
 #
-# (End tags are stepped into like text: who hides a link in an attribute of one has it found.)
+# (End tags are no tags here, so a link in an attribute of one would be found.)
 
 # In <a class="x" href=/b>: _VALUE is "x", and then /b; _ATTRIBUTE all of class="x" and the blank
 # behind it; _REST everything between <a and >.
@@ -2025,8 +2033,10 @@ def _tags(fragments: bool) -> re.Pattern[str]:
     return re.compile(tags, re.VERBOSE | re.ASCII)
 
 
+# &amp; and &#38; and &#x26; and &copy, but not &copy=
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
                      r"|[0-9a-zA-Z]{1,40}+(?:;|(?!=)))")
+# Of "a href=/b class='x'" the pairs href, /b and class, 'x'; of "script>..." one without a name.
 _PAIR = re.compile(
     r"""([^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)|>(?s:.*)""", re.ASCII)
 # All attributes that are looked at.
@@ -2050,7 +2060,7 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of a captured tag; of two of one name the first counts."""
     attributes: dict[str, str] = {}
     element = re.split(r"[\s/>]", tag, maxsplit=1)[0]
-    for name, value in _PAIR.findall(tag, len(element)):  # a script's text is one without a name
+    for name, value in _PAIR.findall(tag, len(element)):
         name = name.lower()
         if name in _LOOKED_AT and name not in attributes:
             quoted = value[:1] in ('"', "'")
@@ -2099,7 +2109,7 @@ def ids_of(text: str) -> frozenset[str]:
     return frozenset(_unescape(one or other or bare) for one, other, bare in _ID.findall(text))
 
 
-_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of a srcset
+_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of "i.png, j.png 2x" i.png, and j.png
 
 
 def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
@@ -2255,7 +2265,7 @@ def _comparable(pattern: str) -> str:
     return _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
 
 
-def _in_capitals(escaped: str) -> str:
+def _escapes_in_capitals(escaped: str) -> str:
     return _ESCAPED.sub(lambda match: match[0].upper(), escaped)
 
 
@@ -2299,7 +2309,7 @@ class Robots:
                 for name in names:
                     groups[name].append((key, value))
         mine = groups.get(product.lower(), groups.get("", []))
-        rules = [(key, _in_capitals(_comparable(value))) for key, value in mine
+        rules = [(key, _escapes_in_capitals(_comparable(value))) for key, value in mine
                  if value and key != "crawl-delay"][:MAX_RULES]
         # Longest first, and of equals "allow" first: the first match decides. Of a pattern only the
         # last character may be a "$", which stands at the end of a path, too.
@@ -2315,7 +2325,7 @@ class Robots:
             return None
         # parse_url() has escaped the rest of what RFC 9309 section 2.2.3 wants.
         target = target.replace("*", "%2A").replace("$", "%24")
-        path = f"{_in_capitals(target)}$"
+        path = f"{_escapes_in_capitals(target)}$"
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2325,34 +2335,18 @@ class Robots:
 # 13  Records
 # ===========
 #
-# The problem: a crawl learns much and slowly. A crash should lose none of it, another run
-# should not ask again for what is known, and everything that wants to know what came of a URL
-# should be told in the same words.
+# (From here on it is about crawling: of what pages refer to, what is in scope (14) and was not met
+# before (17) becomes a Node (16), is queued or waits in its site's line (15), until a worker (18)
+# asks for it. What came of that becomes a Record, is written, and told (19).)
 #
-# The idea: how a URL ended is one value, a Record:
+# The problem: everything that wants to know what came of a URL (the report, the callbacks of a
+# program, the journal) should be told in the same words.
+#
+# The idea: how a URL ended is one value, a Record, which holds nothing of how it was asked for:
 #
 #     record_of(http://h/a, <404 Not Found>)          kind "broken", error "404 Not Found"
 #     record_of(http://h/b, ConnectionRefusedError)   kind "refused", error "Connection refused"
 #     record_of(http://h/, <200, a page>)             links ("a", "b"), as the page has them
-#
-# The report, the callbacks of a program and the journal all live on records. The journal keeps them
-# in a file, one line of JSON each, handed to the kernel as the URL ends. It also answers in the
-# server's place: a definite answer that stands there is taken as if it had just come.
-#
-#     {"url": "http://h/", "status": 200, ..., "links": ["http://h/a", "http://h/b"]}
-#                                            a root: is asked for again in every run
-#     {"url": "http://h/a", "status": 404, ...}    the answer, where /a would be asked for
-#     {"url": "http://h/b", "status": 503, ...}    none: it may have passed, /b is asked again
-#
-# So to go on after a crash, or with another depth or one more root, is to crawl from the roots
-# again: it needs no code of its own. To look whether mended links are right now is the same
-# with some answers forgotten: what was broken, the redirects that lead there, and what refers
-# to either.
-#
-# The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
-# that is killed loses no answer (a machine that loses power may), only what was queued or in
-# flight, and the next one finds that again. An answer is definite if asking again would most
-# likely give the same: not if there was none, nor 408, 429, 500 and up. Of two the last counts.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")  # the last in older journals only
@@ -2513,6 +2507,25 @@ def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
     return record._replace(next_url=str(target), error="", kind=""), target
 
 
+# A crawl learns much and slowly. A crash should lose none of it, and another run should not ask
+# again for what is known. So a journal keeps the records in a file, one line of JSON each, handed
+# to the kernel as the URL ends; and answers in the server's place: a definite answer that stands
+# there is taken as if it had just come.
+#
+#     {"url": "http://h/", "status": 200, ..., "links": ["http://h/a", "http://h/b"]}
+#                                            a root: is asked for again in every run
+#     {"url": "http://h/a", "status": 404, ...}    the answer, where /a would be asked for
+#     {"url": "http://h/b", "status": 503, ...}    none: it may have passed, /b is asked again
+#
+# So to go on after a crash, or with another depth or one more root, is to crawl from the roots
+# again: it needs no code of its own. With --recheck some answers are forgotten first: what was
+# broken, the redirects that lead there, and what refers to either.
+#
+# The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
+# that is killed loses no answer (a machine that loses power may), only what was queued or in
+# flight, and the next one finds that again. An answer is definite if asking again would most
+# likely give the same: not if there was none, nor 408, 429, 500 and up. Of two the last counts.
+
 _BEGINNING = b'{"url":'  # of each line
 _TYPES = list(map(type, Record("")))
 
@@ -2638,7 +2651,7 @@ class Journal:
 #
 # The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
-# host. How it was met, how deep, by what, is no question here but in 17. (All options of a crawl
+# host. How deep it is, and what led there, is asked in 17. (All options of a crawl
 # stand at the end, for everything below knows them: who knows --help may pass over them.)
 #
 #     root http://h.de/, --exclude 'pdf$'     as a link         as an image
@@ -2736,7 +2749,7 @@ class Options(NamedTuple):
     journal         what it knows is not asked for again, but for roots, and pages with fragments
     on_record       called with each Record as soon as there is one (of refused URLs in the end),
     on_page         and before that with the Record and the Response of each page that was fetched;
-                    what it returns is awaited if it can be
+                    if it returns a coroutine or a Future, that is waited for
     """
 
     max_tasks: int = 10
@@ -2803,17 +2816,22 @@ class Options(NamedTuple):
 #     2        0.2 s                before all others, when the site had a rest
 #     3        0.2 s                no more: it is blocked
 #
-# The invariant: where a line is, it moves on. It has a timer, or a worker has a URL of its site,
-# and calls `advance` when something has become of that.
+# The invariant: a line that is not empty moves on. Who brings a URL, a worker (18), calls
+#
+#     take_turn     which puts the URL in line, or lets it be asked for
+#     end_turn      when its request has ended
+#     advance       whatever has become of the URL: sets the timer for the first in line
+#
+# so there is a timer, or a worker that will set one.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 FIRST_DELAY = 0.1   # seconds between requests to a site that has said 429; doubled if it does again
-MAX_FOUND = 2.2     # seconds to which that may grow: no usual limit is below one in two seconds
+MAX_LEARNED = 2.2   # seconds to which that may grow: no usual limit is below one in two seconds
 BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each further one, up to 256
 
 
 def _retry_after(outcome: Response | Exception) -> float:
-    """Return for how many seconds a response asks us to leave it alone."""
+    """Return for how many seconds a response asks to be left alone (0 if it names a date)."""
     value = outcome.headers.get("retry-after", "") if isinstance(outcome, Response) else ""
     return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
 
@@ -2833,13 +2851,13 @@ def _back_off(outcome: Response | Exception, tries: int) -> float | None:
 
 
 class Site:
-    """An origin: its robots.txt, and when it may be asked; who waited goes to *come_back*."""
+    """An origin: its robots.txt, and when it may be asked; *come_back* is given who has waited."""
 
     def __init__(self, url: URL, delay: float, come_back: Callable[[Node], object]) -> None:
         self.url, self.come_back = url, come_back       # one of its URLs
         self.robots: Robots | Exception | None = None   # None: it was not asked for
         self.delay = delay              # seconds between requests that the user or the site wants,
-        self.found = self.found_most = 0.0  # and that its 429s seem to want, now and at most
+        self.learned = self.learned_most = 0.0  # and that its 429s seem to want, now and at most
         self.next_turn = 0.0            # loop time before which it is not to be asked
         self.in_flight = 0              # requests that have not ended
         self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
@@ -2850,7 +2868,7 @@ class Site:
     @property
     def pace(self) -> float:
         """Seconds between requests, which then come one at a time; 0: as many as there are."""
-        return max(self.delay, self.found)
+        return max(self.delay, self.learned)
 
     def is_free(self, due: float) -> bool:
         """Return whether a URL with that time may be asked for now: with a delay, one at a time."""
@@ -2863,7 +2881,7 @@ class Site:
         if free:
             self.in_flight += 1
         else:
-            self.wait(node)
+            self.line_up(node)
         return free
 
     def end_turn(self) -> None:
@@ -2876,29 +2894,29 @@ class Site:
         self.next_turn = max(self.next_turn, self._loop.time() + seconds)
 
     def speed_up(self, status: int) -> None:
-        """Take 8 % off the delay found, if this was an answer: after thirty a 429 is forgotten."""
+        """Take 8 % off the delay learned, if this was an answer: thirty make it forget one 429."""
         if status not in (0, 503):
-            self.found = self.found * 0.92 if self.found > FIRST_DELAY / 10 else 0.0
+            self.learned = self.learned * 0.92 if self.learned > FIRST_DELAY / 10 else 0.0
 
     def slow_down(self, node: Node, found: float, wait: float | None, max_tries: int
                   ) -> float | None:
-        """Learn from a 429 of *node*, asked for when the delay found was *found*.
+        """Learn from a 429 of *node*, asked for when the delay learned was *found*.
 
         Return for how many seconds *node* waits: *wait*, if nothing is special.
         """
-        # Of a URL two 429s count, for it may say so always; and not if the delay has been doubled
-        # while this request was under way.
-        if node.tries == 1 and found >= self.found:
-            self.found = min(max(FIRST_DELAY, 2 * self.found), MAX_FOUND)
-            self.found_most = max(self.found_most, self.found)
+        # A URL may always say 429, so only its first two count; and a delay that has been doubled
+        # while this request was under way is not doubled by it.
+        if node.tries == 1 and found >= self.learned:
+            self.learned = min(max(FIRST_DELAY, 2 * self.learned), MAX_LEARNED)
+            self.learned_most = max(self.learned_most, self.learned)
         if not node.due:  # row 1 of the table: no try
             node.tries, wait = 0, 0.0
         if node.tries == max_tries - 1:  # row 3: one try is left
-            self.pause(MAX_FOUND)
+            self.pause(MAX_LEARNED)
             wait = -math.inf  # before all others
         return wait
 
-    def wait(self, node: Node) -> None:
+    def line_up(self, node: Node) -> None:
         """Put *node* in line: by the time of its next try, others by the time they come here."""
         since = node.due or self._loop.time()
         heapq.heappush(self.line, (since, next(self._sequence), node))
@@ -2923,7 +2941,7 @@ class Site:
         while self.line and self.is_free(self.line[0][0]):
             self.come_back(heapq.heappop(self.line)[2])
             if self.pace:
-                return  # an end of its request, or whatever becomes of it, leads here again
+                return  # the worker that gets it calls advance()
         if not self.pace:
             self.advance()
 
@@ -3038,8 +3056,8 @@ class Node:
 # is well. If http://h/a has an id "news", and http://h/i.png was not read:
 #
 #     <a href="/a#news">     note() or add(), whichever comes last, sees that it is right
-#     <a href="/a#old">      stays, and is in missing(): http://h/a#old is broken
-#     <a href="/i.png#x">    stays, and is not: nobody knows
+#     <a href="/a#old">      is kept, and found by missing(): http://h/a#old is broken
+#     <a href="/i.png#x">    is kept, and not reported: nobody knows its ids
 
 class Places:
     """What --fragments looks at: the places that pages have, and those that links lead to."""
@@ -3111,23 +3129,16 @@ class Places:
 # round of its level: so what a crawl of three levels reads does not depend on who answered
 # first); only to check it, in the last round, with HEAD; or nothing, for a reason:
 #
-#     what is known           this way allows       from there on it is
-#     nothing                 to read, to check     a Node of that round
-#     nothing                 nothing               refused for that reason
-#     refused, this way       to read, to check     a Node of that round
-#     refused, the URL        anything              the same: "excluded" is said of all ways
-#     a Node                  an earlier round      a Node of that round
-#     a Node                  anything else         the same
+#     known so far                  this way allows      from there on
+#     nothing                       to read, to check    a Node of that round
+#     nothing                       nothing              refused, for that reason
+#     refused by _PASSING           to read              a Node of that round
+#     refused                       to check             the same, unless it is excluded
+#     a Node                        an earlier round     a Node of that round
+#     anything                      no more than that    what it was
 #
 # A Node is queued when its round comes. Refused URLs are told in the end, when none can be let in
 # any more. What is no http or https URL stands there as well, as it is spelled: refused, or broken.
-#
-# Most references on a page are known already, and to parse each would take most of the time. So a
-# reference is first joined to its page's folder as mere text, and looked up: all keys are in their
-# one spelling, so what is found there is what parsing would give. On http://h/d/p
-#
-#     /a      http://h/a              b       http://h/d/b        ../c    http://h/c
-#     //i/    http://i/               ?q      is parsed           x:y     x:y
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and in `admit`, which looks a URL up and enters it, there is none.
@@ -3138,7 +3149,7 @@ class Places:
 
 SLICE = 0.05        # seconds of parsing a page's references between two ticks
 MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
-# Reasons against one way to a URL, and not against the URL.
+# Reasons against one way to read a URL, which another link may not have.
 _PASSING = frozenset(["depth", "page limit", "nofollow", "only shown"])
 
 
@@ -3182,8 +3193,9 @@ class Frontier:
     def begin(self, number: float) -> bool:
         """Queue the URLs of a round, and what is late; return whether there are any."""
         self.round = number
-        for node in self.late_roots + [node for node in self.later.pop(number, ())
-                                 if node.round == number]:  # some have moved to an earlier one
+        # Some of the later ones have moved to an earlier round.
+        later = [node for node in self.later.pop(number, ()) if node.round == number]
+        for node in self.late_roots + later:
             self.queue.put_nowait(node)
         self.late_roots = []
         return not self.queue.empty()
@@ -3252,7 +3264,7 @@ class Frontier:
         """Have *node*, which was got from the queue, come back for another try."""
         node.due = due
         if self.roots_known:
-            node.site.wait(node)
+            node.site.line_up(node)
         else:
             self.late_roots.append(node)
             self.queue.task_done()
@@ -3307,7 +3319,15 @@ class Frontier:
 
     def _admit_each(self, page: Node, references: Sequence[str], base: URL, read: bool,
                     reason: str) -> Waits[dict[str, Any]]:
-        """Return what references mean, by URL, or by the spelling of what is none."""
+        """Return what references mean, by URL, or by the spelling of what is none.
+
+        Most are known already, and to parse each would take most of the time. So a reference is
+        first joined to its page's folder as mere text, and looked up: all keys are in their one
+        spelling, so what is found there is what parsing would give. On http://h/d/p
+
+            /a      http://h/a      b     http://h/d/b      ../c    http://h/c
+            //i/    http://i/       ?q    is parsed         x:y     x:y
+        """
         found: dict[str, Any] = {}
         seen_urls, places, origin = self.seen_urls, self.places, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
@@ -3385,15 +3405,12 @@ class Frontier:
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
 #
 # The idea: workers, all alike. Each takes a URL from the frontier, finds out what came of it, takes
-# that in, and only then says that its URL is done. How one URL lives:
+# that in, and only then says that its URL is done. What a worker does with one:
 #
-#     a reference is joined, found among `seen_urls` or let in     Frontier.admit_references
-#     a worker takes it: may it be asked for?                      _answer: robots.txt
-#     does the journal know? is it its site's turn?                _answer
-#     a request; some failures come back for another try           _request, _comes_back
-#     the answer becomes a record                                  _take_in: record_of
-#     what a page refers to, or a redirect leads to, is let in     admit_references, follow
-#     and it is written and told                                   _tell
+#     may it be asked for? does the journal know? is it its site's turn?    _answer
+#     a request; some failures come back for another try                    _request, _comes_back
+#     the answer becomes a record; what it leads to is let in               _take_in
+#     and it is written and told                                            _tell
 #
 # A page's redirect is not followed on the spot: its target is let in like a link, through the
 # same checks of scope, robots.txt and delay (both count as one page). So two ways join there:
@@ -3410,7 +3427,8 @@ class Frontier:
 #     URLs         each is let in once, max_pages to be read and as many to be checked   admit
 #     redirects    max_redirect in a row                                                 follow
 #     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
-#     time         a fetch has a deadline; a pause ends after MAX_PAUSE, six minutes, or the delay
+#     time         a fetch has a deadline; a pause is MAX_PAUSE, a back-off (6.4 minutes at most),
+#                  or the delay
 #
 # (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
 # (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
@@ -3565,7 +3583,7 @@ class Crawler:
     def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
         """Ask the server; return None if the URL will come back for another try."""
         node.tries += 1
-        began, at, found = self.loop.time(), time.time(), node.site.found
+        began, at, found = self.loop.time(), time.time(), node.site.learned
         self.in_flight[node] = began, self.loop.current_task  # anew: robots.txt is not counted
         outcome: Response | Exception
         try:
@@ -3582,6 +3600,11 @@ class Crawler:
         """Have a URL come back if it is to be tried again; return whether it is.
 
         *found* is the delay that its site's 429s had led to when it was asked for.
+
+            a HEAD that failed, or finds a sheet    at once, as GET (or after a Retry-After)
+            429 on our hosts                        as the table in 15 says
+            503, no answer, ...                     after a back-off, if it has tries left
+            anything else                           never
         """
         site, status = node.site, outcome.status if isinstance(outcome, Response) else 0
         now, wait = self.loop.time(), _back_off(outcome, node.tries)
@@ -3594,8 +3617,7 @@ class Crawler:
         if not node.read and node.method == "HEAD" and status != 429 and (
                 not 0 < status < 400
                 or isinstance(outcome, Response) and self._wants(node, outcome)):
-            # A HEAD that failed, in whatever way, for some servers know GET only; or a sheet, which
-            # is to be read. No pause: it is another question.
+            # Some servers know GET only, and fail HEAD in any way.
             node.method, node.tries, wait = "GET", 0, _retry_after(outcome)
         if wait is None or node.tries >= self.options.max_tries:
             return False
@@ -3647,10 +3669,11 @@ class Crawler:
         return record
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
-        """Write a record, unless it stands in the journal, and hand it on."""
+        """Write a record, unless the journal gave it, and hand it on."""
         if fresh and self.options.journal:
             self.options.journal.write(record)
-        if hasattr(self.options.on_record(record), "send"):
+        result = self.options.on_record(record)
+        if hasattr(result, "send"):
             raise TypeError("on_record must be a function: nobody would run a coroutine of its")
 
     def waits_for(self) -> str:
@@ -3778,8 +3801,8 @@ class Report:
         for site in crawler.frontier.sites.values():
             if site.delay > crawler.options.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
-            if site.found_most:
-                yield f"{site.url.origin} answered 429: asked once in {site.found_most:.2g} s"
+            if site.learned_most:
+                yield f"{site.url.origin} answered 429: asked once in {site.learned_most:.2g} s"
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
@@ -3988,7 +4011,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
     os._exit(main(sys.argv[1:]))
 
-# Section 2 began with a crawler that waits for each page in turn. Asking a server that takes 100 ms
-# for an answer for one page at a time, this one got 9.3 a second, and idled 98.6 % of its time;
-# for a hundred at a time, 845, and it still idled 77 % (measured by `make bench`): one thread, no
-# lock, and a tick that waits for all of them at once.
+# Section 2 began with a crawler that waits for each page in turn. From a server that takes 100 ms
+# for an answer, this program gets 9.3 pages a second with --max-tasks 1, and idles 98.6 % of its
+# time; with --max-tasks 100 it gets 845, and still idles 77 % (`make bench` measures it): one
+# thread, no lock, and one tick that waits for all of them at once.
