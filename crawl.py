@@ -7,6 +7,8 @@
 crawls a site, follows every link that stays on it, and reports what is broken.
 The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
+    import crawl
+
     async def main():
         page = await crawl.fetch("http://localhost:8765/")
         print(page.status, len(page.body))
@@ -148,7 +150,7 @@ class LimitError(ProtocolError):
 # 2  Event loop
 # =============
 #
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and less than
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and about
 # one to look at, so one that waits for each page in turn idles 99 % of its time.
 # Threads can wait in parallel, one blocking `recv` each, but a thread costs tens of kilobytes
 # and is switched by the kernel at moments nobody chose, so that everything shared wants a lock.
@@ -176,7 +178,7 @@ class LimitError(ProtocolError):
 
 TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
 CLOCK_RESOLUTION = 1e-9   # seconds: a deadline this near has passed
-MAX_WAIT = 1.0            # seconds of one sleep: a signal just before it is seen after it
+MAX_WAIT = 1.0            # seconds of one sleep: a signal that comes just before it waits so long
 
 
 class Handle:
@@ -185,6 +187,8 @@ class Handle:
     A context holds what ContextVars are set to: each task's own globals. The ready queue holds
     anything with a run(): Tasks (4), too.
     """
+
+    __slots__ = ("callback", "args", "context")
 
     def __init__(self, callback: Callback, args: tuple[Any, ...],
                  context: Context | None = None) -> None:
@@ -208,6 +212,8 @@ class Handle:
 
 class Timeout(Handle):
     """A Handle that becomes ready at *deadline*, in the loop's seconds: asyncio's TimerHandle."""
+
+    __slots__ = ("deadline",)
 
     def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...]) -> None:
         super().__init__(callback, args)
@@ -473,8 +479,8 @@ class CallbackLoop:
 #
 # Such functions are coroutines. `async def` and `await` make the same, and are safer: a forgotten
 # `yield from` is silent where a forgotten `await` is a warning. Generators are used here because
-# one can see how they work. `@coroutine` (types.coroutine) lets `async def` functions await one,
-# and lets it `yield from` those; one that needs neither goes without.
+# one can see how they work. One under `@coroutine` (types.coroutine) can be awaited in an
+# `async def` function, and can itself `yield from` an `async def` coroutine.
 
 class _Failure:
     """The exception with which *name* failed; its __del__ reports it if nobody looked at it."""
@@ -757,8 +763,8 @@ class Task(Future[T]):
         if self._state != "PENDING":
             return False
         # Down the line: self waits for task B, B for a future. All of them count the request, and
-        # the future is cancelled; its CancelledError ends B, and with that reaches self. (Tasks
-        # that wait for each other in a circle never end: nothing can wake one.)
+        # the future is cancelled; its CancelledError ends B, and with that reaches self. On the
+        # way tasks wait for nothing, so that a circle has an end.
         waiting: list[tuple[Task[Any], Any]] = []
         task: Any = self
         while isinstance(task, Task) and task._state == "PENDING":
@@ -903,7 +909,10 @@ class TimeLimit:
 
     `with` in generator coroutines, `async with` in `async def` ones. When the time is up the
     current task is cancelled, and the CancelledError that leaves the block is turned into
-    TimeoutError. A cancellation from elsewhere passes as it is.
+    TimeoutError. A cancellation from elsewhere passes as it is:
+
+        deadline -> cancel() -> CancelledError -> uncancel(): 0 are left -> TimeoutError
+        another's   cancel() -> CancelledError ------------------------> CancelledError
     """
 
     __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_timeout")
@@ -1196,8 +1205,9 @@ class Queue(Generic[T]):
 # poll does not know of it.) A stream has no deadlines of its own: who waits for it does so within
 # a `timeout`, as section 10 and open_connection() do.
 #
-# The cost: a request is a send, a recv and its share of two polls. Interest in reading stays
-# registered from one read to the next, which saves two system calls each time.
+# The cost: a request is a send, a recv and its share of two polls (and on a kept connection a look
+# whether it is readable). Interest in reading stays registered from one read to the next, which
+# saves two system calls each time.
 
 READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
@@ -1592,16 +1602,17 @@ class Response:
 
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
+_FOLDED = re.compile(r"\n[ \t]+")  # a field may go on in the next line: obsolete, but met
+_STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
+_LENGTH = re.compile(r"0*([0-9]{1,18})(?:[ \t]*,[ \t]*0*\1)*")  # once or again; less than 2**63
 _LINE_END = re.compile(rb"\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
-_DIGITS = re.compile("[0-9]{1,18}")  # less than 2**63
 
 
 def _parse_fields(text: str) -> dict[str, str]:
     """Return the fields of a head, or of what comes after a body in chunks."""
     fields: dict[str, list[str]] = {}
-    # A field may go on in the next line: obsolete, but met.
-    for line in filter(None, re.sub(r"\n[ \t]+", " ", text).split("\n")):
+    for line in filter(None, _FOLDED.sub(" ", text).split("\n")):
         match = _FIELD.fullmatch(line)
         if match is None:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
@@ -1612,7 +1623,7 @@ def _parse_fields(text: str) -> dict[str, str]:
 def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
-    match = re.fullmatch(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?", line)
+    match = _STATUS_LINE.fullmatch(line)
     if match is None:
         raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     return Response(int(match[1]), int(match[2]), match[3] or "", _parse_fields(fields))
@@ -1622,16 +1633,16 @@ def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close". RFC 9112 section 6.3."""
     coding = response.headers.get("transfer-encoding")
     length = response.headers.get("content-length")
-    lengths = [] if length is None else [part.strip(" \t") for part in length.split(",")]
-    if not all(map(_DIGITS.fullmatch, lengths)) or len(set(map(int, lengths))) > 1:
+    match = None if length is None else _LENGTH.fullmatch(length)
+    if length is not None and not match:
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
     if coding is not None:
-        if coding.lower() != "chunked" or response.version == 0 or lengths:
+        if coding.lower() != "chunked" or response.version == 0 or match:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
         return "chunked"
-    return int(lengths[0]) if lengths else "close"
+    return int(match[1]) if match else "close"
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
@@ -1875,12 +1886,12 @@ class Client:
 
     def _take_idle(self, origin: str) -> Stream | None:
         """Take the stream that was used last out of the pool, if one has nothing to say."""
-        for stream in reversed(list(self.pool)):
-            if self.pool[stream] == origin:
-                del self.pool[stream]
-                if not stream.readable():
-                    return stream
-                stream.close()
+        while stream := next((stream for stream, its_origin in reversed(self.pool.items())
+                              if its_origin == origin), None):
+            del self.pool[stream]
+            if not stream.readable():
+                return stream
+            stream.close()
         return None
 
     def _drop(self, stream: Stream) -> None:
@@ -1948,7 +1959,7 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # not exceed the fetching, and without being fooled by comments, scripts or quoted text that
 # look like links.
 #
-# The idea: one regular expression, _TAGS, is matched all over the page by findall(), and gives
+# The idea: one regular expression is matched all over the page by findall(), and gives
 # only the tags that lead somewhere. Few are left, and many of them are alike, so it costs little
 # to look at those as closely as a browser does. On the page http://h/p
 #
@@ -1980,18 +1991,9 @@ _ASSETS = {
     "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
 
 # The expression does what the HTML standard's tokenizer does (section 13.2.5), as far as links need
-# it, and captures one of two things: the reference of a usual link, or a tag. It begins with a
-# guard, which only saves time; of the other parts the first that fits is taken:
-#
-#     _SHORT      <p>  </p>  <div class="x">    turned away: there is no match
-#     _USUAL      <a class="x" href="/b#c">     the reference is captured
-#     _LEADING    <img src=f>  <A HREF='/d'>    the tag is captured
-#     _with_text  <script src=s>...</script>    the tag is captured; nothing in it counts as one
-#                 <title>a <b</title>           stepped over, up to the end tag
-#     _COMMENT    <!-- -->  <!doctype>  <?a?>   stepped over
-#     _OTHER      <p title="<a href=/no>">      stepped over: what is quoted in it is no tag
-#
-# (End tags are no tags here, so a link in an attribute of one would be found.)
+# it, and captures one of two things: the reference of a usual link, or a tag. Of its parts the
+# first that fits is taken. (End tags are no tags here, so a link in an attribute of one would be
+# found.)
 
 # In <a class="x" href=/b>: _VALUE is "x", and then /b; _ATTRIBUTE all of class="x" and the blank
 # behind it; _REST everything between <a and >.
@@ -2006,31 +2008,43 @@ def _with_text(*names: str) -> str:
                     for name in names)
 
 
-_SHORT = r'(?=[^/])(?![a-zA-Z0-9]{1,2}+>)(?!(?:div|span|code|p|li|td|em|dt)[ ]class="[^"<]*+">)'
-# The # ends what is captured: many links lead to places of the same few pages, and look alike then.
-_USUAL = rf"""
-    a[ ]
-    (?>(?:(?:class|title|id|rel)="[^"]*+"[ ])*)     # class="x"
-    href="
-    ([^"\#&\0-\x20]++ | \#)                         # /b, or of a mere "#c" the "#"
-    (?:"> | (?:(?:\#|(?<=\#))[^"]*+)? "{_REST}>)    # the rest: #c, and other attributes
-    """
-_LEADING = rf"""(?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)})){_REST}(?=>)"""
-_COMMENT = r"!--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z)) | [!?][^>]*+"
-# It takes whatever stands behind a < and a letter, to the > or the end of the page (see above).
-_OTHER = rf"[a-zA-Z][^\s/>]*+[\s/]*+(?>(?:{_ATTRIBUTE})*)(?:>|\Z)"
-_TAGS = rf"""<{_SHORT}(?: {_USUAL}
-  | (?=[aAbBeEfFiIlLmMoOsStTvV])({_LEADING} | {_with_text("script", "style", "iframe")})
-  | (?=[!?tTnNxX])(?:{_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
-                  | {_COMMENT})
-  | {_OTHER})"""
-
-
 @functools.cache  # compiled at its first use: that takes 5 ms
 def _tags(fragments: bool) -> re.Pattern[str]:
-    """Return the expression; with *fragments*, usual links keep theirs."""
-    tags = _TAGS.replace(r'([^"\#&', '([^"&') if fragments else _TAGS
-    return re.compile(tags, re.VERBOSE | re.ASCII)
+    """Return the expression; with *fragments*, it captures those of usual links, too.
+
+    Without them links to many places of few pages look alike. What is said to save time could
+    go, and nothing else would be found.
+    """
+    end = "" if fragments else r"\#"
+    return re.compile(rf"""<
+        (?=[^/])                                        # to save time: no end tag, nor
+        (?![a-zA-Z0-9]{{1,2}}+>)                          # <p>, nor
+        (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)      # <div class="x">
+    (?:
+        a[ ](?>(?:(?:class|title|id|rel)="[^"]*+"[ ])*) # the usual link, <a class="x" href="/b#c">
+        href="([^"{end}&\0-\x20]++|\#)                  # captures /b, or of a mere "#c" the #
+        (?:">|(?:(?:\#|(?<=\#))[^"]*+)?"{_REST}>)       # and goes on to the >
+    |
+        (?=[aAbBeEfFiIlLmMoOsStTvV])                    # (to save time)
+        (
+            (?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)}))   # <IMG SRC=f>
+            {_REST}(?=>)                                # captures IMG SRC=f
+        |
+            {_with_text("script", "style", "iframe")}   # captures script src=s>...
+        )
+    |
+        (?=[!?tTnNxX])                                  # (to save time)
+        (?:
+            {_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
+        |
+            !--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z))       # <!-- ... -->
+        |
+            [!?][^>]*+                                  # <!doctype html>, <?php ... ?>
+        )
+    |
+        [a-zA-Z][^\s/>]*+[\s/]*+                        # any other tag, <p title="<a href=/no>">,
+        (?>(?:{_ATTRIBUTE})*)(?:>|\Z)                   # to the > or the end of the page
+    )""", re.VERBOSE | re.ASCII)
 
 
 # &amp; and &#38; and &#x26; and &copy, but not &copy=
@@ -2093,12 +2107,12 @@ def read_sheet(text: str) -> list[str]:
     return [_CSS_ESCAPE.sub(character, value) for value in values if value]
 
 
-_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s\]]++)")
+_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)")
 
 
 def read_sitemap(text: str) -> list[str]:
     """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
-    return [_unescape(url) for url in _LOC.findall(text)]
+    return [_unescape(url.removesuffix("]]>")) for url in _LOC.findall(text)]
 
 
 _ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
@@ -2259,14 +2273,15 @@ MAX_RULES = 1000         # rules: those that follow do not count, for each is tr
 _ESCAPED = re.compile("%[0-9a-fA-F]{2}")
 
 
+def _capital_escapes(path: str) -> str:
+    return _ESCAPED.sub(lambda match: match[0].upper(), path)
+
+
 def _comparable(pattern: str) -> str:
     """Return *pattern* with everything escaped that parse_url() escapes."""
     path, mark, query = pattern.partition("?")
-    return _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
-
-
-def _escapes_in_capitals(escaped: str) -> str:
-    return _ESCAPED.sub(lambda match: match[0].upper(), escaped)
+    escaped = _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
+    return _capital_escapes(escaped)
 
 
 def _matches(parts: list[str], path: str) -> bool:
@@ -2309,7 +2324,7 @@ class Robots:
                 for name in names:
                     groups[name].append((key, value))
         mine = groups.get(product.lower(), groups.get("", []))
-        rules = [(key, _escapes_in_capitals(_comparable(value))) for key, value in mine
+        rules = [(key, _comparable(value)) for key, value in mine
                  if value and key != "crawl-delay"][:MAX_RULES]
         # Longest first, and of equals "allow" first: the first match decides. Of a pattern only the
         # last character may be a "$", which stands at the end of a path, too.
@@ -2323,9 +2338,8 @@ class Robots:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if not self.rules or target == "/robots.txt":
             return None
-        # parse_url() has escaped the rest of what RFC 9309 section 2.2.3 wants.
-        target = target.replace("*", "%2A").replace("$", "%24")
-        path = f"{_escapes_in_capitals(target)}$"
+        # RFC 9309, 2.2.3. (Google's parser, too, takes %7E for another character than ~.)
+        path = _capital_escapes(target).replace("*", "%2A").replace("$", "%24") + "$"
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2335,18 +2349,19 @@ class Robots:
 # 13  Records
 # ===========
 #
-# (From here on it is about crawling: of what pages refer to, what is in scope (14) and was not met
-# before (17) becomes a Node (16), is queued or waits in its site's line (15), until a worker (18)
-# asks for it. What came of that becomes a Record, is written, and told (19).)
+# (From here on it is about crawling. A page refers to URLs. One that is in scope (14) and new (17)
+# becomes a Node (16). It is queued, or waits in its site's line (15), until a worker (18) asks
+# for it. What came of that becomes a Record, is written, and reported (19).)
 #
 # The problem: everything that wants to know what came of a URL (the report, the callbacks of a
 # program, the journal) should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record, which holds nothing of how it was asked for:
+# The idea: how a URL ended is one value, a Record, of numbers and words only:
 #
 #     record_of(http://h/a, <404 Not Found>)          kind "broken", error "404 Not Found"
 #     record_of(http://h/b, ConnectionRefusedError)   kind "refused", error "Connection refused"
-#     record_of(http://h/, <200, a page>)             links ("a", "b"), as the page has them
+#     record_of(http://h/, <200, a page>)             links ("a", "b"), as written; 17 makes
+#                                                     ("http://h/a", "http://h/b") of that
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked", "not finished")  # the last in older journals only
@@ -2471,7 +2486,7 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
                           error=f"{status} {_printable(outcome.reason)}".rstrip())
         elif status in _REDIRECTS:
             fields.update(next_url=_location(outcome))
-        elif status < 300:
+        elif 200 <= status < 300:
             try:
                 markup, encoding = _markup_of(url, outcome, read, product, fragments)
                 _check_count(markup.links + markup.assets, markup.base)
@@ -2507,10 +2522,10 @@ def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
     return record._replace(next_url=str(target), error="", kind=""), target
 
 
-# A crawl learns much and slowly. A crash should lose none of it, and another run should not ask
-# again for what is known. So a journal keeps the records in a file, one line of JSON each, handed
-# to the kernel as the URL ends; and answers in the server's place: a definite answer that stands
-# there is taken as if it had just come.
+# The journal: a crawl learns much and slowly. A crash should lose none of it, and another run
+# should not ask again for what is known. So a journal keeps the records in a file, one line of
+# JSON each, handed to the kernel as the URL ends; and it answers in the server's place: a
+# definite answer that stands there is taken as if it had just come.
 #
 #     {"url": "http://h/", "status": 200, ..., "links": ["http://h/a", "http://h/b"]}
 #                                            a root: is asked for again in every run
@@ -2703,7 +2718,7 @@ class Scope:
         return any(pattern.search(text) for pattern in self.exclude)
 
     def objection(self, url: URL, text: str, read: bool = True) -> str:
-        """Return why *url*, spelled *text*, is not to be read, or not even checked; "" if it is."""
+        """Return why *url*, spelled *text*, is not to be read, or checked if not *read*; or ""."""
         if self.exclude and self.excludes(text):
             return "excluded"
         if not read:
@@ -2794,9 +2809,9 @@ class Options(NamedTuple):
 # Retry-After says); and while one site rests, the workers have others to ask.
 #
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. (They wait only while its robots.txt is fetched.) A site with a delay is asked one URL at a
-# time, the next one delay after the last one ended; so neither a slow lookup nor another try can
-# make two requests leave together. With a delay of 2:
+# it. (Workers do wait while a site's robots.txt is fetched.) A site with a delay is asked one URL
+# at a time, the next one delay after the last one ended; so neither a slow lookup nor another try
+# can make two requests leave together. With a delay of 2:
 #
 #     time    a worker brings     in line       why
 #     0       /a                                it is asked for
@@ -2806,14 +2821,14 @@ class Options(NamedTuple):
 #     6       /c                  /b            4 + 2
 #     10      /b
 #
-# A site of ours that answers 429 is given such a delay, or twice the one that its 429s have led to;
-# each other answer but 503 takes 8 % off that. So what a server's limit allows is found, and
+# A site of ours that answers 429 gets a delay of 0.1 s; each further 429 doubles it, up to 2.2 s,
+# and each other answer but 503 takes 8 % off it. So what a server's limit allows is found, and
 # nearly kept to. One URL that always says 429, with --max-tries 3:
 #
 #     tries    the delay becomes    it comes back
 #     0        0.1 s                at once: the first 429 is no try
 #     1        0.2 s                after a second or so
-#     2        0.2 s                before all others, when the site had a rest
+#     2        0.2 s                after a rest of 2.2 s, ahead of the site's other URLs
 #     3        0.2 s                no more: it is blocked
 #
 # The invariant: a line that is not empty moves on. Who brings a URL, a worker (18), calls
@@ -2833,7 +2848,7 @@ BACKOFF = 1.0  # seconds, on average, before the second try; doubled for each fu
 def _retry_after(outcome: Response | Exception) -> float:
     """Return for how many seconds a response asks to be left alone (0 if it names a date)."""
     value = outcome.headers.get("retry-after", "") if isinstance(outcome, Response) else ""
-    return min(float(value), MAX_PAUSE) if _DIGITS.fullmatch(value) else 0.0
+    return min(float(value), MAX_PAUSE) if re.fullmatch("[0-9]{1,18}", value) else 0.0
 
 
 def _back_off(outcome: Response | Exception, tries: int) -> float | None:
@@ -2894,19 +2909,19 @@ class Site:
         self.next_turn = max(self.next_turn, self._loop.time() + seconds)
 
     def speed_up(self, status: int) -> None:
-        """Take 8 % off the delay learned, if this was an answer: thirty make it forget one 429."""
+        """Take 8 % off the delay learned, if this was an answer: thirty make 0.1 s go away."""
         if status not in (0, 503):
             self.learned = self.learned * 0.92 if self.learned > FIRST_DELAY / 10 else 0.0
 
-    def slow_down(self, node: Node, found: float, wait: float | None, max_tries: int
+    def slow_down(self, node: Node, learned: float, wait: float | None, max_tries: int
                   ) -> float | None:
-        """Learn from a 429 of *node*, asked for when the delay learned was *found*.
+        """Learn from a 429 of *node*, asked for when the delay was *learned*.
 
         Return for how many seconds *node* waits: *wait*, if nothing is special.
         """
-        # A URL may always say 429, so only its first two count; and a delay that has been doubled
-        # while this request was under way is not doubled by it.
-        if node.tries == 1 and found >= self.learned:
+        # A URL may always say 429, so at most two count; and a delay that has been doubled while
+        # this request was under way is not doubled by it.
+        if node.tries == 1 and learned >= self.learned:
             self.learned = min(max(FIRST_DELAY, 2 * self.learned), MAX_LEARNED)
             self.learned_most = max(self.learned_most, self.learned)
         if not node.due:  # row 1 of the table: no try
@@ -2928,10 +2943,10 @@ class Site:
     def advance(self) -> None:
         """Have the line move on in due time: whenever something has become of a URL."""
         if self.line:
-            self.close()
+            self.stop_timer()
             self._timer = self._loop.call_at(self.due(), self._open)
 
-    def close(self) -> None:
+    def stop_timer(self) -> None:
         """Let nobody come back any more."""
         if self._timer:
             self._timer.cancel()
@@ -3005,7 +3020,7 @@ class Node:
     linked_from     the first three of them
     tries           how often it was tried by this method (a 429 at first may not count)
     due             loop time of its next try, if there was one
-    allowed         whether robots.txt was asked
+    allowed         whether robots.txt was asked, and allows it
     """
 
     __slots__ = ("text", "site", "parent", "depth", "hops", "round", "method", "next_node",
@@ -3045,7 +3060,7 @@ class Node:
                 node = node.next_node
 
     def nearest_linked(self) -> Node:
-        """Return the first on the way back through redirects to which pages refer, if any."""
+        """Return the nearest before its redirects that pages refer to, or the first of all."""
         node = self
         while node.hops and node.parent and not node.referrers:
             node = node.parent
@@ -3133,12 +3148,13 @@ class Places:
 #     nothing                       to read, to check    a Node of that round
 #     nothing                       nothing              refused, for that reason
 #     refused by _PASSING           to read              a Node of that round
-#     refused                       to check             the same, unless it is excluded
+#     refused                       to check             a Node of the last round
 #     a Node                        an earlier round     a Node of that round
 #     anything                      no more than that    what it was
 #
-# A Node is queued when its round comes. Refused URLs are told in the end, when none can be let in
-# any more. What is no http or https URL stands there as well, as it is spelled: refused, or broken.
+# (What --exclude, robots.txt or a limit forbids is refused, whatever the way.) A Node is queued
+# when its round comes. Refused URLs are told in the end, when none can be let in any more. What
+# is no http or https URL stands there as well, as it is spelled: refused, or broken.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and in `admit`, which looks a URL up and enters it, there is none.
@@ -3427,7 +3443,7 @@ class Frontier:
 #     URLs         each is let in once, max_pages to be read and as many to be checked   admit
 #     redirects    max_redirect in a row                                                 follow
 #     tries        max_tries, twice that where HEAD becomes GET, and one for a 429  _comes_back
-#     time         a fetch has a deadline; a pause is MAX_PAUSE, a back-off (6.4 minutes at most),
+#     time         a fetch has a deadline; a pause is at most MAX_PAUSE, a back-off (6.4 minutes),
 #                  or the delay
 #
 # (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
@@ -3495,7 +3511,7 @@ class Crawler:
                 yield from _until_done(rest)
             finally:  # also when it is cancelled here
                 for site in self.frontier.sites.values():
-                    site.close()
+                    site.stop_timer()
                 self.client.close()
 
     def _rounds(self) -> Waits[None]:
@@ -3583,7 +3599,7 @@ class Crawler:
     def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
         """Ask the server; return None if the URL will come back for another try."""
         node.tries += 1
-        began, at, found = self.loop.time(), time.time(), node.site.learned
+        began, at, learned = self.loop.time(), time.time(), node.site.learned
         self.in_flight[node] = began, self.loop.current_task  # anew: robots.txt is not counted
         outcome: Response | Exception
         try:
@@ -3592,14 +3608,14 @@ class Crawler:
                 functools.partial(self._wants, node), own_headers=self.scope.trusts(url))
         except (OSError, ProtocolError) as error:
             outcome = error
-        if self._comes_back(node, outcome, found):
+        if self._comes_back(node, outcome, learned):
             return None
         return Answer(url, outcome, at, self.loop.time() - began)
 
-    def _comes_back(self, node: Node, outcome: Response | Exception, found: float) -> bool:
+    def _comes_back(self, node: Node, outcome: Response | Exception, learned: float) -> bool:
         """Have a URL come back if it is to be tried again; return whether it is.
 
-        *found* is the delay that its site's 429s had led to when it was asked for.
+        *learned* is the delay that its site's 429s had led to when it was asked for.
 
             a HEAD that failed, or finds a sheet    at once, as GET (or after a Retry-After)
             429 on our hosts                        as the table in 15 says
@@ -3613,7 +3629,7 @@ class Crawler:
         else:
             site.pause(_retry_after(outcome))
             if self.scope.covers(node.url):
-                wait = site.slow_down(node, found, wait, self.options.max_tries)
+                wait = site.slow_down(node, learned, wait, self.options.max_tries)
         if not node.read and node.method == "HEAD" and status != 429 and (
                 not 0 < status < 400
                 or isinstance(outcome, Response) and self._wants(node, outcome)):
@@ -3802,7 +3818,8 @@ class Report:
             if site.delay > crawler.options.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
             if site.learned_most:
-                yield f"{site.url.origin} answered 429: asked once in {site.learned_most:.2g} s"
+                pause = max(site.delay, site.learned_most)
+                yield f"{site.url.origin} answered 429: asked once in {pause:.2g} s"
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
@@ -3853,7 +3870,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.set_defaults(**Options()._asdict())
     add = parser.add_argument
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
-    add("--depth", type=int, metavar="N", help="links from a root, level by level (100, any order)")
+    add("--depth", type=int, metavar="N", help="links from a root, level by level (100; any order)")
     add("--max-pages", type=int, metavar="N", help="pages, and as many other URLs (%(default)s)")
     add("--include", metavar="RE", action="append", default=[],
         help="only roots, and pages in whose URL this (or another) is found (all)")
@@ -4011,7 +4028,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
     os._exit(main(sys.argv[1:]))
 
-# Section 2 began with a crawler that waits for each page in turn. From a server that takes 100 ms
-# for an answer, this program gets 9.3 pages a second with --max-tasks 1, and idles 98.6 % of its
-# time; with --max-tasks 100 it gets 845, and still idles 77 % (`make bench` measures it): one
-# thread, no lock, and one tick that waits for all of them at once.
+# The end: section 2 began with a crawler that waits for each page in turn. From a server that takes
+# 100 ms for an answer, this program gets 9.7 pages a second with --max-tasks 1, and idles 98.7 % of
+# its time. With --max-tasks 100 it gets 843, and still idles 77 % (`make bench` measures it; the
+# first pages come alone). One thread, no lock, and one tick that waits for all of them at once.

@@ -6670,7 +6670,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2333 and statements <= 2107 and source.count("\n") <= 4018
+    assert len(code) <= 2350 and statements <= 2108 and source.count("\n") <= 4037
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
