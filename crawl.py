@@ -2566,9 +2566,9 @@ class Journal:
     """A file with one JSON object a line, one line for each Record; "-" is stdout.
 
     What the file holds is taken in at once, and answers for the server when a Crawler has the
-    journal: but with *recheck* not for problems, for redirects that lead to one, nor for what
-    refers to either. One crawl at a time may use the file. Raises CrawlError for what cannot be
-    opened or read, is in use, or is no journal.
+    journal: but with *recheck*, for which there must be a file, not for problems, for redirects
+    that lead to one, nor for what refers to either. One crawl at a time may use the file. Raises
+    CrawlError for what cannot be opened or read, is in use, or is no journal.
     """
 
     def __init__(self, path: str, recheck: bool = False) -> None:
@@ -2578,7 +2578,7 @@ class Journal:
         self._files = contextlib.ExitStack()
         try:
             self._file = os.dup(1) if path == "-" else os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+                path, os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT), 0o666)
             self._files.callback(os.close, self._file)
             if path != "-" and os.path.isfile(path):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -2603,7 +2603,7 @@ class Journal:
                 if start and not line.endswith(b"\n") and _BEGINNING.startswith(beginning):
                     os.ftruncate(self._file, start)  # only where a whole record says it is ours
                     break
-                raise ValueError(f"no journal of a crawl (remove it, or name another): "
+                raise ValueError(f"no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}") from None
             if record.is_definite():
                 self._answers[record.url] = start
@@ -3810,16 +3810,17 @@ class Report:
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
-        if names := [node.text for node in crawler.in_flight]:
-            names[3:] = ["..."] * (len(names) > 3)
-            yield (f"cut off: {len(crawler.in_flight)} in flight ({', '.join(names)}), "
-                   f"{crawler.frontier.num_waiting()} queued")
+        names = [node.text for node in crawler.in_flight]
+        queued = crawler.frontier.num_waiting()
+        if names or queued:
+            shown = ", ".join(names[:3] + ["..."] * (len(names) > 3))
+            yield f"cut off: {len(names)} in flight{f' ({shown})' * bool(names)}, {queued} queued"
         for site in crawler.frontier.sites.values():
             if site.delay > crawler.options.delay:
                 yield f"{site.url.origin} asks for a Crawl-delay of {site.delay:g} s"
             if site.learned_most:
                 pause = max(site.delay, site.learned_most)
-                yield f"{site.url.origin} answered 429: asked once in {pause:.2g} s"
+                yield f"{site.url.origin} said 429: slowed down, at most to once in {pause:.2g} s"
         yield (f"{_count_of(self.pages, 'page')}, {self.size / 1e6:.1f} MB"
                + f", {_count_of(self.files, 'other file')}" * bool(self.files)
                + f", {_count_of(self.checked, 'URL')} only asked for" * bool(self.checked)
@@ -4029,6 +4030,6 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     os._exit(main(sys.argv[1:]))
 
 # The end: section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for an answer, this program gets 9.7 pages a second with --max-tasks 1, and idles 98.7 % of
-# its time. With --max-tasks 100 it gets 843, and still idles 77 % (`make bench` measures it; the
+# 100 ms for an answer, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of
+# its time. With --max-tasks 100 it gets 848, and still idles 84 % (`make bench` measures it; the
 # first pages come alone). One thread, no lock, and one tick that waits for all of them at once.
