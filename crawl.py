@@ -3152,9 +3152,10 @@ class Places:
 #     a Node                        an earlier round     a Node of that round
 #     anything                      no more than that    what it was
 #
-# (What --exclude, robots.txt or a limit forbids is refused, whatever the way.) A Node is queued
-# when its round comes. Refused URLs are told in the end, when none can be let in any more. What
-# is no http or https URL stands there as well, as it is spelled: refused, or broken.
+# (What --exclude, robots.txt or a limit forbids is refused, whatever the way.) So a page that is
+# linked from below --depth is refused, and if one further up links to it, too, becomes a Node
+# all the same. A Node is queued when its round comes. Refused URLs are told in the end, when none
+# can be let in any more. What is no http or https URL stands there as well, refused or broken.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and in `admit`, which looks a URL up and enters it, there is none.
@@ -3241,7 +3242,7 @@ class Frontier:
             return known
         if not hops:
             self._left[read] -= 1
-        if isinstance(known, Node):
+        if isinstance(known, Node):  # which moves to an earlier round
             node = known
             self._give_back(node)
         else:
@@ -3514,6 +3515,20 @@ class Crawler:
                     site.stop_timer()
                 self.client.close()
 
+    def _work(self) -> Waits[None]:
+        """Take URLs from the frontier and see to them, one after the other, until None comes."""
+        while node := (yield from self.frontier.queue.get()):
+            self.in_flight[node] = self.loop.time(), self.loop.current_task
+            answer = yield from self._answer(node)
+            node.site.advance()
+            # Poll before working: an answer from the journal has needed no wait, and a hundred of
+            # them in a row would keep all requests and answers waiting.
+            yield
+            if answer:
+                yield from self._take_in(node, answer)
+                self.frontier.queue.task_done()
+            del self.in_flight[node]
+
     def _rounds(self) -> Waits[None]:
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
         frontier = self.frontier
@@ -3534,20 +3549,6 @@ class Crawler:
                 yield
         for _ in range(self.options.max_tasks):
             frontier.queue.put_nowait(None)
-
-    def _work(self) -> Waits[None]:
-        """Take URLs from the frontier and see to them, one after the other, until None comes."""
-        while node := (yield from self.frontier.queue.get()):
-            self.in_flight[node] = self.loop.time(), self.loop.current_task
-            answer = yield from self._answer(node)
-            node.site.advance()
-            # Poll before working: an answer from the journal has needed no wait, and a hundred of
-            # them in a row would keep all requests and answers waiting.
-            yield
-            if answer:
-                yield from self._take_in(node, answer)
-                self.frontier.queue.task_done()
-            del self.in_flight[node]
 
     def _answer(self, node: Node) -> Waits[Answer | None]:
         """Return what came of a URL; None: it was refused, or will come back."""
