@@ -4855,9 +4855,9 @@ def test_a_broken_answer_is_a_record(site: Server, impatient: None, answer: byte
 
 def test_a_second_try_may_succeed(site: Server, impatient: None) -> None:
     def once(connection: socket.socket) -> None:
+        site.add("/")
         connection.sendall(OK + b"Content-Length: 9\r\n\r\nhalf")
         connection.close()
-        site.add("/")
     site.answers["/"] = once
     record = crawled(site.url)[0][site.url + "/"]
     assert record.status == 200 and record.tries == 2
