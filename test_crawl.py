@@ -6531,8 +6531,13 @@ def test_without_stdout_and_stderr_the_crawl_goes_on(
 # ===============
 
 
+def text_of(name: str) -> str:
+    """Return a file of the project."""
+    return (HERE / name).read_text("utf-8")
+
+
 def test_the_file_itself_names_its_sections_in_its_contents() -> None:
-    source = (HERE / "crawl.py").read_text()
+    source = text_of("crawl.py")
     contents = re.findall(r"^ {4,5}(\d+)  (\S.*?)(?:  .*)?$", source, re.MULTILINE)
     headings = re.findall(r"^# (\d+)  (.*)\n# =+$", source, re.MULTILINE)
     assert contents == headings and len(headings) == 20
@@ -6540,12 +6545,12 @@ def test_the_file_itself_names_its_sections_in_its_contents() -> None:
 
 def test_the_tests_have_the_sections_of_the_file_itself_in_its_order() -> None:
     heading = re.compile(r"^# ([0-9]+  .*)\n# =+$", re.MULTILINE)
-    sections = heading.findall((HERE / "crawl.py").read_text())
-    assert heading.findall((HERE / "test_crawl.py").read_text()) == sections[1:]  # 1 has nothing to test
+    sections = heading.findall(text_of("crawl.py"))
+    assert heading.findall(text_of("test_crawl.py")) == sections[1:]  # 1 has nothing to test
 
 
 def test_the_file_itself_imports_the_standard_library_only() -> None:
-    tree = ast.parse((HERE / "crawl.py").read_text())
+    tree = ast.parse(text_of("crawl.py"))
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert len(modules) > 20
@@ -6566,24 +6571,24 @@ def test_the_file_itself_documents_its_public_names() -> None:
 
 
 def test_the_file_itself_checks_with_errors_and_not_with_assert() -> None:
-    assert not re.findall(r"^\s*assert ", (HERE / "crawl.py").read_text(), re.MULTILINE)
+    assert not re.findall(r"^\s*assert ", text_of("crawl.py"), re.MULTILINE)
 
 
 def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
-    table = re.findall(r"^\| `(--?[a-zA-Z-]+)", (HERE / "README.md").read_text(), re.MULTILINE)
+    table = re.findall(r"^\| `(--?[a-zA-Z-]+)", text_of("README.md"), re.MULTILINE)
     shown = re.findall(r"^  (--?[a-zA-Z-]+)", command("--help").stdout, re.MULTILINE)
     assert sorted(table) == sorted(set(shown) - {"-h"})
 
 
 def test_the_readme_says_the_defaults_of_the_options() -> None:
     defaults = crawl.Options()._asdict() | {"depth": crawl.MAX_DEPTH}
-    rows = re.findall(r"^\| `--([a-z-]+) (?:N|S|BYTES)` .*\| (\d+) \|$", (HERE / "README.md").read_text(),
+    rows = re.findall(r"^\| `--([a-z-]+) (?:N|S|BYTES)` .*\| (\d+) \|$", text_of("README.md"),
                       re.MULTILINE)
     assert len(rows) == 8 and all(defaults[name.replace("-", "_")] == float(value) for name, value in rows)
 
 
 def test_the_readme_names_nothing_that_is_not_there() -> None:
-    readme = (HERE / "README.md").read_text()
+    readme = text_of("README.md")
     table = readme.partition("| name | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
     named = [name for line in table.splitlines() for name in re.findall(r"`(\w+)", line.split("|")[1])]
     named += ["Stream", "URL"]  # which stand in what is said of others
@@ -6604,7 +6609,7 @@ async def test_what_readme_says_of_coroutines_is_so() -> None:
 
 
 def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
-    readme = (HERE / "README.md").read_text()
+    readme = text_of("README.md")
     table = readme.partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
     types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple,
                              "boolean": bool}
@@ -6618,7 +6623,7 @@ def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
 
 def test_the_file_itself_names_nothing_before_its_meaning() -> None:
     """No code refers to what is defined further down; annotations, which are not evaluated, may."""
-    tree = ast.parse((HERE / "crawl.py").read_text())
+    tree = ast.parse(text_of("crawl.py"))
     for node in ast.walk(tree):
         for field in ("annotation", "returns"):
             if getattr(node, field, None) is not None:
@@ -6639,7 +6644,7 @@ def test_the_file_itself_names_nothing_before_its_meaning() -> None:
 
 
 def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = compile((HERE / "crawl.py").read_text(), str(HERE / "crawl.py"), "exec")
+    code = compile(text_of("crawl.py"), str(HERE / "crawl.py"), "exec")
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
         exec(code, {"__name__": "crawl"})
@@ -6649,7 +6654,7 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     """CPython up to 3.11.4 matches `(?:...)*+` and `(?:...)?+` wrongly (gh-106052, gh-100061)."""
     patterns = [value.pattern for value in vars(crawl).values() if isinstance(value, re.Pattern)]
     patterns += [crawl._tags(fragments).pattern for fragments in (False, True)]
-    texts = [node.value for node in ast.walk(ast.parse((HERE / "crawl.py").read_text()))
+    texts = [node.value for node in ast.walk(ast.parse(text_of("crawl.py")))
              if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)]
     for pattern in [*patterns, *texts]:
         text = pattern if isinstance(pattern, str) else pattern.decode("latin-1")
@@ -6661,12 +6666,12 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
 
 def test_no_line_is_wider_than_a_screen() -> None:
     for name, width in (("crawl.py", 100), ("test_crawl.py", 110), ("conftest.py", 110)):
-        assert all(len(line) <= width for line in (HERE / name).read_text().splitlines()), name
+        assert all(len(line) <= width for line in text_of(name).splitlines()), name
 
 
 def test_the_file_itself_keeps_to_its_bound() -> None:
     """What it was when it was last made smaller; whatever comes has to take the place of something."""
-    source = (HERE / "crawl.py").read_text()
+    source = text_of("crawl.py")
     prose: set[int] = set()
     statements = 0
     for node in ast.walk(ast.parse(source)):
@@ -6685,7 +6690,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     assert len(code) <= 2351 and statements <= 2108 and source.count("\n") <= 4037
 
 
-README = re.findall(r"^```(\w+)\n(.*?)^```", (HERE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+README = re.findall(r"^```(\w+)\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
 
 
 def test_the_readmes_example_is_what_is_printed(tmp_path: pathlib.Path) -> None:
@@ -6708,7 +6713,7 @@ def test_the_readmes_example_is_what_is_printed(tmp_path: pathlib.Path) -> None:
         status, printed, _ = said(f"http://localhost:{server.server_port}")
         server.shutdown()
         thread.join()
-    readme = (HERE / "README.md").read_text()
+    readme = text_of("README.md")
     example = textwrap.dedent(
         readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("\n\n")[0])
     printed = printed.replace(f":{server.server_port}", ":8765")
