@@ -3527,7 +3527,7 @@ class Crawler:
             if answer:
                 yield from self._take_in(node, answer)
                 self.frontier.queue.task_done()
-            del self.in_flight[node]
+            del self.in_flight[node], answer  # a page is not held while the next is waited for
 
     def _rounds(self) -> Waits[None]:
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
