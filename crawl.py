@@ -1587,18 +1587,15 @@ class Response:
     version         1 for HTTP/1.1
     status, reason  200 and "OK"
     headers         by name in lower case; those of repeated fields joined by ", "
+    content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
     reusable        whether the connection can take another request
     """
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
         self.version, self.status, self.reason, self.headers = version, status, reason, headers
+        self.content_type = headers.get("content-type", "")
         self.body, self.reusable = b"", False
-
-    @property
-    def content_type(self) -> str:
-        """What the server says that the body is, "" if it says nothing."""
-        return self.headers.get("content-type", "")
 
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
@@ -2073,7 +2070,7 @@ def _unescape(value: str) -> str:
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
     """Return the name and the attributes of a captured tag; of two of one name the first counts."""
     attributes: dict[str, str] = {}
-    element = re.split(r"[\s/>]", tag, maxsplit=1)[0]
+    element = cast("re.Match[str]", _PAIR.match(tag))[1]
     for name, value in _PAIR.findall(tag, len(element)):
         name = name.lower()
         if name in _LOOKED_AT and name not in attributes:
@@ -2728,9 +2725,11 @@ class Scope:
         if self.include and not any(pattern.search(text) for pattern in self.include):
             return "excluded"
         # A path that holds one segment five times is a trap: /a/b/a/b/a/b/...
-        segments = [part for part in url.target.partition("?")[0].split("/") if part]
-        if len(segments) > 4 and max(collections.Counter(segments).values()) > 4:
-            return "a path that repeats itself"
+        path = url.target.partition("?")[0]
+        if path.count("/") > 4:
+            counts = collections.Counter(filter(None, path.split("/")))
+            if max(counts.values(), default=0) > 4:
+                return "a path that repeats itself"
         return ""
 
 
@@ -3666,8 +3665,8 @@ class Crawler:
             record = self.frontier.follow(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only pages and sitemaps have one
             try:
-                work = self.options.on_page(record, outcome)
-                if isinstance(work, (Awaitable, Generator)):
+                work: Any = self.options.on_page(record, outcome)
+                if hasattr(work, "send") or hasattr(work, "__await__"):
                     # As a Task: a bare generator cannot wait for an `async def`.
                     yield from _ensure_future(work)
             except Exception as error:
