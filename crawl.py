@@ -77,7 +77,7 @@ from builtins import TimeoutError as TimeoutError  # "as": these names are part 
 from collections.abc import (Awaitable, Callable, Coroutine, Generator, Iterable, Iterator,
                              Sequence, Sized)
 from contextvars import Context, copy_context
-from types import GeneratorType, coroutine as coroutine
+from types import CoroutineType, GeneratorType, coroutine as coroutine
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -1601,7 +1601,7 @@ class Response:
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
 _FOLDED = re.compile(r"\n[ \t]+")  # a field may go on in the next line: obsolete, but met
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
-_LENGTH = re.compile(r"0*([0-9]{1,18})(?:[ \t]*,[ \t]*0*\1)*")  # once or again; less than 2**63
+_LENGTHS = re.compile(r"[0-9]{1,18}(?:[ \t]*,[ \t]*[0-9]{1,18})*")  # each less than 2**63
 _LINE_END = re.compile(rb"\n")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
 
@@ -1630,16 +1630,17 @@ def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close". RFC 9112 section 6.3."""
     coding = response.headers.get("transfer-encoding")
     length = response.headers.get("content-length")
-    match = None if length is None else _LENGTH.fullmatch(length)
-    if length is not None and not match:
+    listed = length.split(",") if length and _LENGTHS.fullmatch(length) else []
+    lengths = set(map(int, listed))
+    if length is not None and len(lengths) != 1:
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
     if coding is not None:
-        if coding.lower() != "chunked" or response.version == 0 or match:
+        if coding.lower() != "chunked" or response.version == 0 or lengths:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
         return "chunked"
-    return int(match[1]) if match else "close"
+    return lengths.pop() if lengths else "close"
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
@@ -1956,9 +1957,9 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # not exceed the fetching, and without being fooled by comments, scripts or quoted text that
 # look like links.
 #
-# The idea: one regular expression is matched all over the page by findall(), and gives
-# only the tags that lead somewhere. Few are left, and many of them are alike, so it costs little
-# to look at those as closely as a browser does. On the page http://h/p
+# The idea: one regular expression is matched all over the page by findall(), and gives only the
+# tags that lead somewhere. Few are left, and many of them are alike, so it costs little to look
+# at those as closely as a browser does. On the page
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
@@ -2600,7 +2601,7 @@ class Journal:
                 if start and not line.endswith(b"\n") and _BEGINNING.startswith(beginning):
                     os.ftruncate(self._file, start)  # only where a whole record says it is ours
                     break
-                raise ValueError(f"no journal of a crawl (name another file): "
+                raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}") from None
             if record.is_definite():
                 self._answers[record.url] = start
@@ -2663,8 +2664,8 @@ class Journal:
 #
 # The idea: ask a URL for its host and its spelling. What is read is on the hosts of the roots, or
 # on those that the roots redirect to, and passes two patterns; what pages show may be on any
-# host. How deep it is, and what led there, is asked in 17. (All options of a crawl
-# stand at the end, for everything below knows them: who knows --help may pass over them.)
+# host. How deep it is, and what led there, is asked in 17. (All options of a crawl stand at the
+# end, for everything below knows them: who knows --help may pass over them.)
 #
 #     root http://h.de/, --exclude 'pdf$'     as a link         as an image
 #     http://h.de/a    https://www.h.de/      yes               yes
@@ -3054,9 +3055,10 @@ class Node:
         """Yield this node and what it redirects to, a hundred at most, for it may be a ring."""
         node: Node | None = self
         for _ in range(100):
-            if node:
-                yield node
-                node = node.next_node
+            if node is None:
+                return
+            yield node
+            node = node.next_node
 
     def nearest_linked(self) -> Node:
         """Return the nearest before its redirects that pages refer to, or the first of all."""
@@ -3115,7 +3117,7 @@ class Places:
         """Yield what links lead to and no page has, through redirects, with its fragment."""
         for url, links in self.links.items():
             node = seen_urls.get(url)
-            steps = node.ahead() if isinstance(node, Node) else iter(())
+            steps = node.ahead() if isinstance(node, Node) else ()
             page = next((step.text for step in steps if step.text in self.ids), None)
             for fragment, wrong in links.items():
                 if page and not self.has(page, fragment):
@@ -3179,13 +3181,6 @@ def spell_other(reference: str) -> str:
     shown = text[:MAX_URL + 1].rstrip(" ")
     text = re.sub("[^ -~]+", _percent, shown + "%20" * (len(shown) < len(text)))[:MAX_URL + 1]
     return re.sub(r"^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/?]*)?", lambda match: match[0].lower(), text)
-
-
-def _may_change(known: Any, read: bool, reason: str) -> bool:
-    """Return whether a way to a URL may allow more than the state in which it is *known*."""
-    if isinstance(known, Node):
-        return read and known.round == CHECKS
-    return known is None or (known in _PASSING if read else not reason)
 
 
 class Frontier:
@@ -3365,9 +3360,12 @@ class Frontier:
             else:
                 text = folder + reference
             known = seen_urls.get(text)
-            # First what nearly always decides.
-            if (known.__class__ is not Node or known.round == CHECKS) and _may_change(
-                    known, read, reason):
+            # May this way allow more than the URL has already?
+            if known.__class__ is Node:
+                wanted = read and known.round == CHECKS
+            else:
+                wanted = known is None or (known in _PASSING if read else not reason)
+            if wanted:
                 if time.monotonic() > ending:
                     yield
                     ending = time.monotonic() + SLICE
@@ -3666,7 +3664,7 @@ class Crawler:
         if isinstance(outcome, Response) and record.encoding:  # only pages and sitemaps have one
             try:
                 work: Any = self.options.on_page(record, outcome)
-                if hasattr(work, "send") or hasattr(work, "__await__"):
+                if hasattr(work, "__await__") or isinstance(work, GeneratorType):
                     # As a Task: a bare generator cannot wait for an `async def`.
                     yield from _ensure_future(work)
             except Exception as error:
@@ -3688,8 +3686,7 @@ class Crawler:
         """Write a record, unless the journal gave it, and hand it on."""
         if fresh and self.options.journal:
             self.options.journal.write(record)
-        result = self.options.on_record(record)
-        if hasattr(result, "send"):
+        if isinstance(self.options.on_record(record), (GeneratorType, CoroutineType)):
             raise TypeError("on_record must be a function: nobody would run a coroutine of its")
 
     def waits_for(self) -> str:

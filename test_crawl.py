@@ -1671,20 +1671,19 @@ async def test_a_stream_reads_what_was_sent_until_the_end(server: socket.socket)
     writer.close()
 
 
+def all_that_comes(sock: socket.socket) -> bytes:
+    """Return what a socket receives, up to the end."""
+    return b"".join(iter(lambda: sock.recv(1_000_000), b""))
+
+
 @real_time
 async def test_all_is_sent_also_when_it_does_not_fit_at_once(rng: random.Random, pair: Pair) -> None:
-    ours, theirs = pair
-    message, received = rng.randbytes(8_000_000), bytearray()
-
-    def receive() -> None:
-        while data := theirs.recv(1_000_000):
-            received.extend(data)
-    stream, receiving = crawl.Stream(ours), crawl.to_thread(receive)
+    stream, message = crawl.Stream(pair[0]), rng.randbytes(8_000_000)
+    receiving = crawl.to_thread(all_that_comes, pair[1])
     stream.write(message)
     await stream.drain()
     stream.close()
-    await receiving
-    assert received == message
+    assert await receiving == message
 
 
 @real_time
@@ -1821,24 +1820,17 @@ async def test_a_selector_that_refuses_to_watch_for_writing_is_an_error_of_the_w
 
 @real_time
 async def test_what_a_cancelled_drain_has_not_sent_the_next_one_sends(rng: random.Random, pair: Pair) -> None:
-    ours, theirs = pair
-    message, received = rng.randbytes(8_000_000), bytearray()
-
-    def receive() -> None:
-        while data := theirs.recv(1_000_000):
-            received.extend(data)
-    stream = crawl.Stream(ours)
+    stream, message = crawl.Stream(pair[0]), rng.randbytes(8_000_000)
     stream.write(message)
     sending = create_task(stream.drain())
     await sleep(0)
     sending.cancel()
     with pytest.raises(CancelledError):
         await sending
-    receiving = crawl.to_thread(receive)
+    receiving = crawl.to_thread(all_that_comes, pair[1])
     await stream.drain()
     stream.close()
-    await receiving
-    assert received == message
+    assert await receiving == message
 
 
 @real_time
@@ -1885,7 +1877,10 @@ async def test_a_stream_stays_watched_from_one_read_to_the_next(
     selector, calls = get_running_loop()._selector, list[str]()
 
     def counted(name: str, call: Callable[..., object]) -> Callable[..., object]:
-        return lambda *given: [calls.append(name), call(*given)]  # type: ignore[func-returns-value]
+        def counting(*given: object) -> object:
+            calls.append(name)
+            return call(*given)
+        return counting
     for name in ("register", "unregister", "modify"):
         monkeypatch.setattr(selector, name, counted(name, getattr(selector, name)))
     with contextlib.closing(crawl.Stream(pair[0])) as stream:
@@ -2184,6 +2179,7 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
     (OK + b"X: a\0b\r\n\r\n", "header field"),
     (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: +5\r\n\r\nhello", "Content-Length"),
+    (OK + b"Content-Length: 0000000000000000005\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: 5_0\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: 5\x0c\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length:\r\n\r\nhello", "Content-Length"),
@@ -3084,7 +3080,6 @@ class SimulatedClient:
         self.asked: list[tuple[float, str]] = []  # by GET
         self.checked: list[str] = []              # by HEAD
         self.lookups: dict[Any, Any] = {}
-        self.opened = 0
         self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
     @crawl.coroutine
@@ -3108,9 +3103,6 @@ class SimulatedClient:
         response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
         response.body = body.encode()
         return response
-
-    def idle(self) -> int:
-        return 0
 
     def close(self) -> None:
         pass
@@ -5184,6 +5176,14 @@ def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
     with pytest.raises(OSError, match="my disk"):
         simulated_crawl(["http://h/"], answers, on_record=fail)
     assert [record.skipped for record in told] == ["robots.txt: Disallow: /"]
+
+
+def test_what_a_callback_returns_is_waited_for_only_if_it_is_a_coroutine_or_a_future(site: Server) -> None:
+    site.add("/")
+    with socket.socket() as result:  # which has a send(), as generators have
+        records, _ = crawled(site.url, on_page=lambda record, page: result)
+        assert len(records) == 1
+        assert len(crawled(site.url, on_record=lambda record: result)[0]) == 0  # they went there
 
 
 # The end
