@@ -58,6 +58,7 @@ import contextlib
 import errno
 import functools
 import heapq
+import io
 import itertools
 import json
 import math
@@ -1225,7 +1226,7 @@ class Stream:
         self.sock = sock
         self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
-        self._waiters: dict[int, Future[None]] = {}  # by event: the last that waited
+        self._waiters: list[Any] = [None, None, None]  # by event: the last Future waited for
         self._unsent = bytearray()
 
     @coroutine
@@ -1272,8 +1273,8 @@ class Stream:
             self._loop.remove_writer(self._fd)
             self._fd = -1
             self.sock.close()
-            for waiter in self._waiters.values():
-                if not waiter.done():
+            for waiter in self._waiters:
+                if waiter and not waiter.done():
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     def _call(self, event: int, operation: Callable[..., T], *args: Any) -> Waits[T]:
@@ -1293,11 +1294,12 @@ class Stream:
         """Return a future that is resolved when the socket is readable, or writable."""
         if self._fd < 0:
             raise ConnectionAbortedError("the stream was closed")
-        if event in self._waiters and not self._waiters[event].done():
+        if self._waiters[event] and not self._waiters[event].done():
             raise RuntimeError("another task waits for this stream already")
         self._loop._watch(self._fd, event, Handle(self._wake, (event,)))
-        self._waiters[event] = Future(loop=self._loop)
-        return self._waiters[event]
+        waiter: Future[None] = Future(loop=self._loop)
+        self._waiters[event] = waiter
+        return waiter
 
     def _wake(self, event: int) -> None:
         """Resume who waits; if nobody does, stop watching, or every tick would call this."""
@@ -1329,22 +1331,24 @@ def lookup(host: str, port: int) -> Waits[list[Any]]:
 def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]:
     """Return a stream to one address, as getaddrinfo gives it; leaves no socket if it fails."""
     family, kind, protocol, _, address = entry
-    with contextlib.ExitStack() as undo:  # two contexts, for Stream() may fail, too
-        sock = undo.enter_context(socket.socket(family, kind, protocol))
-        stream = undo.enter_context(contextlib.closing(Stream(sock)))
+    sock = socket.socket(family, kind, protocol)
+    stream = Stream(sock)
+    try:
         # Not by _call, for connect is not tried again: the socket becomes writable when it is
         # connected or has failed, and SO_ERROR says which.
-        with contextlib.suppress(BlockingIOError):
-            sock.connect(address)
-        yield from stream._until_ready(selectors.EVENT_WRITE)
-        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        code = sock.connect_ex(address)
+        if code in (errno.EINPROGRESS, errno.EWOULDBLOCK):
+            yield from stream._until_ready(selectors.EVENT_WRITE)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             yield from stream.start_tls(tls, host.strip("[]").removesuffix("."))
-        undo.pop_all()  # it is the caller's from here on
         return stream
+    except BaseException:
+        stream.close()
+        raise
 
 
 @coroutine
@@ -1357,7 +1361,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     CONNECT_TIMEOUT seconds each, and the one that accepts is moved to the front of the list.
     The error of the last is raised (OSError).
     """
-    failure = OSError(f"{host} has no address")
+    failure: OSError | None = None
     if addresses is None:
         addresses = yield from lookup(host, port)
     for entry in list(addresses):
@@ -1368,7 +1372,7 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
             return stream, stream
         except OSError as error:
             failure = error
-    raise failure
+    raise failure or OSError(f"{host} has no address")
 
 
 # 8  URLs
@@ -1865,10 +1869,10 @@ class Client:
         fresh = False  # whether only a new connection will do
         with TimeLimit(self.timeout):
             while True:
-                parser = ResponseParser(method, wanted, max_body or self.max_body)
                 kept = None if fresh else self._take_idle(url.origin)
                 try:
                     stream = kept or (yield from self._new_stream(url))
+                    parser = ResponseParser(method, wanted, max_body or self.max_body)
                     return (yield from self._exchange(stream, url.origin, request, parser))
                 except (OSError, ProtocolError) as error:
                     if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and self.pool:
@@ -3488,7 +3492,7 @@ class Crawler:
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._loading: dict[Any, Task[Any]] = {}    # the fetches of robots.txt, by site
-        self._root_pages: list[tuple[Node, Record]] = []  # whose references are let in later
+        self._root_pages: list[Any] = []            # _admit's arguments, for those it puts off
 
     @coroutine
     def crawl(self) -> Waits[None]:
@@ -3533,8 +3537,8 @@ class Crawler:
             frontier.admit(url)
         yield from frontier.queue.join()
         frontier.roots_known, level = True, 1
-        for node, record in self._root_pages:
-            yield from self._admit(node, record, node.url)
+        while self._root_pages:
+            yield from self._admit(*self._root_pages.pop(0))
         while frontier.begin(level):
             yield from frontier.queue.join()
             level += 1
@@ -3679,7 +3683,7 @@ class Crawler:
             self._tell(self.frontier.broken.popleft())
             yield
         if not self.frontier.roots_known:
-            self._root_pages.append((node, record))
+            self._root_pages.append((node, record, base))
         return record
 
     def _tell(self, record: Record, fresh: bool = True) -> None:
@@ -3853,10 +3857,6 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"crawl.py: {message} (crawl.py --help lists the options)\n")
 
-    def _print_message(self, message: str, file: Any = None) -> None:
-        if file:  # None where its descriptor is closed, which only later Pythons look at
-            super()._print_message(message, file)
-
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     """Return the options, or exit."""
@@ -3902,9 +3902,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _say(*words: object, end: str = "\n") -> None:
     """Print on stderr, if that can be written."""
-    if sys.stderr:  # None where its descriptor is closed
-        with contextlib.suppress(OSError):
-            print(*words, end=end, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(*words, end=end, file=sys.stderr, flush=True)
 
 
 _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
@@ -3960,8 +3959,8 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     given = {**vars(options), "headers": dict(options.headers), "journal": journal,
              "on_record": on_record}
     crawler = Crawler(options.roots, **{name: given[name] for name in Options._fields})
-    live = bool(sys.stderr and sys.stderr.isatty() and not options.verbose and not options.quiet
-                and not (options.journal == "-" and sys.stdout and sys.stdout.isatty()))
+    live = sys.stderr.isatty() and not (options.verbose or options.quiet or (
+        options.journal == "-" and sys.stdout.isatty()))
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt, signal.SIGQUIT: describe}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()
               if signal.getsignal(number) is not signal.SIG_IGN}
@@ -3994,11 +3993,9 @@ def _crawl_and_report(arguments: list[str]) -> int:
         raise CrawlError(
             f"nothing could be crawled: {report.first_end} ({' '.join(options.roots)}{hint})")
     out = sys.stderr if options.journal == "-" else sys.stdout
-    if out:
-        report.print(crawler, seconds, out, options.quiet)
-        if journal and report.problems and not options.quiet and options.journal != "-":
-            print("when they are mended: the same command with --recheck looks at them again",
-                  file=out)
+    report.print(crawler, seconds, out, options.quiet)
+    if journal and report.problems and not options.quiet and options.journal != "-":
+        print("when they are mended: the same command with --recheck looks at them again", file=out)
     return 128 + ended_by if ended_by else 1 if report.problems else 0
 
 
@@ -4009,8 +4006,7 @@ def main(arguments: list[str]) -> int:
     """
     try:
         status = _crawl_and_report(arguments)
-        if sys.stdout:  # None where its descriptor is closed
-            sys.stdout.flush()
+        sys.stdout.flush()
         return status
     except BrokenPipeError:
         return 1  # whoever read it has seen enough
@@ -4023,6 +4019,8 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     for ending in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(ending) is not signal.SIG_IGN:
             signal.signal(ending, lambda number, _: os._exit(128 + number))
+    # They are None where their descriptors are closed.
+    sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
     # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
     os._exit(main(sys.argv[1:]))
 
