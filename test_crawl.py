@@ -2277,19 +2277,18 @@ async def test_what_fails_on_a_kept_connection_is_sent_once_more_on_a_fresh_one(
     client.close()
 
 
+@real_time
 @pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
-def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, site: Server) -> None:
-    idle = threading.Event()
+async def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, site: Server) -> None:
+    idle, url = threading.Event(), crawl.parse_url(site.url + "/page")
 
     def answer_and_close(connection: socket.socket) -> None:
         connection.sendall(with_body(b"bye"))
         idle.wait()
         connection.sendall(late)
         connection.shutdown(socket.SHUT_WR)  # it would still see another request
-
-    async def main() -> None:
-        client = crawl.Client()
-        url = crawl.parse_url(site.url + "/page")
+    site.answers["/page"] = answer_and_close
+    with contextlib.closing(crawl.Client()) as client:
         await client.fetch(url)
         assert len(client.pool) == 1
         idle.set()
@@ -2297,14 +2296,13 @@ def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, s
             await sleep(0.001)
         assert get_running_loop()._watched == 0
         assert (await client.fetch(url)).body == b"bye"
-        client.close()
-    site.answers["/page"] = answer_and_close
-    crawl.run(main())
     assert site.requests == ["/page"] * 2 and site.connections == 2
 
 
-def test_of_idle_connections_the_one_used_last_is_used_again(site: Server) -> None:
-    peers, go = dict[str, Any](), threading.Event()
+@real_time
+async def test_of_idle_connections_the_one_used_last_is_used_again(site: Server) -> None:
+    peers, go, at_once = dict[str, Any](), threading.Event(), threading.Event()
+    at_once.set()
 
     def answer(path: str, ready: threading.Event) -> Callable[[socket.socket], None]:
         def say(connection: socket.socket) -> None:
@@ -2312,51 +2310,41 @@ def test_of_idle_connections_the_one_used_last_is_used_again(site: Server) -> No
             peers[path] = connection.getpeername()
             connection.sendall(with_body(b""))
         return say
-    done = threading.Event()
-    done.set()
-    site.answers |= {"/slow": answer("/slow", go), "/fast": answer("/fast", done),
-                     "/next": answer("/next", done)}
-
-    async def main() -> None:
-        with contextlib.closing(crawl.Client()) as client:
-            slow = create_task(client.fetch(crawl.parse_url(site.url + "/slow")))
-            while "/slow" not in site.requests:
-                await sleep(0.001)
-            await client.fetch(crawl.parse_url(site.url + "/fast"))
-            go.set()
-            await slow
-            await client.fetch(crawl.parse_url(site.url + "/next"))
-    crawl.run(main())
+    site.answers |= {path: answer(path, ready) for path, ready in (
+        ("/slow", go), ("/fast", at_once), ("/next", at_once))}
+    with contextlib.closing(crawl.Client()) as client:
+        slow = create_task(client.fetch(crawl.parse_url(site.url + "/slow")))
+        while "/slow" not in site.requests:
+            await sleep(0.001)
+        await client.fetch(crawl.parse_url(site.url + "/fast"))
+        go.set()
+        await slow
+        await client.fetch(crawl.parse_url(site.url + "/next"))
     assert peers["/next"] == peers["/slow"] != peers["/fast"]
 
 
-def test_idle_connections_have_a_bound_and_the_oldest_leave_first() -> None:
-    async def main() -> list[str]:
-        client = crawl.Client(max_idle=3)
-        for server in servers:
-            await client.fetch(crawl.parse_url(server.url))
-        idle = list(client.pool.values())
-        client.close()
-        return idle
+@real_time
+async def test_idle_connections_have_a_bound_and_the_oldest_leave_first() -> None:
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(contextlib.closing(Server())) for _ in range(5)]
-        assert crawl.run(main()) == [server.url for server in servers[2:]]
+        client = stack.enter_context(contextlib.closing(crawl.Client(max_idle=3)))
+        for server in servers:
+            await client.fetch(crawl.parse_url(server.url))
+        assert list(client.pool.values()) == [server.url for server in servers[2:]]
 
 
-def test_addresses_are_looked_up_anew_when_none_of_them_answers(
+@real_time
+async def test_addresses_are_looked_up_anew_when_none_of_them_answers(
         site: Server, closed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     site.add("/", "hello")
     lookups = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
                for port in (closed, site.port)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lookups.pop(0)])
-
-    async def main() -> bytes:
-        with contextlib.closing(crawl.Client()) as client:
-            url = crawl.parse_url("http://moved.test/")
-            with pytest.raises(ConnectionRefusedError):
-                await client.fetch(url)
-            return (await client.fetch(url)).body
-    assert crawl.run(main()) == b"hello"
+    url = crawl.parse_url("http://moved.test/")
+    with contextlib.closing(crawl.Client()) as client:
+        with pytest.raises(ConnectionRefusedError):
+            await client.fetch(url)
+        assert (await client.fetch(url)).body == b"hello"
 
 
 @real_time
@@ -2378,29 +2366,24 @@ async def test_where_no_descriptor_is_left_idle_connections_are_closed_for_it(
     client.close()
 
 
+@real_time
 @pytest.mark.parametrize("body, late", [(b"good", b""), (b"x" * (crawl.READ_SIZE - 200), b""),
                                         (b"good", b"\n")])
 @pytest.mark.parametrize("tls", [False, True])
-def test_what_follows_an_answer_is_not_the_next_one(
+async def test_what_follows_an_answer_is_not_the_next_one(
         body: bytes, late: bytes, tls: bool, site: Server, tls_site: Server) -> None:
-    server = tls_site if tls else site
-    answered = threading.Event()
+    server, answered = tls_site if tls else site, threading.Event()
 
     def answer(connection: socket.socket) -> None:
         connection.sendall(with_body(body))
         connection.sendall(late or with_body(b"evil"))
         answered.set()
-
-    async def main() -> list[bytes]:
-        client = crawl.Client()
-        bodies = []
-        for _ in range(2):
-            bodies.append((await client.fetch(crawl.parse_url(server.url + "/page"))).body)
-            answered.wait()  # blocks the loop: no poll comes between the two
-        client.close()
-        return bodies
     server.answers["/page"] = answer
-    assert crawl.run(main()) == [body] * 2 and server.connections == 2
+    with contextlib.closing(crawl.Client()) as client:
+        for _ in range(2):
+            assert (await client.fetch(crawl.parse_url(server.url + "/page"))).body == body
+            answered.wait()  # blocks the loop: no poll comes between the two
+    assert server.connections == 2
 
 
 def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Server) -> None:
@@ -2417,22 +2400,17 @@ def test_a_byte_now_and_then_does_not_put_off_the_deadline(site: Server) -> None
         fetched(site.url + "/slow", timeout=0.05)
 
 
-def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    lookups: list[Any] = []
-    original = socket.getaddrinfo
+@real_time
+async def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups, original = list[Any](), socket.getaddrinfo
 
     def counting(*arguments: Any, **options: Any) -> Any:
         lookups.append(arguments[0])
         return original(*arguments, **options)
-
-    async def main() -> None:
-        client = crawl.Client()
-        url = crawl.parse_url(site.url + "/page")
-        await crawl.gather(*[client.fetch(url) for _ in range(5)])
-        client.close()
     site.add("/page", "hello")
     monkeypatch.setattr(socket, "getaddrinfo", counting)
-    crawl.run(main())
+    with contextlib.closing(crawl.Client()) as client:
+        await crawl.gather(*[client.fetch(crawl.parse_url(site.url + "/page")) for _ in range(5)])
     assert lookups == [b"localhost"]
 
 
@@ -2477,23 +2455,21 @@ def test_a_lookup_that_fails_when_nobody_waits_any_more_is_not_reported(
     assert capsys.readouterr().err == ""
 
 
-def test_what_a_kept_connection_said_too_late_is_nobodys_answer(site: Server) -> None:
+@real_time
+async def test_what_a_kept_connection_said_too_late_is_nobodys_answer(site: Server) -> None:
     def late(connection: socket.socket) -> None:
         connection.sendall(OK + b"Content-Length: 9\r\n\r\n")  # the answer to a HEAD, it was thought
         connection.recv(65536)
         connection.sendall(b"body-body" + with_body(b"confused"))
-
-    async def main() -> bytes:
-        with contextlib.closing(crawl.Client()) as client:
-            stream, _ = await crawl.open_connection("localhost", site.port)
-            stream.write(b"GET /late HTTP/1.1\r\n\r\n")
-            await stream.drain()
-            await stream.read()
-            client.pool[stream] = site.url
-            return (await client.fetch(crawl.parse_url(site.url + "/page"))).body
     site.answers["/late"] = late
     site.add("/page", "hello")
-    assert crawl.run(main()) == b"hello"
+    with contextlib.closing(crawl.Client()) as client:
+        stream, _ = await crawl.open_connection("localhost", site.port)
+        stream.write(b"GET /late HTTP/1.1\r\n\r\n")
+        await stream.drain()
+        await stream.read()
+        client.pool[stream] = site.url
+        assert (await client.fetch(crawl.parse_url(site.url + "/page"))).body == b"hello"
 
 
 @pytest.mark.parametrize("reference", ["http://" + "".join(map(chr, range(0x4e00, 0x5e00))) + "/",
@@ -2524,21 +2500,18 @@ def test_https_is_http_over_tls(tls_site: Server) -> None:
     assert [len(response.body) for response in responses] == [120_000] * 2 and opened == 1
 
 
-def test_what_tls_has_decrypted_is_read_without_another_poll(tls_site: Server) -> None:
+@real_time
+async def test_what_tls_has_decrypted_is_read_without_another_poll(tls_site: Server) -> None:
     tls_site.add("/", "hello")
-
-    async def main() -> bytes:
-        context = ssl.create_default_context()
-        stream, _ = await crawl.open_connection("localhost", tls_site.port, ssl=context)
-        stream.write(b"GET / HTTP/1.1\r\n\r\n")
-        await stream.drain()
-        data = b""
-        async with crawl.timeout(9):
-            while not data.endswith(b"hello"):
-                data += await stream.read(3)
-        stream.close()
-        return data
-    assert crawl.run(main()).startswith(b"HTTP/1.1 200")
+    stream, _ = await crawl.open_connection("localhost", tls_site.port, ssl=ssl.create_default_context())
+    stream.write(b"GET / HTTP/1.1\r\n\r\n")
+    await stream.drain()
+    data = b""
+    async with crawl.timeout(9):
+        while not data.endswith(b"hello"):
+            data += await stream.read(3)
+    stream.close()
+    assert data.startswith(b"HTTP/1.1 200")
 
 
 def test_tls_names_the_host_and_the_protocol(tls_site: Server) -> None:
@@ -3338,18 +3311,16 @@ def test_a_journal_is_one_crawls_at_a_time(tmp_path: pathlib.Path) -> None:
             crawl.Journal(str(tmp_path / "journal"))
 
 
-def test_a_record_is_written_before_it_is_told(site: Server, tmp_path: pathlib.Path) -> None:
+@real_time
+async def test_a_record_is_written_before_it_is_told(site: Server, tmp_path: pathlib.Path) -> None:
     path, told = tmp_path / "journal", list[str]()
     site.add("/", "<a href=/gone><a href=mailto:x>")
 
     def on_record(record: crawl.Record) -> None:
         told.append(record.url)
         assert told == [line["url"] for line in lines_of(path)]
-
-    async def main() -> None:
-        with contextlib.closing(crawl.Journal(str(path))) as journal:
-            await crawl.Crawler([site.url], journal=journal, on_record=on_record).crawl()
-    crawl.run(main())
+    with contextlib.closing(crawl.Journal(str(path))) as journal:
+        await crawl.Crawler([site.url], journal=journal, on_record=on_record).crawl()
     assert len(told) == 3
 
 
@@ -3631,9 +3602,9 @@ async def test_pages_name_their_first_three_referrers_once_each() -> None:
     frontier, root = frontier_of()
     referred(frontier, root, ["/1", "/2", "/3", "/4", "/gone"])
     for number in range(1, 5):
-        page = cast(crawl.Node, frontier.seen_urls[f"http://h/{number}"])
+        page = frontier.seen_urls[f"http://h/{number}"]
         referred(frontier, page, ["/gone", "/gone#x", "gone"], ["/gone"])
-    gone = cast(crawl.Node, frontier.seen_urls.get("http://h/gone"))
+    gone = frontier.seen_urls["http://h/gone"]
     assert gone.referrers == 5
     assert [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
 
@@ -3785,10 +3756,10 @@ async def test_with_a_depth_each_level_is_a_round() -> None:
     frontier, root = frontier_of(depth=2)
     referred(frontier, root, ["/1"])
     assert queued(frontier) == ["/1"]
-    one = cast(crawl.Node, frontier.seen_urls.get("http://h/1"))
+    one = frontier.seen_urls["http://h/1"]
     referred(frontier, one, ["/2", "/moved"])
     assert queued(frontier) == [] and frontier.begin(2) and queued(frontier) == ["/2", "/moved"]
-    two = cast(crawl.Node, frontier.seen_urls.get("http://h/2"))
+    two = frontier.seen_urls["http://h/2"]
     referred(frontier, two, ["/3"])
     assert state(frontier, "http://h/3") == "depth" and not frontier.begin(3)
 
@@ -3797,11 +3768,11 @@ async def test_with_a_depth_each_level_is_a_round() -> None:
 async def test_a_redirect_keeps_its_level_and_moves_what_was_not_asked_for_yet_to_it() -> None:
     frontier, root = frontier_of(depth=5)
     referred(frontier, root, ["/1", "/old"])
-    referred(frontier, cast(crawl.Node, frontier.seen_urls.get("http://h/1")), ["/new"])
+    referred(frontier, frontier.seen_urls["http://h/1"], ["/new"])
     assert queued(frontier) == ["/1", "/old"]
-    old = cast(crawl.Node, frontier.seen_urls.get("http://h/old"))
+    old = frontier.seen_urls["http://h/old"]
     frontier.follow(old, crawl.Record(old.text, 301, next_url="/new"))
-    new = cast(crawl.Node, frontier.seen_urls.get("http://h/new"))
+    new = frontier.seen_urls["http://h/new"]
     assert queued(frontier) == ["/new"] and (new.depth, new.parent, new.hops) == (1, old, 1)
     frontier.begin(2)
     assert queued(frontier) == []
@@ -3811,7 +3782,7 @@ async def test_a_redirect_keeps_its_level_and_moves_what_was_not_asked_for_yet_t
 async def test_a_limit_counts_what_is_read_and_what_is_checked_and_a_redirect_takes_over_its_place() -> None:
     frontier, root = frontier_of(max_pages=2)
     referred(frontier, root, ["/1", "/2"], ["/a", "/b", "/c"])
-    one = cast(crawl.Node, frontier.seen_urls.get("http://h/1"))
+    one = frontier.seen_urls["http://h/1"]
     frontier.follow(one, crawl.Record(one.text, 301, next_url="/target"))
     assert [state(frontier, f"http://h/{name}") for name in ("1", "2", "a", "b", "c", "target")] == [
         1, "page limit", crawl.CHECKS, crawl.CHECKS, "page limit", 1]
@@ -3850,23 +3821,21 @@ def test_what_is_no_url_is_one_problem_however_it_is_written(site: Server) -> No
     assert root.links == tuple(broken) and root.assets == tuple(broken[:1])
 
 
-def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reason() -> None:
-    async def main() -> crawl.Frontier:
-        frontier, page = frontier_of(exclude=["tel"])
-        for _ in range(2):
-            record = referred(frontier, page, ["http://exa mple/", "mailto:x", "HTP://h", "tel:1",
-                                               "/" + "x" * 9000], ["http://h:99999/"])
-            assert record.links == ("http://exa mple/", "mailto:x", "htp://h", "tel:1", "/" + "x" * 8000)
-            assert record.assets == ("http://h:99999/",)
-        return frontier
-    frontier = crawl.run(main())
+@real_time
+async def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reason() -> None:
+    frontier, page = frontier_of(exclude=["tel"])
+    for _ in range(2):
+        record = referred(frontier, page, ["http://exa mple/", "mailto:x", "HTP://h", "tel:1",
+                                           "/" + "x" * 9000], ["http://h:99999/"])
+        assert record.links == ("http://exa mple/", "mailto:x", "htp://h", "tel:1", "/" + "x" * 8000)
+        assert record.assets == ("http://h:99999/",)
     assert [(record.url, record.kind, record.depth, record.parent) for record in frontier.broken] == [
         ("http://exa mple/", "broken", 1, "http://h/"), ("http://h:99999/", "broken", 1, "http://h/")]
     assert frontier.broken[0].error.startswith("no URL: ")
     assert {record.url[:9]: record.skipped for record in frontier.told_last()} == {
         "mailto:x": "mailto: neither http nor https", "htp://h": "htp: neither http nor https",
         "tel:1": "excluded", "/xxxxxxxx": "longer than 8000 characters"}
-    assert cast(crawl.Node, frontier.seen_urls["http://exa mple/"]).referrers == 2
+    assert frontier.seen_urls["http://exa mple/"].referrers == 2
 
 
 @pytest.mark.parametrize("reference, unfetchable", [
@@ -3884,38 +3853,29 @@ def test_what_is_no_url_stays_none_in_its_one_spelling_which_is_printable(
 
 
 @pytest.mark.parametrize("reference", ["/{}", "//{}.de/", "http://a b{}/"])
-def test_while_a_pages_links_are_seen_to_others_run_every_50_milliseconds(
+async def test_while_a_pages_links_are_seen_to_others_run_every_50_milliseconds(
         reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the clock takes a hundredth of a second here."""
+    """Each look at the clock takes a hundredth of a second here, so it is after six of them each time."""
+    frontier, root = frontier_of()
+    record = crawl.Record(root.text, links=tuple(map(reference.format, range(48))))
     monkeypatch.setattr(time, "monotonic", lambda clock=itertools.count(): next(clock) / 100)
-
-    async def main() -> int:
-        frontier, root = frontier_of()
-        record = crawl.Record(root.text, links=tuple(map(reference.format, range(48))))
-        return len(list(frontier.admit_references(root, record, root.url)))
-    assert crawl.run(main(), loop_factory=JumpingLoop) == 8  # after six of them each time
+    assert len(list(frontier.admit_references(root, record, root.url))) == 8
 
 
-def test_what_is_no_url_is_told_while_others_run(site: Server) -> None:
+@real_time
+async def test_what_is_no_url_is_told_while_others_run(site: Server) -> None:
     """Here ten thousand on a page, in the order in which they stand there, and in the end what is refused."""
     site.add("/", "".join(f"<a href='http://a b{number:05}/'><a href=mailto:{number}>"
                           for number in range(10_000)))
-    ticks: list[str] = []
-    told: list[str] = []
-
-    def on_record(record: crawl.Record) -> None:
-        told.append(record.url)
+    ticks, told = list[str](), list[str]()
 
     async def beside() -> None:
         while True:
             await sleep(0)
             ticks.append(told[-1][:4] if told else "")
-
-    async def main() -> None:
-        task = create_task(beside())
-        await crawl.Crawler(site.url, on_record=on_record).crawl()
-        task.cancel()
-    crawl.run(main())
+    task = create_task(beside())
+    await crawl.Crawler(site.url, on_record=lambda record: told.append(record.url)).crawl()
+    task.cancel()
     broken = [url for url in told if url.startswith("http://a b")]
     assert len(broken) == 10_000 and broken == sorted(broken)
     assert ticks.count("http") > 10_000 and ticks.count("mail") >= 9
@@ -4460,12 +4420,11 @@ def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
     assert crawler.loop.time() >= 60
 
 
-def test_an_asset_that_get_alone_gives_is_not_read() -> None:
+async def test_an_asset_that_get_alone_gives_is_not_read() -> None:
     class GetOnly(SimulatedClient):
         @crawl.coroutine
-        def fetch(
-                self, url: crawl.URL, method: str = "GET", wanted: Any = None, *more: Any,
-                **options: Any) -> Any:
+        def fetch(self, url: crawl.URL, method: str = "GET", wanted: Any = None, *more: Any,
+                  **options: Any) -> Any:
             response = yield from super().fetch(url, method, wanted, *more, **options)
             if url.target == "/logo":
                 if method == "HEAD":
@@ -4474,12 +4433,9 @@ def test_an_asset_that_get_alone_gives_is_not_read() -> None:
                     wishes.append(wanted(response))
             return response
     wishes: list[bool] = []
-
-    async def main() -> crawl.Record:
-        crawler, task = begun(GetOnly({"http://h/": "<img src=/logo>", "http://h/logo": ""}), robots=False)
-        await task
-        return crawler.records["http://h/logo"]
-    record = play(main())
+    crawler, task = begun(GetOnly({"http://h/": "<img src=/logo>", "http://h/logo": ""}), robots=False)
+    await task
+    record = crawler.records["http://h/logo"]
     assert (record.status, record.method, record.encoding, wishes) == (200, "GET", "", [False])
 
 
@@ -4901,7 +4857,7 @@ def test_a_slow_lookup_does_not_make_requests_leave_together(monkeypatch: pytest
 
 @pytest.mark.parametrize("burst", [0, 1, 10])
 @pytest.mark.parametrize("rate", [0.5, 1, 5, 20])
-def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(rate: float, burst: int) -> None:
+async def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(rate: float, burst: int) -> None:
     """As nginx's limit_req does, without a Retry-After: requests a second, and so many in advance."""
     class Limited(SimulatedClient):
         last = excess = 0.0
@@ -4916,13 +4872,8 @@ def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(rate: flo
             else:
                 self.last, self.excess = now, excess
             return response
-
-    async def main() -> tuple[RecordingCrawler, SimulatedClient]:
-        client = Limited(pages(100))
-        crawler, task = begun(client, robots=False)
-        await task
-        return crawler, client
-    crawler, client = play(main())
+    crawler, task = begun(Limited(pages(100)), robots=False)
+    await task
     assert all(record.status == 200 for record in crawler.records.values()) and len(crawler.records) == 100
     assert crawler.loop.time() < 100 / rate * 1.7 + 30
 
@@ -4987,27 +4938,22 @@ async def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(
     assert len(calls) == 1
 
 
-def test_an_error_of_on_page_says_for_which_page(site: Server) -> None:
+@real_time
+async def test_an_error_of_on_page_says_for_which_page(site: Server) -> None:
     site.add("/")
-
-    async def main() -> None:
-        await crawl.Crawler([site.url], on_page=lambda record, page: 1 / 0).crawl()
     with pytest.raises(ZeroDivisionError) as caught:
-        crawl.run(main())
+        await crawl.Crawler([site.url], on_page=lambda record, page: 1 / 0).crawl()
     assert caught.value.__notes__ == [f"on_page was called for {site.url}/"]
 
 
-def test_on_record_may_not_be_a_coroutine_function(site: Server) -> None:
-    site.add("/")
-
-    async def main() -> None:
-        await crawl.Crawler([site.url], on_record=keep).crawl()
-
+@real_time
+async def test_on_record_may_not_be_a_coroutine_function(site: Server) -> None:
     @crawl.coroutine
     def keep(record: crawl.Record) -> Any:
         yield
+    site.add("/")
     with pytest.raises(TypeError, match="on_record must be a function"):
-        crawl.run(main())
+        await crawl.Crawler([site.url], on_record=keep).crawl()
 
 
 def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
@@ -5056,19 +5002,16 @@ def cut_off(crawler: crawl.Crawler) -> str:
     return output.getvalue().splitlines()[0]
 
 
-def test_a_cancelled_crawl_names_what_was_in_flight_and_leaves_no_record_of_it() -> None:
-    async def main() -> tuple[RecordingCrawler, str]:
-        site = pages(9) | {f"http://h/{number}": [(200, {"seconds": 9}, "")] for number in range(1, 9)}
-        crawler, task = begun(SimulatedClient(site), robots=False, max_tasks=4)
-        await sleep(0.5)
-        task.cancel()
-        with pytest.raises(CancelledError):
-            await task
-        assert get_running_loop().tasks == {crawl.current_task()}
-        return crawler, cut_off(crawler)
-    crawler, line = play(main())
+async def test_a_cancelled_crawl_names_what_was_in_flight_and_leaves_no_record_of_it() -> None:
+    site = pages(9) | {f"http://h/{number}": [(200, {"seconds": 9}, "")] for number in range(1, 9)}
+    crawler, task = begun(SimulatedClient(site), robots=False, max_tasks=4)
+    await sleep(0.5)
+    task.cancel()
+    with pytest.raises(CancelledError):
+        await task
+    assert get_running_loop().tasks == {crawl.current_task()}
     assert list(crawler.records) == ["http://h/"] and crawler.reasons == {}
-    assert line == "cut off: 4 in flight (http://h/1, http://h/2, http://h/3, ...), 4 queued"
+    assert cut_off(crawler) == "cut off: 4 in flight (http://h/1, http://h/2, http://h/3, ...), 4 queued"
 
 
 async def test_a_cancelled_crawl_counts_what_waits_for_a_pause_to_end() -> None:
@@ -5130,21 +5073,16 @@ async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(site: 
     assert crawler.records == {} and "1 in flight" in cut_off(crawler)
 
 
-def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
+@real_time
+async def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
     site.add("/", "<a href=/silent>")
     site.answers["/silent"] = silence
-
-    async def main() -> str:
-        crawler = RecordingCrawler([site.url], timeout=60)
-        task = create_task(crawler.crawl())
-        while "/silent" not in site.requests:
-            await sleep(0.001)
-        described = crawler.describe()
-        task.cancel()
-        with contextlib.suppress(CancelledError):
-            await task
-        return described
-    first, fetch, *stack = crawl.run(main()).splitlines()
+    crawler = RecordingCrawler([site.url], timeout=60)
+    task = create_task(crawler.crawl())
+    while "/silent" not in site.requests:
+        await sleep(0.001)
+    first, fetch, *stack = crawler.describe().splitlines()
+    task.cancel()
     assert first == "1 in flight, 0 queued, 0 connections idle"
     assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s", fetch)
     assert "_work" in stack[0]
@@ -5199,46 +5137,40 @@ def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any],
         assert not definite & {url for _, url in client.asked}
 
 
+@real_time
 @pytest.mark.parametrize("rules", ["", "User-agent: *\nDisallow: /p"])
-def test_what_needs_no_request_holds_up_nobody(rules: str, site: Server, tmp_path: pathlib.Path) -> None:
+async def test_what_needs_no_request_holds_up_nobody(
+        rules: str, site: Server, tmp_path: pathlib.Path) -> None:
     """What the journal answers, or robots.txt forbids, ends one URL a worker between two polls."""
     site.add("/robots.txt", rules)
     site.add("/", "".join(f"<a href=/p{number}>" for number in range(100)))
-    most = told = 0
-
-    def count(_: crawl.Record) -> None:
-        nonlocal told
-        told += 1
+    most, told = 0, list[crawl.Record]()
 
     async def look() -> None:
-        nonlocal most, told
+        nonlocal most
         while True:
-            most, told = max(most, told), 0
+            most = max(most, len(told))
+            told.clear()
             await sleep(0)
-
-    async def main() -> None:
-        for _ in range(2):
-            with contextlib.closing(crawl.Journal(str(tmp_path / "journal"))) as journal:
-                looking = create_task(look())
-                await crawl.Crawler([site.url], journal=journal, max_tasks=4, on_record=count).crawl()
-                looking.cancel()
-    crawl.run(main())
+    looking = create_task(look())
+    for _ in range(2):
+        with contextlib.closing(crawl.Journal(str(tmp_path / "journal"))) as journal:
+            await crawl.Crawler([site.url], journal=journal, max_tasks=4, on_record=told.append).crawl()
+    looking.cancel()
     assert len(site.requests) == (4 if rules else 104) and 1 <= most <= (100 if rules else 4)
 
 
-def test_what_comes_too_early_holds_up_nobody() -> None:
-    async def main() -> list[int]:
-        told = Queue[crawl.Record]()
-        crawler, task = begun(SimulatedClient(pages(100)), robots=False, delay=1.0, max_tasks=4,
-                              on_record=told.put_nowait)
-        await told.get()  # the root's
-        waiting = [0]
-        for _ in range(100):
-            waiting.append(len(crawler.frontier.sites["http://h"].line))
-            await sleep(0)
-        await task
-        return [after - before for before, after in zip(waiting, waiting[1:])]
-    assert 1 <= max(play(main())) <= 4
+async def test_what_comes_too_early_holds_up_nobody() -> None:
+    told = Queue[crawl.Record]()
+    crawler, task = begun(SimulatedClient(pages(100)), robots=False, delay=1.0, max_tasks=4,
+                          on_record=told.put_nowait)
+    await told.get()  # the root's
+    waiting = [0]
+    for _ in range(100):
+        waiting.append(len(crawler.frontier.sites["http://h"].line))
+        await sleep(0)
+    await task
+    assert 1 <= max(after - before for before, after in zip(waiting, waiting[1:])) <= 4
 
 
 def test_a_journal_of_a_site_that_was_down_is_gone_on_with(tmp_path: pathlib.Path) -> None:
@@ -5476,29 +5408,24 @@ def test_a_journal_of_hundred_thousand_lines_is_taken_in_in_seconds(tmp_path: pa
         assert time.process_time() - began < 30
 
 
-def test_many_origins_leave_nothing_open(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+@real_time
+async def test_many_origins_leave_nothing_open(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other server closes the connection that it promised to keep."""
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **options: [
-        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))])
-    monkeypatch.setattr(crawl, "MAX_IDLE", 20)
-    watched: list[int] = []
-
     def leave(connection: socket.socket) -> None:
         connection.sendall(OK + b"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n")
         connection.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **options: [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))])
+    monkeypatch.setattr(crawl, "MAX_IDLE", 20)
     site.add("/stay", "", content_type="text/plain")
     site.answers["/leave"] = leave
     site.add("/", "".join(f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>"
                           for number in range(150)))
-
-    async def main() -> crawl.Crawler:
-        loop = get_running_loop()
-        crawler = crawl.Crawler([site.url], external=True, on_record=lambda _: watched.append(loop._watched))
-        await crawler.crawl()
-        assert loop._watched == 0 and not crawler.client.pool and len(loop.tasks) == 1
-        assert all(entry.cancelled() for _, _, entry in loop._timeouts)
-        return crawler
-    crawler = crawl.run(main())
+    loop, watched = get_running_loop(), list[int]()
+    crawler = crawl.Crawler([site.url], external=True, on_record=lambda _: watched.append(loop._watched))
+    await crawler.crawl()
+    assert loop._watched == 0 and not crawler.client.pool and len(loop.tasks) == 1
+    assert all(entry.cancelled() for _, _, entry in loop._timeouts)
     assert len(watched) == 151 and crawler.client.opened > 150
     assert 10 < max(watched) <= 20 + crawler.options.max_tasks
 
