@@ -414,8 +414,7 @@ class CallbackLoop:
         send them elsewhere.
         """
         with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
-            if sys.stderr:  # None, which print() takes for stdout, where its descriptor is closed
-                print(context["message"], file=sys.stderr)
+            print(context["message"], file=sys.stderr)
             error = context.get("exception")
             if error is not None:
                 sys.excepthook(type(error), error, error.__traceback__)
@@ -1313,19 +1312,14 @@ class Stream:
 def lookup(host: str, port: int) -> Waits[list[Any]]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
 
-    A number such as 127.0.0.1 or [::1] is its own address. For a name it runs in a thread, for
+    *host* is a name, or an address such as 127.0.0.1 or [::1]. It is looked up in a thread, for
     getaddrinfo blocks and has no deadline. Raises OSError (TimeoutError after LOOKUP_TIMEOUT
     seconds).
     """
-    name = host.strip("[]")
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError, ValueError):
-            socket.inet_pton(family, name)
-            return [(family, socket.SOCK_STREAM, 0, "", (name, port))]
+    # As bytes, for Python would encode a str by its own IDNA first (see 8).
+    name = host.strip("[]").encode()
     with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes, for Python would encode a str by its own IDNA first (see 8).
-        return (yield from to_thread(socket.getaddrinfo, name.encode(), port,
-                                     type=socket.SOCK_STREAM))
+        return (yield from to_thread(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM))
 
 
 def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]:

@@ -219,15 +219,6 @@ def test_an_error_with_nobody_to_go_to_is_printed_with_its_traceback(
     assert "just words" in printed
 
 
-def test_where_stderr_is_closed_errors_are_not_printed_elsewhere(
-        capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = crawl.EventLoop()
-    monkeypatch.setattr(sys, "stderr", None)
-    loop.call_exception_handler({"message": "just words"})
-    loop.close()
-    assert capsys.readouterr().out == ""
-
-
 def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
@@ -5562,7 +5553,7 @@ ERRNOS = [errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, er
 
 @pytest.mark.parametrize("owner, name, number", [
     (socket.socket, "__init__", 3), (socket.socket, "connect_ex", 1), (socket.socket, "getsockopt", 1),
-    (socket.socket, "setsockopt", 1), (socket.socket, "send", 1), (socket.socket, "recv", 1),
+    (socket.socket, "setsockopt", 1), (socket.socket, "send", 1), (socket.socket, "recv", 2),
     (selectors.DefaultSelector, "register", 2)])  # before the crawl's come those of the self-pipe
 def test_a_system_call_that_fails_in_whatever_way_costs_one_try(
         owner: type, name: str, number: int, site: Server, impatient: None, monkeypatch: pytest.MonkeyPatch
@@ -6405,7 +6396,7 @@ def test_the_file_itself_keeps_to_its_bound() -> None:
     sizes = [sum(start < number <= end for number in code) for start,
              end in zip(starts, [*starts[1:], len(source)])]
     assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2349 and statements <= 2106 and source.count("\n") <= 4030
+    assert len(code) <= 2343 and statements <= 2101 and source.count("\n") <= 4024
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
