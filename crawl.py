@@ -90,6 +90,10 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 #
 # A function annotated with Waits[T] may stop in its middle to wait, and in the end returns a T: it
 # is a coroutine, which 3 and 4 explain.
+#
+#     def doubled() -> Waits[int]:
+#         number = yield from some_number()     # waits here; meanwhile others run
+#         return 2 * number
 
 __all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue Future Task
     EventLoop CancelledError coroutine DeadlockError open_connection Stream fetch Client Response
@@ -110,48 +114,14 @@ class CancelledError(BaseException):
     """The task or future was cancelled. No Exception, so that `except Exception` lets it pass."""
 
 
-class InvalidStateError(Exception):
-    """A future was asked for what its state does not allow."""
-
-
 class DeadlockError(RuntimeError):
     """Every task waits, and no socket, deadline or thread could wake one; says who waits where."""
-
-
-class QueueEmpty(Exception):
-    """get_nowait() found no item."""
-
-
-class QueueFull(Exception):
-    """put_nowait() found no place."""
-
-
-class CrawlError(Exception):
-    """There can be no crawl, or no more of it: a bad root, an unreachable one, a full disk."""
-
-
-class UnfetchableError(ValueError):
-    """What may well be a URL, but is none that is fetched here; says why."""
-
-
-class ProtocolError(Exception):
-    """The server's answer is not valid HTTP/1; says what was expected and what was seen."""
-
-
-class TruncatedError(ProtocolError):
-    """The connection ended before the answer did."""
-
-
-class LimitError(ProtocolError):
-    """Something in the answer is larger than it may be; says what, and the limit."""
-
-    response: Any = None  # the Response without its body, if its head was there
 
 
 # 2  Event loop
 # =============
 #
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and about
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and less than
 # one to look at, so one that waits for each page in turn idles 99 % of its time.
 # Threads can wait in parallel, one blocking `recv` each, but a thread costs tens of kilobytes
 # and is switched by the kernel at moments nobody chose, so that everything shared wants a lock.
@@ -480,7 +450,12 @@ class CallbackLoop:
 # Such functions are coroutines. `async def` and `await` make the same, and are safer: a forgotten
 # `yield from` is silent where a forgotten `await` is a warning. Generators are used here because
 # one can see how they work. One under `@coroutine` (types.coroutine) can be awaited in an
-# `async def` function, and can itself `yield from` an `async def` coroutine.
+# `async def` function, and can itself `yield from` an `async def` coroutine; what only this file
+# calls, with `yield from`, does without.
+
+class InvalidStateError(Exception):
+    """A future was asked for what its state does not allow."""
+
 
 class _Failure:
     """The exception with which *name* failed; its __del__ reports it if nobody looked at it."""
@@ -762,9 +737,9 @@ class Task(Future[T]):
         """
         if self._state != "PENDING":
             return False
-        # Down the line: self waits for task B, B for a future. All of them count the request, and
-        # the future is cancelled; its CancelledError ends B, and with that reaches self. On the
-        # way tasks wait for nothing, so that a circle has an end.
+        # If self waits for task B, and B for a future: both count the request, and the future is
+        # cancelled; its CancelledError ends B, and the end of B brings it to self. Until then they
+        # wait for nothing, or tasks in a circle would be gone through for ever.
         waiting: list[tuple[Task[Any], Any]] = []
         task: Any = self
         while isinstance(task, Task) and task._state == "PENDING":
@@ -804,14 +779,14 @@ class Task(Future[T]):
 # 5  Waiting
 # ==========
 #
-# The problem: futures and tasks are parts; a program wants verbs. Run this. Wait a second. Give
-# it at most thirty. Do these ten at once. Call that blocking function without blocking.
+# The problem: futures and tasks are parts; a program wants verbs. Call this blocking function
+# without blocking. Wait a second. Give that at most thirty. Do these ten at once. Run it all.
 #
-# The idea: each verb is a few lines over the parts. `sleep` is a future that resolves itself at
-# a deadline. `timeout` cancels the current task at one, and turns the CancelledError it caused,
-# and only that one, into TimeoutError: it counts who asked. `gather` is a future that the last
-# of many resolves. A thread's result is a future that the thread resolves by way of the
-# self-pipe.
+# The idea: each verb is a few lines over the parts. A thread's result is a future that the thread
+# resolves by way of the self-pipe. `sleep` is a future that resolves itself at a deadline.
+# `timeout` cancels the current task at one, and turns the CancelledError it caused, and only that
+# one, into TimeoutError: it counts the requests to cancel. `gather` is a future that the last of
+# many resolves. `run` ticks until a task is done.
 #
 # The invariants. When a wait has ended, its deadline does nothing any more; when `run` has
 # returned, there is no task.
@@ -941,10 +916,13 @@ class TimeLimit:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._timeout:
             self._timeout.cancel()
-        # We take our own request to cancel back: if no more are left than at the entry, nobody
-        # else asked, and the error is ours. Of two limits, one in the other, that strike in one
-        # tick: 0 requests at both entries, now 2. The inner one leaves 1, so its error goes on
-        # as it is; the outer one leaves 0, and makes it TimeoutError.
+        # We take our own request to cancel back. If no more are left than there were at the entry,
+        # nobody else asked, and the error is ours:
+        #
+        #     requests at the entry, at the deadline, then     the error
+        #     alone            0       1      0                becomes TimeoutError
+        #     and Ctrl-C       0       2      1                goes on as it is
+        #     two limits       0, 0    2      1, 0             goes on, to the outer one
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -1096,6 +1074,14 @@ def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop)
 # The invariant: a wake-up is never lost. A getter that was woken, and cancelled before its next
 # step, cannot use its wake-up, so it passes it on to the next in line; so does a putter.
 
+class QueueEmpty(Exception):
+    """get_nowait() found no item."""
+
+
+class QueueFull(Exception):
+    """put_nowait() found no place."""
+
+
 _Line = collections.OrderedDict[Future[None], None]  # oldest first; any one leaves it in O(1)
 
 
@@ -1139,13 +1125,13 @@ class Queue(Generic[T]):
     @coroutine
     def put(self, item: T) -> Waits[None]:
         """Put an item in, waiting while the queue is full. Cancelled: it is not put."""
-        yield from self._line_up(self._putters, self.full)
+        yield from self._wait_in(self._putters, self.full)
         self.put_nowait(item)
 
     @coroutine
     def get(self) -> Waits[T]:
         """Take the oldest item out, waiting while there is none. Cancelled: none is lost."""
-        yield from self._line_up(self._getters, self.empty)
+        yield from self._wait_in(self._getters, self.empty)
         return self.get_nowait()
 
     def task_done(self) -> None:
@@ -1172,7 +1158,7 @@ class Queue(Generic[T]):
             if not waiter.done():
                 return waiter.set_result(None)
 
-    def _line_up(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
+    def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
         """While *blocked()*, wait in *line* to be woken."""
         while blocked():
             waiter = get_running_loop().create_future()
@@ -1390,10 +1376,14 @@ def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # log or a terminal as it is. User names and passwords are dropped at once. Whatever cannot be
 # understood with certainty is a ValueError, never a guess at another host. Everything else
 # (scope, pool, connection) looks at the parsed object, so that no two parts can read one
-# address differently. The spelling of a URL parses to that URL.
+# address differently. parse_url(str(url)) == url.
 
 MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HOST = 253   # characters: what the DNS can ask for
+
+
+class UnfetchableError(ValueError):
+    """What may well be a URL, but is none that is fetched here; says why."""
 
 
 class URL(NamedTuple):
@@ -1418,8 +1408,8 @@ _CONTROLS = "".join(map(chr, range(33)))  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-# What is percent-encoded: all that could end a URL where it stands in a text or a request (blanks,
-# quotes, <, >), all that is not ASCII, and what browsers happen to encode as well.
+# What is percent-encoded beside blanks, controls and all that is not ASCII: in a path " # < > ? ^ `
+# { and }, in a query " # ' < and >.
 _NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")
 _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")
 
@@ -1573,6 +1563,20 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
 MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
+
+
+class ProtocolError(Exception):
+    """The server's answer is not valid HTTP/1; says what was expected and what was seen."""
+
+
+class TruncatedError(ProtocolError):
+    """The connection ended before the answer did."""
+
+
+class LimitError(ProtocolError):
+    """Something in the answer is larger than it may be; says what, and the limit."""
+
+    response: Any = None  # the Response without its body, if its head was there
 
 
 def _always(*_: object) -> bool:
@@ -1789,8 +1793,8 @@ class ResponseParser:
 # the one used last or else connects. One request at a time on each: no pipelining, so an answer
 # can never belong to another question.
 #
-# The invariants. A stream is in the pool or with one task, never both. (In the pool, a callback
-# watches it; the next read() puts its own in that one's place.)
+# The invariants. A stream is in the pool or with one task, never both. (In the pool, `_drop` is its
+# reader, until the next read() puts its own in that one's place.)
 #
 #     kept      if its response was read to the end, and it may be reused
 #     closed    otherwise, cancelled requests included; and when there is something to read on an
@@ -1965,7 +1969,7 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 # this becomes of it:
 #
 #     findall() gives                      _parse_tag makes of that        in the Markup
-#     ("/b", "")                           (nothing is left to do)         links   /b
+#     ('"/b', "")                          (only the quote is taken off)   links   /b
 #     ("", "A HREF='/d&amp;e'")            a, href /d&e                    links   /d&e
 #     ("", "link rel=icon href=i.png")     link, rel icon, href i.png      assets  i.png
 #     ("", "")                             (the comment, stepped over)
@@ -2008,8 +2012,8 @@ def _with_text(*names: str) -> str:
 def _tags(fragments: bool) -> re.Pattern[str]:
     """Return the expression; with *fragments*, it captures those of usual links, too.
 
-    Without them links to many places of few pages look alike. What is said to save time could
-    go, and nothing else would be found.
+    Without them /b#c and /b#d are one link. What is said to save time could go, and nothing else
+    would be found.
     """
     end = "" if fragments else r"\#"
     return re.compile(rf"""<
@@ -2018,8 +2022,8 @@ def _tags(fragments: bool) -> re.Pattern[str]:
         (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)      # <div class="x">
     (?:
         a[ ](?>(?:(?:class|title|id|rel)="[^"]*+"[ ])*) # the usual link, <a class="x" href="/b#c">
-        href="([^"{end}&\0-\x20]++|\#)                  # captures /b, or of a mere "#c" the #
-        (?:">|(?:(?:\#|(?<=\#))[^"]*+)?"{_REST}>)       # and goes on to the >
+        href=("[^"{end}&\0-\x20]*+)(?>\#[^"]*+|)        # captures "/b, of a mere "#c" the quote,
+        (?:">|"{_REST}>)                                # and goes on to the >
     |
         (?=[aAbBeEfFiIlLmMoOsStTvV])                    # (to save time)
         (
@@ -2154,7 +2158,7 @@ class Markup(NamedTuple):
     """What a page, sitemap or sheet refers to: references as written, with entities decoded."""
 
     base: URL               # what they are relative to
-    links: list[str] = []   # of a, area, frames, some link; many without fragments, unless wanted
+    links: list[str] = []   # of a, area, frames, some link; fragments may be missing unless wanted
     assets: list[str] = []  # images, scripts, styles and the like
     refresh: str = ""       # where a meta refresh leads
     nofollow: bool = False  # whether it asks not to follow the links
@@ -2185,7 +2189,7 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
     _check_count(found, page)
     for usual, tag in found:
         if usual:
-            links.append(usual)
+            links.append(usual[1:])
         elif tag:  # a long one is a script, not worth caching
             element, attributes = _parse_tag(tag) if len(tag) < 500 else _parse_tag.__wrapped__(tag)
             if element == "base":
@@ -2322,8 +2326,8 @@ class Robots:
         mine = groups.get(product.lower(), groups.get("", []))
         rules = [(key, _comparable(value)) for key, value in mine
                  if value and key != "crawl-delay"][:MAX_RULES]
-        # Longest first, and of equals "allow" first: the first match decides. Of a pattern only the
-        # last character may be a "$", which stands at the end of a path, too.
+        # Longest first, and of equals "allow" first: the first match decides. Only at the end of a
+        # pattern a "$" is one: that of /*.pdf$ fits the one that rule() puts behind each path.
         self.rules = [(key, pattern, f"{pattern[:-1].replace('$', '%24')}{pattern[-1]}".split("*"))
                       for key, pattern in sorted(rules, key=lambda rule: (-len(rule[1]), rule[0]))]
         delays = [float(value) for key, value in mine
@@ -2345,9 +2349,10 @@ class Robots:
 # 13  Records
 # ===========
 #
-# (From here on it is about crawling. A page refers to URLs. One that is in scope (14) and new (17)
-# becomes a Node (16). It is queued, or waits in its site's line (15), until a worker (18) asks
-# for it. What came of that becomes a Record, is written, and reported (19).)
+# (From here on it is about crawling. What becomes of a reference:
+#
+#     in scope (14), and new (17)?  ->  a Node (16), in the queue or in its site's line (15)
+#     ->  a worker asks for it (18)  ->  a Record (13), in the journal and in the report (19))
 #
 # The problem: everything that wants to know what came of a URL (the report, the callbacks of a
 # program, the journal) should be told in the same words.
@@ -2364,6 +2369,10 @@ PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _MAY_PASS = frozenset([408, 429, 500, 502, 503, 504])
 _UNPRINTABLE = re.compile("[^ -~]")
+
+
+class CrawlError(Exception):
+    """There can be no crawl, or no more of it: a bad root, an unreachable one, a full disk."""
 
 
 def _printable(text: str) -> str:
@@ -2404,7 +2413,7 @@ class Record(NamedTuple):
     depth           links from a root
     parent          the page, or the redirect, that let it in
     nofollow        whether the links are not to be followed
-    links, assets   what a page refers to, and what it shows or uses, spelled like url
+    links, assets   what a page refers to, and what it shows or uses: as written, or like url
     """
 
     url: str
@@ -2486,14 +2495,14 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
             try:
                 markup, encoding = _markup_of(url, outcome, read, product, fragments)
                 _check_count(markup.links + markup.assets, markup.base)
-                nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
-                    outcome.headers.get("x-robots-tag", ""))
-                links = markup.links + [markup.refresh] * bool(markup.refresh)
-                fields.update(encoding=encoding, nofollow=bool(nofollow),
-                              links=tuple(links), assets=tuple(markup.assets))
             except LimitError as error:
-                outcome, markup = error, Markup(url)
-    if isinstance(outcome, Exception):
+                return record_of(url, error, **fields)
+            nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
+                outcome.headers.get("x-robots-tag", ""))
+            links = markup.links + [markup.refresh] * bool(markup.refresh)
+            fields.update(encoding=encoding, nofollow=bool(nofollow),
+                          links=tuple(links), assets=tuple(markup.assets))
+    else:
         fields.update(error=_explain(outcome), kind=(
             "timed out" if isinstance(outcome, TimeoutError) else
             "bad certificate" if hasattr(outcome, "verify_code") else
@@ -2518,10 +2527,12 @@ def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
     return record._replace(next_url=str(target), error="", kind=""), target
 
 
-# The journal: a crawl learns much and slowly. A crash should lose none of it, and another run
-# should not ask again for what is known. So a journal keeps the records in a file, one line of
-# JSON each, handed to the kernel as the URL ends; and it answers in the server's place: a
-# definite answer that stands there is taken as if it had just come.
+# The journal. The problem: a crawl learns much and slowly. A crash should lose none of it, and
+# another run should not ask again for what is known.
+#
+# The idea: a file keeps the records, one line of JSON each, handed to the kernel as the URL ends;
+# and it answers in the server's place: a definite answer that stands there is taken as if it had
+# just come.
 #
 #     {"url": "http://h/", "status": 200, ..., "links": ["http://h/a", "http://h/b"]}
 #                                            a root: is asked for again in every run
@@ -2666,8 +2677,10 @@ class Journal:
 # end, for everything below knows them: who knows --help may pass over them.)
 #
 #     root http://h.de/, --exclude 'pdf$'     as a link         as an image
-#     http://h.de/a    https://www.h.de/      yes               yes
-#     http://other/a   http://h.de:8080/a     other host        yes
+#     http://h.de/a                           yes               yes
+#     https://www.h.de/                       yes               yes
+#     http://other/a                          other host        yes
+#     http://h.de:8080/a                      other host        yes
 #     http://h.de/a.pdf                       excluded          excluded
 #     http://h.de/a/b/a/b/a/b/a/b/a/b/        repeats itself    yes
 
@@ -2759,7 +2772,7 @@ class Options(NamedTuple):
     headers         sent over https to the roots' hosts, with or without www, over http where a
                     root says so; the User-Agent to all, its first letters being the name that
                     robots.txt must use
-    journal         what it knows is not asked for again, but for roots, and pages with fragments
+    journal         what it knows is not asked for again, except roots, and with fragments pages
     on_record       called with each Record as soon as there is one (of refused URLs in the end),
     on_page         and before that with the Record and the Response of each page that was fetched;
                     if it returns a coroutine or a Future, that is waited for
@@ -2823,11 +2836,11 @@ class Options(NamedTuple):
 # and each other answer but 503 takes 8 % off it. So what a server's limit allows is found, and
 # nearly kept to. One URL that always says 429, with --max-tries 3:
 #
-#     tries    the delay becomes    it comes back
-#     0        0.1 s                at once: the first 429 is no try
-#     1        0.2 s                after a second or so
-#     2        0.2 s                after a rest of 2.2 s, ahead of the site's other URLs
-#     3        0.2 s                no more: it is blocked
+#     tries so far    the delay becomes    it comes back
+#     0               0.1 s                as soon as that allows: a 429 at first is no try
+#     1               0.2 s                after a second or so
+#     2               0.2 s                after a rest of 2.2 s, ahead of the site's other URLs
+#     3               0.2 s                no more: it is blocked
 #
 # The invariant: a line that is not empty moves on. Who brings a URL, a worker (18), calls
 #
@@ -2917,12 +2930,13 @@ class Site:
 
         Return for how many seconds *node* waits: *wait*, if nothing is special.
         """
-        # A URL may always say 429, so at most two count; and a delay that has been doubled while
-        # this request was under way is not doubled by it.
+        # `tries` is 1 at two 429s of a URL, the first, which is no try, and the next: so one that
+        # always says 429 doubles the delay no further. Nor does a request that was under way when
+        # another one doubled it.
         if node.tries == 1 and learned >= self.learned:
             self.learned = min(max(FIRST_DELAY, 2 * self.learned), MAX_LEARNED)
             self.learned_most = max(self.learned_most, self.learned)
-        if not node.due:  # row 1 of the table: no try
+        if not node.due:  # its first answer, row 1 of the table: no try
             node.tries, wait = 0, 0.0
         if node.tries == max_tries - 1:  # row 3: one try is left
             self.pause(MAX_LEARNED)
@@ -2934,7 +2948,7 @@ class Site:
         since = node.due or self._loop.time()
         heapq.heappush(self.line, (since, next(self._sequence), node))
 
-    def due(self) -> float:
+    def next_due(self) -> float:
         """Return the loop time before which the first in line does not come back."""
         return max(self.next_turn, self.line[0][0])
 
@@ -2942,14 +2956,14 @@ class Site:
         """Have the line move on in due time: whenever something has become of a URL."""
         if self.line:
             self.stop_timer()
-            self._timer = self._loop.call_at(self.due(), self._open)
+            self._timer = self._loop.call_at(self.next_due(), self._let_out)
 
     def stop_timer(self) -> None:
         """Let nobody come back any more."""
         if self._timer:
             self._timer.cancel()
 
-    def _open(self) -> None:
+    def _let_out(self) -> None:
         """Have the first in line come back, or all whose time has come if there is no delay."""
         while self.line and self.is_free(self.line[0][0]):
             self.come_back(heapq.heappop(self.line)[2])
@@ -3000,6 +3014,7 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
 # (With --fragments there are also nodes for places on pages: see Places.)
 
 CHECKS = math.inf  # the last round, of what is only asked for and not read
+NEVER = -1.0       # the round of what is not asked for: what is no URL, and places on pages
 
 
 class Node:
@@ -3010,8 +3025,7 @@ class Node:
     parent          the Node that let it in
     depth           links from a root
     hops            redirects in a row that led here
-    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page;
-                    -1 for what is no URL, and for places
+    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page
     method          how it is asked for in the last round: GET where HEAD has failed
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
@@ -3059,7 +3073,7 @@ class Node:
             node = node.next_node
 
     def nearest_linked(self) -> Node:
-        """Return the nearest before its redirects that pages refer to, or the first of all."""
+        """Return the first, back through its redirects, that pages refer to; or the last there."""
         node = self
         while node.hops and node.parent and not node.referrers:
             node = node.parent
@@ -3077,7 +3091,7 @@ class Places:
     """What --fragments looks at: the places that pages have, and those that links lead to."""
 
     def __init__(self) -> None:
-        # Hashes of a page's ids, in order, by URL; None for a redirect to a place of its own.
+        # Hashes of a page's ids, in order, by URL; None: it redirects to a place, so all are right.
         self.ids: dict[str, array.array[int] | None] = {}
         self.links: dict[str, dict[str, Node]] = {}  # by URL and fragment, unless it was found
 
@@ -3106,7 +3120,7 @@ class Places:
         links = self.links.setdefault(url, {})
         text = f"{url}#{re.sub('[^ -~]+', _percent, fragment)}"
         node = links.setdefault(fragment, Node(text, page.site, page, page.depth + 1))
-        node.round = -1  # it is not asked for
+        node.round = NEVER
         if page not in node.linked_from[-1:]:
             node.linked_from += (page,) * (node.referrers < 3)
             node.referrers += 1
@@ -3159,9 +3173,9 @@ class Places:
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and in `admit`, which looks a URL up and enters it, there is none.
 #
-# The invariant: what was taken from the queue, and has not ended, is with a worker or in a line;
-# all the while it counts as unfinished, so `join` returns when every URL of the round has ended,
-# and not before. (A root that fails in the first round waits apart, to be queued with the second.)
+# The invariant: a URL is unfinished until it has ended, be it with a worker or in a line; so `join`
+# returns when every URL of the round has ended, and not before. (A root that fails in the first
+# round waits apart, to be queued with the second.)
 
 SLICE = 0.05        # seconds of parsing a page's references between two ticks
 MAX_DEPTH = 100     # links from a root, by default: there is no end to some sites
@@ -3187,9 +3201,9 @@ class Frontier:
     def __init__(self, scope: Scope, options: Options) -> None:
         self.scope, self.options = scope, options
         self.queue: Queue[Node | None] = Queue()
-        # By URL its Node, or the reason why it is refused; None while the roots are asked.
+        # By URL its Node, or the reason why it is refused.
         self.seen_urls: dict[str, Any] = {}
-        self.broken: collections.deque[Record] = collections.deque()  # what is no URL, not yet told
+        self.untold: collections.deque[Record] = collections.deque()  # of what is no URL
         self.sites: dict[str, Site] = {}        # by origin
         self.round = 0.0
         self.roots_known = False                # whether it is known where the roots redirect to
@@ -3316,9 +3330,9 @@ class Frontier:
         While it is not known where the roots redirect to, nothing is let in.
         """
         linked = yield from self._admit_each(page, record.links, base, True,
-                                             "nofollow" * record.nofollow)
+                                             "nofollow" if record.nofollow else "")
         shown = yield from self._admit_each(page, record.assets, base, False,
-                                            "only shown" * self.options.pages_only)
+                                            "only shown" if self.options.pages_only else "")
         for node in (linked | shown).values() if self.roots_known else ():
             if node.__class__ is Node:
                 if node.referrers < 3:
@@ -3335,21 +3349,24 @@ class Frontier:
         spelling, so what is found there is what parsing would give. On http://h/d/p
 
             /a      http://h/a      b     http://h/d/b      ../c    http://h/c
-            //i/    http://i/       ?q    is parsed         x:y     x:y
+            //i/    http://i/       ?q    is parsed         ""      http://h/d/p
         """
         found: dict[str, Any] = {}
         seen_urls, places, origin = self.seen_urls, self.places, base.origin
         path = base.target.partition("?")[0].rpartition("/")[0]
-        folder = f"{origin}{path}/"
+        folder, own = f"{origin}{path}/", str(base)
         ending = time.monotonic() + SLICE
         for reference in references:
             if places:
                 reference, _, fragment = reference.partition("#")
+            # 1. What would its URL be?
             first = reference[:1]
             if first == "/":
                 text = (f"{base.scheme}:" if reference[1:2] == "/" else origin) + reference
-            elif ":" in reference or first in ("?", ""):
+            elif ":" in reference or first == "?":
                 text = reference
+            elif not first:
+                text = own
             elif first == "." and len(reference) < MAX_URL:
                 upper, rest = path, reference.removeprefix("./")
                 while rest[:3] == "../":
@@ -3357,13 +3374,13 @@ class Frontier:
                 text = f"{origin}{upper}/{rest}"
             else:
                 text = folder + reference
+            # 2. Is that known, and may this way to it not allow more?
             known = seen_urls.get(text)
-            # May this way allow more than the URL has already?
             if known.__class__ is Node:
                 wanted = read and known.round == CHECKS
             else:
                 wanted = known is None or (known in _PASSING if read else not reason)
-            if wanted:
+            if wanted:  # 3. Then it is parsed, and admitted.
                 if time.monotonic() > ending:
                     yield
                     ending = time.monotonic() + SLICE
@@ -3385,9 +3402,9 @@ class Frontier:
                 known = "excluded" if self.scope.excludes(text) else str(error)
                 if known != "excluded" and not isinstance(error, UnfetchableError):
                     known = Node(text, page.site, page, page.depth + 1)
-                    known.round = -1  # it is not asked for
+                    known.round = NEVER
                     words = f"no URL: {_explain(error)}"
-                    self.broken.append(Record(text, error=words, kind="broken", depth=known.depth,
+                    self.untold.append(Record(text, error=words, kind="broken", depth=known.depth,
                                               parent=page.text))
                 self.seen_urls[text] = known
             return text, known
@@ -3486,7 +3503,7 @@ class Crawler:
         self.in_flight: dict[Node, tuple[float, Any]] = {}  # since when, and by which task
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         self._loading: dict[Any, Task[Any]] = {}    # the fetches of robots.txt, by site
-        self._root_pages: list[Any] = []            # _admit's arguments, for those it puts off
+        self._root_pages: list[Any] = []  # _admit_references' arguments, for those it puts off
 
     @coroutine
     def crawl(self) -> Waits[None]:
@@ -3532,7 +3549,7 @@ class Crawler:
         yield from frontier.queue.join()
         frontier.roots_known, level = True, 1
         while self._root_pages:
-            yield from self._admit(*self._root_pages.pop(0))
+            yield from self._admit_references(*self._root_pages.pop(0))
         while frontier.begin(level):
             yield from frontier.queue.join()
             level += 1
@@ -3656,7 +3673,7 @@ class Crawler:
             if self.frontier.places and record.encoding:
                 self.frontier.places.add(node.text, markup.ids)
         if record.encoding or record.assets:
-            record = yield from self._admit(node, record, base)
+            record = yield from self._admit_references(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.frontier.follow(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only pages and sitemaps have one
@@ -3670,11 +3687,11 @@ class Crawler:
                 raise
         self._tell(record, not isinstance(outcome, Record))
 
-    def _admit(self, node: Node, record: Record, base: URL) -> Waits[Record]:
+    def _admit_references(self, node: Node, record: Record, base: URL) -> Waits[Record]:
         """Let in what a page refers to, a root's later; return its record with URLs."""
         record = yield from self.frontier.admit_references(node, record, base)
-        while self.frontier.broken:
-            self._tell(self.frontier.broken.popleft())
+        while self.frontier.untold:
+            self._tell(self.frontier.untold.popleft())
             yield
         if not self.frontier.roots_known:
             self._root_pages.append((node, record, base))
@@ -3693,10 +3710,10 @@ class Crawler:
             node, (began, _) = min(self.in_flight.items(), key=lambda item: item[1][0])
             return f"{self.loop.time() - began:.1f} s {node.text}"
         waiting = [site for site in self.frontier.sites.values() if site.line]
-        first = min(waiting, key=Site.due, default=None)
+        first = min(waiting, key=Site.next_due, default=None)
         return "" if first is None else (
             f"{sum(len(site.line) for site in waiting)} wait, {first.line[0][2].text} for "
-            f"{max(0.0, first.due() - self.loop.time()):.0f} s")
+            f"{max(0.0, first.next_due() - self.loop.time()):.0f} s")
 
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, then where in this file it is."""
@@ -3943,6 +3960,7 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
 
     def interrupt(number: int, _: object) -> None:
         """End the crawl; leave the next signal to who dealt with them before."""
+        # Here, and not in a callback: a write that nobody reads may block the loop.
         for each in {signal.SIGINT, signal.SIGTERM} & before.keys():
             signal.signal(each, before[each])
         loop.call_soon_threadsafe(task.cancel, number)
@@ -4019,6 +4037,6 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     os._exit(main(sys.argv[1:]))
 
 # The end: section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for an answer, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of
-# its time. With --max-tasks 100 it gets 848, and still idles 84 % (`make bench` measures it; the
-# first pages come alone). One thread, no lock, and one tick that waits for all of them at once.
+# 100 ms for an answer (`make bench` measures it), this program gets 9.7 pages a second with
+# --max-tasks 1, and idles 99 % of its time. With --max-tasks 100 it gets 848, though the first come
+# alone, and still idles 84 %. One thread, no lock, and one tick that waits for all at once.
