@@ -3014,7 +3014,7 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
 # (With --fragments there are also nodes for places on pages: see Places.)
 
 CHECKS = math.inf  # the last round, of what is only asked for and not read
-NEVER = -1.0       # the round of what is not asked for: what is no URL, and places on pages
+NEVER = -1.0       # the round of what is no URL: it is not asked for
 
 
 class Node:
@@ -3098,9 +3098,11 @@ class Places:
     def has(self, url: str, fragment: str) -> bool:
         """Return whether a page has a place of that name, as it is written or unquoted."""
         ids = self.ids[url]
+        if ids is None:
+            return True
         for wanted in (hash(fragment), hash(unquote(fragment))):
-            at = 0 if ids is None else bisect.bisect_left(ids, wanted)
-            if ids is None or wanted in ids[at:at + 1]:
+            at = bisect.bisect_left(ids, wanted)
+            if wanted in ids[at:at + 1]:
                 return True
         return False
 
@@ -3120,7 +3122,6 @@ class Places:
         links = self.links.setdefault(url, {})
         text = f"{url}#{re.sub('[^ -~]+', _percent, fragment)}"
         node = links.setdefault(fragment, Node(text, page.site, page, page.depth + 1))
-        node.round = NEVER
         if page not in node.linked_from[-1:]:
             node.linked_from += (page,) * (node.referrers < 3)
             node.referrers += 1
@@ -3416,7 +3417,7 @@ class Frontier:
             self.seen_urls[node.text] = node
             words = f"no id {_printable(fragment)!r} on the page"
             yield Record(node.text, error=words, kind="broken", depth=node.depth,
-                         parent=node.parent.text if node.parent else "")
+                         parent=node.linked_from[0].text)
         for text, known in self.seen_urls.items():
             if isinstance(known, str):
                 yield Record(text, skipped=known)
@@ -3568,9 +3569,9 @@ class Crawler:
         if self.options.robots and self.scope.covers(url):
             if site.robots is None:
                 site.robots = yield from _shared(self._loading, self._load_robots, site)
-                site.delay = max(site.delay, min(getattr(site.robots, "delay", 0.0), MAX_PAUSE))
             if isinstance(site.robots, Exception):
                 return Answer(url, site.robots)
+            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
             rule = None if node.allowed else site.robots.rule(url.target)
             if rule:
                 self.frontier.refuse(node, f"robots.txt: {rule}")
@@ -3777,7 +3778,7 @@ class Report:
         self.skipped: collections.Counter[str] = collections.Counter()  # URLs, by reason
         self.pages = self.files = self.checked = 0  # read; not read; only asked for
         self.size = 0                       # bytes
-        self.first_end = ""                 # what came of the first URL that is no redirect
+        self.last_end = ""                  # what came of the last URL
 
     def add(self, record: Record) -> None:
         """Take in one record."""
@@ -3787,8 +3788,7 @@ class Report:
             self.skipped[record.skipped] += 1
         elif record.status or record.tries:
             self.statuses[record.status] += 1
-        if not self.first_end and (record.kind or not record.next_url):
-            self.first_end = record.error or record.skipped or f"is {record.content_type}"
+        self.last_end = record.error or record.skipped or f"is {record.content_type}"
         self.size += record.size
         self.pages += bool(record.encoding)
         self.checked += bool(record.method)
@@ -4003,7 +4003,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         hint = "" if all(map(_HAS_SCHEME.match, options.roots)) else (
             "; write http://... if that is meant")
         raise CrawlError(
-            f"nothing could be crawled: {report.first_end} ({' '.join(options.roots)}{hint})")
+            f"nothing could be crawled: {report.last_end} ({' '.join(options.roots)}{hint})")
     out = sys.stderr if options.journal == "-" else sys.stdout
     report.print(crawler, seconds, out, options.quiet)
     if journal and report.problems and not options.quiet and options.journal != "-":

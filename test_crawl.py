@@ -2957,6 +2957,7 @@ class SimulatedClient:
         self.asked: list[tuple[float, str]] = []  # by GET
         self.checked: list[str] = []              # by HEAD
         self.lookups: dict[Any, Any] = {}
+        self.pool: dict[Any, str] = {}
         self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
     @crawl.coroutine
@@ -3780,6 +3781,14 @@ async def test_a_limit_counts_what_is_read_and_what_is_checked_and_a_redirect_ta
 
 
 @real_time
+async def test_what_was_to_be_checked_and_is_to_be_read_gives_its_place_to_another_check() -> None:
+    frontier, root = frontier_of(max_pages=2)
+    referred(frontier, root, [], ["/a", "/b"])
+    referred(frontier, root, ["/a"], ["/c"])
+    assert [state(frontier, f"http://h/{name}") for name in "abc"] == [1, crawl.CHECKS, crawl.CHECKS]
+
+
+@real_time
 async def test_what_robots_txt_forbids_gives_its_place_back() -> None:
     frontier, root = frontier_of(max_pages=2)
     referred(frontier, root, ["/1", "/2"])
@@ -3800,16 +3809,21 @@ async def test_a_host_that_joins_the_scope_is_let_in_where_it_is_met_again() -> 
     frontier.follow(root, crawl.Record(root.text, 301, next_url="//o/"))
     referred(frontier, root, ["//o/1"])
     assert queued(frontier) == ["http://o/", "http://o/1"] and "http://o/2" not in frontier.seen_urls
+    referred(frontier, root, ["//p/"])
+    frontier.follow(root, crawl.Record(root.text, 301, next_url="//o/1"))
+    assert state(frontier, "http://p/") == "other host"
 
 
 def test_what_is_no_url_is_one_problem_however_it_is_written(site: Server) -> None:
-    site.add("/", "<a href='http://exa mple.com/'><a href=' http://exa mple.com/#1'>"
-                  "<img src='HTTP://Exa mple.COM/'><a href='http://exa mple.com/P'>")
-    records, _ = crawled(site.url)
-    broken = [url for url, record in records.items() if record.kind == "broken"]
-    assert broken == ["http://exa mple.com/", "http://exa mple.com/P"]
-    root = records[site.url + "/"]
-    assert root.links == tuple(broken) and root.assets == tuple(broken[:1])
+    site.add("/page", "<a href='http://exa mple.com/'><a href=' http://exa mple.com/#1'>"
+                      "<img src='HTTP://Exa mple.COM/'><a href='http://exa mple.com/P'>")
+    site.add("/", "<a href=/page>")
+    for root in ("/page", "/"):
+        records, _ = crawled(site.url + root)
+        broken = [url for url, record in records.items() if record.kind == "broken"]
+        assert broken == ["http://exa mple.com/", "http://exa mple.com/P"]
+        page = records[site.url + "/page"]
+        assert page.links == tuple(broken) and page.assets == tuple(broken[:1])
 
 
 @real_time
@@ -3848,7 +3862,7 @@ async def test_while_a_pages_links_are_seen_to_others_run_every_50_milliseconds(
         reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the clock takes a hundredth of a second here, so it is after six of them each time."""
     frontier, root = frontier_of()
-    record = crawl.Record(root.text, links=tuple(map(reference.format, range(48))))
+    record = crawl.Record(root.text, links=tuple(map(reference.format, range(50))))
     monkeypatch.setattr(time, "monotonic", lambda clock=itertools.count(): next(clock) / 100)
     assert len(list(frontier.admit_references(root, record, root.url))) == 8
 
@@ -3928,12 +3942,13 @@ def test_every_page_is_fetched_once(site: Server) -> None:
 
 def test_a_record_says_how_a_url_ended(site: Server) -> None:
     site.add("/", "<a href=/gone>")
+    site.add("/gone", "a page in words", 404)
     records, _ = crawled(site.url)
     root, gone = records[site.url + "/"], records[site.url + "/gone"]
     assert root.links == (gone.url,) and root.size == 14 and root.content_type == "text/html"
     assert (root.depth, root.parent, root.tries) == (0, "", 1) and root.seconds >= 0
     assert (root.encoding, root.method) == ("utf-8", "") and abs(root.at - time.time()) < 60
-    assert (gone.status, gone.error, gone.kind) == (404, "404 Not Found", "broken")
+    assert (gone.status, gone.error, gone.kind, gone.size) == (404, "404 Words", "broken", 0)
     assert (gone.depth, gone.parent) == (1, root.url)
 
 
@@ -4187,6 +4202,14 @@ def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
     assert records["http://h/x"].parent == "http://h/slow" and records["http://h/x"].depth == 2
 
 
+@pytest.mark.parametrize("depth, waits", [(None, False), (2, True)])
+def test_only_with_a_depth_a_level_waits_for_the_one_before(depth: int | None, waits: bool) -> None:
+    _, asked = simulated("http://h/", {
+        "http://h/": "<a href=/slow><a href=/a>", "http://h/slow": [(200, {"seconds": 9}, "")],
+        "http://h/a": "<a href=/b>", "http://h/b": ""}, depth=depth, robots=False)
+    assert [moment > 9 for moment, url in asked if url == "http://h/b"] == [waits]
+
+
 def test_redirects_do_not_use_up_the_page_limit() -> None:
     answers: dict[str, Any] = {"http://h/": redirect_to("/a"), "http://h/a": redirect_to("/b"),
                                "http://h/b": "<a href=/c><a href=/d>", "http://h/c": redirect_to("/e"),
@@ -4409,6 +4432,12 @@ def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
     crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_tries=2)
     assert client.checked == ["http://h/x"] * 3 and crawler.records["http://h/x"].kind == "blocked"
     assert crawler.loop.time() >= 60
+
+
+def test_another_host_that_says_429_gets_its_tries_and_no_delay() -> None:
+    answers: dict[str, Any] = {"http://h/": "<img src=//o/x>", "http://o/x": [(429, {}, "")]}
+    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_tries=2)
+    assert client.checked == ["http://o/x"] * 2 and crawler.frontier.sites["http://o"].learned_most == 0
 
 
 async def test_an_asset_that_get_alone_gives_is_not_read() -> None:
@@ -5005,24 +5034,27 @@ async def test_a_cancelled_crawl_names_what_was_in_flight_and_leaves_no_record_o
     assert cut_off(crawler) == "cut off: 4 in flight (http://h/1, http://h/2, http://h/3, ...), 4 queued"
 
 
-async def test_a_cancelled_crawl_counts_what_waits_for_a_pause_to_end() -> None:
+async def test_a_cancelled_crawl_counts_what_waits_for_a_pause_to_end_and_forgets_the_pause() -> None:
     crawler, task = begun(SimulatedClient(pages(9)), robots=False, delay=5)
     await sleep(7)
+    assert crawler.describe().splitlines()[1:] == ["7 wait, http://h/2 for 3 s"]
     task.cancel()
     with pytest.raises(CancelledError):
         await task
     assert cut_off(crawler) == "cut off: 0 in flight, 7 queued"
+    assert all(timeout.cancelled() for _, _, timeout in get_running_loop()._timeouts)
 
 
 async def test_what_waits_for_another_try_or_for_its_round_is_counted_when_a_crawl_is_cancelled() -> None:
-    site: dict[str, Any] = {"http://h/": "<a href=/1><img src=/i>", "http://h/1": [(503, {}, "")]}
-    crawler, task = begun(SimulatedClient(site), robots=False)
-    await sleep(0.4)
-    task.cancel()
-    with pytest.raises(CancelledError):
-        await task
-    assert list(crawler.records) == ["http://h/"] and not crawler.in_flight
-    assert crawler.frontier.num_waiting() == 2
+    site: dict[str, Any] = {"http://h/": "<a href=/1><img src=/i>", "http://h/1": [(503, {}, "")],
+                            "http://h/slow": [(200, {"seconds": 9}, "")]}
+    for roots, waiting in ((["http://h/"], 2), (["http://h/1", "http://h/slow"], 1)):
+        crawler, task = begun(SimulatedClient(site), roots, robots=False)
+        await sleep(0.4)
+        task.cancel()
+        with pytest.raises(CancelledError):
+            await task
+        assert crawler.frontier.num_waiting() == waiting
 
 
 async def test_of_two_fetches_the_older_one_is_named() -> None:
@@ -5736,7 +5768,7 @@ def test_links_that_are_no_urls_are_problems(site: Server) -> None:
         "    linked from /",
         "  http://example.com:99999/", "    no URL: 'example.com:99999' is not a host and a port",
         "    linked from /"]
-    assert "not fetched: 1 (htp: neither http nor https)" in out
+    assert "not fetched: 1 (htp: neither http nor https)" in out and "no answer" not in out
 
 
 def test_of_problems_that_are_alike_the_first_ten_are_shown(site: Server) -> None:
