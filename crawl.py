@@ -17,7 +17,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
 and an explanation of both, meant to be read from here to the end.
 
-     1  Vocabulary       limits, errors, a few types
+     1  Vocabulary       a few types, names, errors
      2  Event loop       callbacks: now, later, when a socket is ready
      3  Future           a result that has not happened yet
      4  Task             a coroutine, driven by the futures it waits for
@@ -450,8 +450,8 @@ class CallbackLoop:
 # Such functions are coroutines. `async def` and `await` make the same, and are safer: a forgotten
 # `yield from` is silent where a forgotten `await` is a warning. Generators are used here because
 # one can see how they work. One under `@coroutine` (types.coroutine) can be awaited in an
-# `async def` function, and can itself `yield from` an `async def` coroutine; what only this file
-# calls, with `yield from`, does without.
+# `async def` function, and can itself `yield from` an `async def` coroutine; most of what only this
+# file calls, with `yield from`, does without.
 
 class InvalidStateError(Exception):
     """A future was asked for what its state does not allow."""
@@ -738,8 +738,8 @@ class Task(Future[T]):
         if self._state != "PENDING":
             return False
         # If self waits for task B, and B for a future: both count the request, and the future is
-        # cancelled; its CancelledError ends B, and the end of B brings it to self. Until then they
-        # wait for nothing, or tasks in a circle would be gone through for ever.
+        # cancelled; its CancelledError ends B, and the end of B brings it to self. On the way down
+        # they wait for nothing, or tasks in a circle would be gone through for ever.
         waiting: list[tuple[Task[Any], Any]] = []
         task: Any = self
         while isinstance(task, Task) and task._state == "PENDING":
@@ -888,6 +888,8 @@ class TimeLimit:
 
         deadline -> cancel() -> CancelledError -> uncancel(): 0 are left -> TimeoutError
         another's   cancel() -> CancelledError ------------------------> CancelledError
+
+    Entering it raises RuntimeError outside of a task, or a second time, and ValueError for NaN.
     """
 
     __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_timeout")
@@ -955,8 +957,8 @@ def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
     """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
 
     In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited for before
-    an error is raised. With *timeout* <= 0 what is not done already is cancelled before it
-    begins; None waits for any time.
+    an error is raised (if it returns something all the same, that is the result). With *timeout*
+    <= 0 what is not done already is cancelled before it begins; None waits for any time.
     """
     with TimeLimit(timeout):
         if timeout is not None and timeout <= 0:
@@ -1797,8 +1799,8 @@ class ResponseParser:
 # reader, until the next read() puts its own in that one's place.)
 #
 #     kept      if its response was read to the end, and it may be reused
-#     closed    otherwise, cancelled requests included; and when there is something to read on an
-#               idle one: that is the server's end of it, or no answer of ours
+#     closed    otherwise, cancelled requests included; when there are too many; and when there is
+#               something to read on an idle one: the server's end of it, or no answer of ours
 #
 # The server may still close it, or send a stray message, just as the next request leaves: so a
 # request that fails on a reused connection before a whole head came back is sent once more, on a
@@ -1927,7 +1929,7 @@ class Client:
             import ssl
             self._tls = ssl.create_default_context()
             self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
-            # Debian's Python mistakes a connection that was cut for the end of the body.
+            # Python 3.11.2 mistakes a connection that was cut for the end of the body.
             self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
             self._tls.set_alpn_protocols(["http/1.1"])
         tls = self._tls if url.scheme == "https" else None
@@ -1977,9 +1979,9 @@ def fetch(url: str, **options: Any) -> Waits[Response]:
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
 # took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And at
-# a `<` and a letter the whole tag matches and is behind us, however it goes on; only short tags
-# are refused, which takes a few characters. The cost: some 4 microseconds per KB, where
-# html.parser takes 150.
+# a `<` and a letter the whole tag matches and is behind us, however it goes on; but for end tags,
+# <p>, <div class="x"> and the like, of which no more is looked at than up to the next `<`. The
+# cost: some 4 microseconds per KB, where html.parser takes 150.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 
@@ -2179,8 +2181,8 @@ _NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
 def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
     """Return what an HTML page refers to, read as a robot named *product*.
 
-    Raises LimitError for more than MAX_REFERENCES tags that differ (fewer if the page's address is
-    longer than 500 characters); whatever else it is, it can be read.
+    Raises LimitError for MAX_REFERENCES or more tags that differ (fewer if the page's path and
+    query are longer than 500 characters); whatever else it is, it can be read.
     """
     links: list[str] = []
     assets: list[str] = []
@@ -2252,7 +2254,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. Other lines are ignored. So with
+# final "$" for the end. A Crawl-delay is kept to (15); other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /
@@ -2372,7 +2374,7 @@ _UNPRINTABLE = re.compile("[^ -~]")
 
 
 class CrawlError(Exception):
-    """There can be no crawl, or no more of it: a bad root, an unreachable one, a full disk."""
+    """There can be no crawl, or no more of it: a bad root, a full disk."""
 
 
 def _printable(text: str) -> str:
@@ -2546,7 +2548,8 @@ def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
 # The invariants. A journal holds whole lines, but for a last one that a crash cut off: a crawl
 # that is killed loses no answer (a machine that loses power may), only what was queued or in
 # flight, and the next one finds that again. An answer is definite if asking again would most
-# likely give the same: not if there was none, nor 408, 429, 500 and up. Of two the last counts.
+# likely give the same: not if there was none, or none that could be taken whole, nor 408, 429, 500
+# and up. Of two the last counts.
 
 _BEGINNING = b'{"url":'  # of each line
 _TYPES = list(map(type, Record("")))
@@ -2772,10 +2775,12 @@ class Options(NamedTuple):
     headers         sent over https to the roots' hosts, with or without www, over http where a
                     root says so; the User-Agent to all, its first letters being the name that
                     robots.txt must use
-    journal         what it knows is not asked for again, except roots, and with fragments pages
-    on_record       called with each Record as soon as there is one (of refused URLs in the end),
-    on_page         and before that with the Record and the Response of each page that was fetched;
-                    if it returns a coroutine or a Future, that is waited for
+    journal         what it knows is not asked for again, except roots, what they redirect to, and
+                    with fragments pages
+    on_record       called with each Record as soon as there is one (of refused URLs in the end); no
+                    coroutine function
+    on_page         called before that with the Record and the Response of each page or sitemap that
+                    was fetched; if it returns a coroutine or a Future, that is waited for
     """
 
     max_tasks: int = 10
@@ -2832,8 +2837,8 @@ class Options(NamedTuple):
 #     6       /c                  /b            4 + 2
 #     10      /b
 #
-# A site of ours that answers 429 gets a delay of 0.1 s; each further 429 doubles it, up to 2.2 s,
-# and each other answer but 503 takes 8 % off it. So what a server's limit allows is found, and
+# A site of ours that answers 429 gets a delay of 0.1 s; each further 429 may double it, up to 2.2
+# s, and each other answer but 503 takes 8 % off it. So what a server's limit allows is found, and
 # nearly kept to. One URL that always says 429, with --max-tries 3:
 #
 #     tries so far    the delay becomes    it comes back
@@ -3025,8 +3030,9 @@ class Node:
     parent          the Node that let it in
     depth           links from a root
     hops            redirects in a row that led here
-    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page
-    method          how it is asked for in the last round: GET where HEAD has failed
+    round           when it is asked for: 0 a root, CHECKS what is not read, between them a page,
+                    NEVER what is no URL
+    method          how it is asked for in the last round: GET where HEAD failed or found a sheet
     next_node       the Node that it redirects to
     referrers       how many pages refer to it
     linked_from     the first three of them
@@ -3166,10 +3172,11 @@ class Places:
 #     a Node                        an earlier round     a Node of that round
 #     anything                      no more than that    what it was
 #
-# (What --exclude, robots.txt or a limit forbids is refused, whatever the way.) So a page that is
-# linked from below --depth is refused, and if one further up links to it, too, becomes a Node
-# all the same. A Node is queued when its round comes. Refused URLs are told in the end, when none
-# can be let in any more. What is no http or https URL stands there as well, refused or broken.
+# (What --exclude or robots.txt forbids is refused whatever the way, roots and --exclude aside.) So
+# a page that is linked from below --depth is refused, and if one further up links to it, too,
+# becomes a Node all the same. A Node is queued when its round comes. Refused URLs are told in the
+# end, when none can be let in any more. What is no http or https URL stands there as well, refused
+# or broken.
 #
 # `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
 # and in `admit`, which looks a URL up and enters it, there is none.
@@ -3375,13 +3382,13 @@ class Frontier:
                 text = f"{origin}{upper}/{rest}"
             else:
                 text = folder + reference
-            # 2. Is that known, and may this way to it not allow more?
+            # 2. Is that unknown, or may this way to it allow more?
             known = seen_urls.get(text)
             if known.__class__ is Node:
                 wanted = read and known.round == CHECKS
             else:
                 wanted = known is None or (known in _PASSING if read else not reason)
-            if wanted:  # 3. Then it is parsed, and admitted.
+            if wanted:  # 3. Then it is parsed and admitted.
                 if time.monotonic() > ending:
                     yield
                     ending = time.monotonic() + SLICE
@@ -3460,7 +3467,7 @@ class Frontier:
 #     time         a fetch has a deadline; a pause is at most MAX_PAUSE, a back-off (6.4 minutes),
 #                  or the delay
 #
-# (*on_page* must return.) Each URL that was answered ends as one Record. Errors of the network
+# (*on_page* must return.) Each URL that was asked for ends as one Record. Errors of the network
 # (caught in `_request` and `load_robots`) and of parse_url() become records: any other, in this
 # code or in a callback, ends the crawl, which raises it.
 
@@ -3511,7 +3518,7 @@ class Crawler:
         """Fetch until nothing is left. To be called once.
 
         Cancelled, it ends at once: `in_flight` names what was being asked for, of which there is
-        no record. Raises what a callback raised.
+        no record. Raises what a callback raised, and what Journal.write does.
         """
         tasks = [create_task(self._rounds())]
         tasks += [create_task(self._work()) for _ in range(self.options.max_tasks)]
