@@ -2028,7 +2028,8 @@ ANSWERS = [
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + with_body(b"ok"), b"ok", True),
     (CHUNKED + b"5\r\nhello\r\n6;ext=\"1\"\r\n world\r\n0\r\nTrailer: x\r\n\r\n", b"hello world", True),
     (CHUNKED + b"0\r\n\r\n", b"", True),
-    (CHUNKED + b"0a\r\n0123456789\r\n0\r\nTrailer: x\n\n", b"0123456789", True),
+    (CHUNKED + b"0a\r\n0123456789\r\n10\r\n0123456789abcdef\r\n0\r\nTrailer: x\n\n",
+     b"01234567890123456789abcdef", True),
     (with_body(GZIPPED, b"Content-Encoding: gzip"), b"zipped", True),
     (with_body(GZIPPED + b"\0", b"Content-Encoding: x-gzip"), b"zipped", True),
     (with_body(b"plain", b"Content-Encoding: identity"), b"plain", True),
@@ -2827,7 +2828,7 @@ def test_mutated_pages_never_fail(rng: random.Random) -> None:
     ("", "/x", None),
     ("User-agent: *\nDisallow: /", "/x", "Disallow: /"),
     ("User-agent: *\nDisallow:", "/x", None),
-    ("User-agent: other\nDisallow: /", "/x", None),
+    ("User-agent: other\nDisallow: /", "/x", None), ("User-agent: 7\nDisallow: /", "/x", None),
     ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
     ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7eabc", "Disallow: /%7Eab"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
@@ -4529,8 +4530,9 @@ def test_a_robots_file_may_redirect_to_any_host_in_scope() -> None:
 def test_a_robots_file_that_cannot_be_had_is_tried_for_again() -> None:
     site: dict[str, Any] = pages(3) | {
         "http://h/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), (404, {}, "")]}
-    records, _ = simulated("http://h/", site)
+    records, asked = simulated("http://h/", site)
     assert len(records) == 3 and all(record.status == 200 for record in records.values())
+    assert gaps(asked)[0] > 0.5  # after a back-off
 
 
 # Redirects

@@ -69,8 +69,11 @@ def serve(listener, late):
             request = connection.recv(65536)
         except ConnectionError:
             request = b""
-        if request:
-            loop.call_later(late, connection.send, answers.get(request.split(b" ", 2)[1], missing))
+        text = answers.get(request.split(b" ", 2)[1], missing) if request else b""
+        if text and late:
+            loop.call_later(late, connection.send, text)
+        elif text:
+            connection.send(text)
         else:
             loop.remove_reader(connection)
             connection.close()
