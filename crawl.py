@@ -186,8 +186,9 @@ class Timeout(Handle):
 
     __slots__ = ("deadline",)
 
-    def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...]) -> None:
-        super().__init__(callback, args)
+    def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...],
+                 context: Context | None) -> None:
+        super().__init__(callback, args, context)
         self.deadline = deadline
 
 
@@ -255,15 +256,17 @@ class CallbackLoop:
             self._wake_sender.send(b"\0")
         return handle
 
-    def call_later(self, delay: float, callback: Callback, *args: Any) -> Timeout:
+    def call_later(self, delay: float, callback: Callback, *args: Any,
+                   context: Context | None = None) -> Timeout:
         """Call callback(*args) after *delay* seconds; the Timeout returned can cancel it."""
-        return self.call_at(self.time() + delay, callback, *args)
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, deadline: float, callback: Callback, *args: Any) -> Timeout:
+    def call_at(self, deadline: float, callback: Callback, *args: Any,
+                context: Context | None = None) -> Timeout:
         """Call callback(*args) once time() has reached *deadline* (ValueError for NaN)."""
         if math.isnan(deadline):
             raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
-        timeout = Timeout(deadline, callback, args)
+        timeout = Timeout(deadline, callback, args, context)
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), timeout))
         # Cancelled ones stay in the heap until they reach its top, or until it has doubled since
         # the last sweep, which takes them all out: amortised O(1) each.
@@ -910,9 +913,9 @@ class TimeLimit:
         self._task, self._cancelling = task, task._cancel_requests
         if self._delay is not None and self._delay <= 0:
             # The heap would let the block run on past a bare `yield` first.
-            self._timeout = loop.call_soon(self._expire)
+            self._timeout = loop.call_soon(self._expire, context=task._context)
         elif self._delay is not None:
-            self._timeout = loop.call_later(self._delay, self._expire)
+            self._timeout = loop.call_later(self._delay, self._expire, context=task._context)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -1015,8 +1018,9 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
         elif not outer.children:
             outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
 
+    context = copy_context()  # one for all: there may be thousands
     for child in outer.children:
-        child.add_done_callback(child_done)
+        child.add_done_callback(child_done, context=context)
     if not futures:
         outer.set_result([])
     return outer
@@ -1283,7 +1287,8 @@ class Stream:
             raise ConnectionAbortedError("the stream was closed")
         if self._waiters[event] and not self._waiters[event].done():
             raise RuntimeError("another task waits for this stream already")
-        self._loop._watch(self._fd, event, Handle(self._wake, (event,)))
+        context = self._loop.current_task._context
+        self._loop._watch(self._fd, event, Handle(self._wake, (event,), context))
         waiter: Future[None] = Future(loop=self._loop)
         self._waiters[event] = waiter
         return waiter
