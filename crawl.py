@@ -3109,13 +3109,8 @@ class Places:
     def has(self, url: str, fragment: str) -> bool:
         """Return whether a page has a place of that name, as it is written or unquoted."""
         ids = self.ids[url]
-        if ids is None:
-            return True
-        for wanted in (hash(fragment), hash(unquote(fragment))):
-            at = bisect.bisect_left(ids, wanted)
-            if wanted in ids[at:at + 1]:
-                return True
-        return False
+        return ids is None or any(wanted in ids[(at := bisect.bisect_left(ids, wanted)):at + 1]
+                                  for wanted in (hash(fragment), hash(unquote(fragment))))
 
     def add(self, url: str, ids: frozenset[str]) -> None:
         """Note what places a page has; forget links that are right."""
@@ -3790,7 +3785,7 @@ class Report:
         self.skipped: collections.Counter[str] = collections.Counter()  # URLs, by reason
         self.pages = self.files = self.checked = 0  # read; not read; only asked for
         self.size = 0                       # bytes
-        self.last_end = ""                  # what came of the last URL
+        self.first_end = ""                 # what came of the first URL that is no redirect
 
     def add(self, record: Record) -> None:
         """Take in one record."""
@@ -3800,7 +3795,8 @@ class Report:
             self.skipped[record.skipped] += 1
         elif record.status or record.tries:
             self.statuses[record.status] += 1
-        self.last_end = record.error or record.skipped or f"is {record.content_type}"
+        if not self.first_end and (record.kind or not record.next_url):
+            self.first_end = record.error or record.skipped or f"is {record.content_type}"
         self.size += record.size
         self.pages += bool(record.encoding)
         self.checked += bool(record.method)
@@ -4015,7 +4011,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         hint = "" if all(map(_HAS_SCHEME.match, options.roots)) else (
             "; write http://... if that is meant")
         raise CrawlError(
-            f"nothing could be crawled: {report.last_end} ({' '.join(options.roots)}{hint})")
+            f"nothing could be crawled: {report.first_end} ({' '.join(options.roots)}{hint})")
     out = sys.stderr if options.journal == "-" else sys.stdout
     report.print(crawler, seconds, out, options.quiet)
     if journal and report.problems and not options.quiet and options.journal != "-":
