@@ -1287,7 +1287,7 @@ class Stream:
             raise ConnectionAbortedError("the stream was closed")
         if self._waiters[event] and not self._waiters[event].done():
             raise RuntimeError("another task waits for this stream already")
-        context = self._loop.current_task._context
+        context = self._loop.current_task._context  # no copy: ten thousand tasks may wait here
         self._loop._watch(self._fd, event, Handle(self._wake, (event,), context))
         waiter: Future[None] = Future(loop=self._loop)
         self._waiters[event] = waiter
@@ -2114,14 +2114,6 @@ def read_sheet(text: str) -> list[str]:
     return [_CSS_ESCAPE.sub(character, value) for value in values if value]
 
 
-_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)")
-
-
-def read_sitemap(text: str) -> list[str]:
-    """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
-    return [_unescape(url.removesuffix("]]>")) for url in _LOC.findall(text)]
-
-
 _ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
 
 
@@ -2223,6 +2215,14 @@ def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = 
             page = parse_url(base, page)
     ids = ids_of(text) if fragments else frozenset()
     return Markup(page, links, assets, refresh, nofollow, ids)
+
+
+_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)")
+
+
+def read_sitemap(text: str) -> list[str]:
+    """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
+    return [_unescape(url.removesuffix("]]>")) for url in _LOC.findall(text)]
 
 
 _CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
