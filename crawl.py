@@ -62,14 +62,12 @@ import io
 import itertools
 import json
 import math
-import operator
 import os
 import re
 import select
 import selectors
 import signal
 import socket
-import stringprep
 import threading
 import time
 import unicodedata
@@ -77,10 +75,11 @@ import zlib
 from builtins import TimeoutError as TimeoutError  # "as": these names are part of this module
 from collections.abc import (Awaitable, Callable, Coroutine, Generator, Iterable, Iterator,
                              Sequence, Sized)
-from contextvars import Context, copy_context
-from types import CoroutineType, GeneratorType, coroutine as coroutine
+from contextvars import copy_context
+from selectors import EVENT_READ, EVENT_WRITE
+from types import GeneratorType, coroutine as coroutine
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TextIO, TypeVar, cast
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote
 
 if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, which takes a while)
     import ssl
@@ -88,26 +87,18 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 # 1  Vocabulary
 # =============
 #
-# A function annotated with Waits[T] may stop in its middle to wait, and in the end returns a T: it
-# is a coroutine, which 3 and 4 explain.
-#
-#     def doubled() -> Waits[int]:
-#         number = yield from some_number()     # waits here; meanwhile others run
-#         return 2 * number
+# An `async def` function may stop in its middle, at an `await`, to wait. Sections 3 and 4 say how.
 
 __all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue Future Task
-    EventLoop CancelledError coroutine DeadlockError open_connection Stream fetch Client Response
+    EventLoop CancelledError coroutine DeadlockError connect Stream fetch Client Response
     ResponseParser parse_url URL read_markup read_sheet Robots Crawler Options Record Journal
     Report""".split()
 
 T = TypeVar("T")
 Callback = Callable[..., object]
-Waits = Generator[Any, Any, T]
-Runnable = Awaitable[T] | Waits[T]  # a coroutine, or a Future (3)
+Coro = Coroutine[Any, Any, T]  # a coroutine that returns a T
 
 VERSION = "2.0"
-MAX_SHOWN = 200  # characters of somebody else's words that are shown
-PRODUCT = "crawl"  # the name that robots.txt knows us by: see product_of(), 12
 
 
 class CancelledError(BaseException):
@@ -122,130 +113,96 @@ class DeadlockError(RuntimeError):
 # =============
 #
 # The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and less than
-# one to look at, so one that waits for each page in turn idles 99 % of its time.
-# Threads can wait in parallel, one blocking `recv` each, but a thread costs tens of kilobytes
-# and is switched by the kernel at moments nobody chose, so that everything shared wants a lock.
+# one to look at, so one that waits for each page in turn idles 99 % of its time. Threads can wait
+# in parallel, one blocking `recv` each. But a thread costs tens of kilobytes, and the kernel
+# switches between threads at moments nobody chose, so everything shared needs a lock.
 #
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never waits:
-# `recv` returns what is there or fails with BlockingIOError. The system call to wait for many
-# is epoll on Linux (the `selectors` module picks each platform's best): it takes any number of
-# sockets and one deadline, sleeps, and tells which are readable or writable. A waiting socket
-# then costs an entry in a kernel table, which is why one thread can hold ten thousand of them.
-# What to do when one is ready is a function, registered beforehand: a callback. The loop
-# sleeps, collects what is due, calls it, and that is one tick:
+# `recv` returns what is there or fails with BlockingIOError. The system call that waits, epoll on
+# Linux, takes any number of sockets and one deadline, sleeps, and tells which sockets are
+# readable or writable. What to do then is a function, registered beforehand: a callback. The loop
+# sleeps, collects what is due, and calls it. That is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (these mostly add more)
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. What is
-# added to the ready queue while it is being run waits for the next tick, which polls the sockets
-# first, so that a callback which keeps rescheduling itself starves nobody. And a loop that
-# nothing could ever wake does not sleep for ever: it raises DeadlockError.
-#
-# The cost: one poll per tick at most, and nothing for sockets that stay silent. A callback that
-# computes for a second stops everything for a second.
+# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. What they add
+# to the ready queue waits for the next tick, which polls first: a callback that reschedules
+# itself starves nobody. And a loop that nothing could ever wake raises DeadlockError. The cost:
+# one poll per tick at most. A callback that computes for a second stops everything for a second.
 
-TIMEOUT_SWEEP = 512       # entries: below that, cancelled timeouts are cheaper kept than swept
-CLOCK_RESOLUTION = 1e-9   # seconds: a deadline this near has passed
-MAX_WAIT = 1.0            # seconds of one sleep: a signal that comes just before it waits so long
+TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
+MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before it waits so long
 
 
 class Handle:
-    """A callback that waits to be called, inside *context* (by default a copy of the current one).
+    """A callback that waits to be called: soon, or at a deadline. Tasks (4) have a run(), too."""
 
-    A context holds what ContextVars are set to: each task's own globals. The ready queue holds
-    anything with a run(): Tasks (4), too.
-    """
+    __slots__ = ("callback", "args")
 
-    __slots__ = ("callback", "args", "context")
-
-    def __init__(self, callback: Callback, args: tuple[Any, ...],
-                 context: Context | None = None) -> None:
+    def __init__(self, callback: Callback, args: tuple[Any, ...]) -> None:
         self.callback: Callback | None = callback
         self.args = args
-        self.context = copy_context() if context is None else context
 
     def run(self) -> None:
         """Call the callback, unless it was cancelled."""
         if self.callback is not None:
-            self.context.run(self.callback, *self.args)
+            self.callback(*self.args)
 
     def cancel(self) -> None:
         """Make sure that the callback is not called (any more)."""
         self.callback, self.args = None, ()
 
-    def cancelled(self) -> bool:
-        """Return whether cancel() was called, so that run() would do nothing."""
-        return self.callback is None
+
+class _Running(threading.local):
+    loop: EventLoop | None = None  # the one that runs in this thread; none in a forked child
 
 
-class Timeout(Handle):
-    """A Handle that becomes ready at *deadline*, in the loop's seconds: asyncio's TimerHandle."""
-
-    __slots__ = ("deadline",)
-
-    def __init__(self, deadline: float, callback: Callback, args: tuple[Any, ...],
-                 context: Context | None) -> None:
-        super().__init__(callback, args, context)
-        self.deadline = deadline
-
-
-_thread_state = threading.local()  # each thread's running loop; none runs in a forked child
-if hasattr(os, "register_at_fork"):  # pragma: no branch (Windows, which cannot fork, has none)
-    os.register_at_fork(after_in_child=functools.partial(setattr, _thread_state, "loop", None))
-
-
-def _get_running_loop() -> EventLoop | None:  # asyncio's tests ask by this name
-    """Return the event loop that runs in this thread, or None."""
-    return getattr(_thread_state, "loop", None)
+_running = _Running()
+os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 
 
 def get_running_loop() -> EventLoop:
     """Return the event loop that runs in this thread (each may run one), or raise RuntimeError."""
-    loop = _get_running_loop()
-    if loop is None:
+    if _running.loop is None:
         raise RuntimeError("no running event loop")
-    return loop
+    return _running.loop
 
 
-class CallbackLoop:
-    """The part of an event loop that waits, and runs callbacks.
+def _signals_may_wake() -> bool:
+    """Return whether the program handles a signal, by a function not of Python's or this file's."""
+    return any(callable(handler) and getattr(handler, "__module__", "") not in ("_signal", __name__)
+               for handler in map(signal.getsignal, signal.valid_signals()))
 
-    Section 5 adds what starts coroutines and calls the result EventLoop. *selector* does the
-    waiting; a test may pass one that never sleeps, and override time(), too.
-    """
+
+class EventLoop:
+    """Waits with *selector*, and runs callbacks; and with them Futures (3) and Tasks (4)."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
         self._ready: collections.deque[Any] = collections.deque()
-        # A heap of (deadline, sequence, timeout). The sequence number keeps equal deadlines in
-        # order and the heap from ever comparing timeouts.
-        self._timeouts: list[tuple[float, int, Timeout]] = []
+        # A heap of (deadline, sequence number, handle): the number keeps equal deadlines in order.
+        self._timeouts: list[Any] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # heap size at which cancelled ones are dropped
-        self._watched = 0               # sockets watched, the self-pipe not counted
-        self._signals: dict[int, Any] = {}  # the handlers that add_signal_handler() replaced
-        self._stopping = self._closed = False
-        self.tasks: set[Any] = set()    # every unfinished Task (4),
-        self.current_task: Any = None   # and the one taking a step
-        # The self-pipe: a byte written to one end makes the other end readable, which is how a
-        # thread or a signal ends a sleep in the selector.
+        self._stopping = False
+        self.tasks: set[Task[Any]] = set()  # every unfinished Task (4),
+        self.current_task: Any = None       # and the one taking a step
+        # The self-pipe: a byte written to one end, by a thread or a signal, ends a sleep.
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        for sock in (self._wake_receiver, self._wake_sender):
-            sock.setblocking(False)
-        drain = Handle(self._wake_receiver.recv, (4096,))
-        self._selector.register(self._wake_receiver, selectors.EVENT_READ,
-                                {selectors.EVENT_READ: drain})
+        self._wake_sender.setblocking(False)
+        self._watched = self._selector.get_map()  # the sockets watched, this one, too
+        self.add_reader(self._wake_receiver, self._wake_receiver.recv, 4096)
 
     def time(self) -> float:
         """Return the loop's clock, in seconds: monotonic."""
         return time.monotonic()
 
-    def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Handle:
+    def call_soon(self, callback: Callback, *args: Any) -> Handle:
         """Call callback(*args) after what is ready already; the Handle returned can cancel it."""
-        handle = Handle(callback, args, context)
+        handle = Handle(callback, args)
         self._ready.append(handle)
         return handle
 
@@ -256,99 +213,76 @@ class CallbackLoop:
             self._wake_sender.send(b"\0")
         return handle
 
-    def call_later(self, delay: float, callback: Callback, *args: Any,
-                   context: Context | None = None) -> Timeout:
-        """Call callback(*args) after *delay* seconds; the Timeout returned can cancel it."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+    def call_later(self, delay: float, callback: Callback, *args: Any) -> Handle:
+        """Call callback(*args) after *delay* seconds, soon if that is no time at all."""
+        if delay <= 0:
+            return self.call_soon(callback, *args)
+        return self.call_at(self.time() + delay, callback, *args)
 
-    def call_at(self, deadline: float, callback: Callback, *args: Any,
-                context: Context | None = None) -> Timeout:
+    def call_at(self, deadline: float, callback: Callback, *args: Any) -> Handle:
         """Call callback(*args) once time() has reached *deadline* (ValueError for NaN)."""
         if math.isnan(deadline):
-            raise ValueError(f"Invalid delay or deadline: {deadline!r} (not a number)")
-        timeout = Timeout(deadline, callback, args, context)
-        heapq.heappush(self._timeouts, (deadline, next(self._sequence), timeout))
-        # Cancelled ones stay in the heap until they reach its top, or until it has doubled since
-        # the last sweep, which takes them all out: amortised O(1) each.
+            raise ValueError(f"a number of seconds was expected, not {deadline!r}")
+        handle = Handle(callback, args)
+        heapq.heappush(self._timeouts, (deadline, next(self._sequence), handle))
+        # Cancelled ones stay until they reach the heap's top, or until it has doubled since the
+        # last sweep, which takes them all out: amortised O(1) each.
         if len(self._timeouts) >= self._sweep_at:
-            self._timeouts[:] = [item for item in self._timeouts if not item[2].cancelled()]
+            self._timeouts[:] = [item for item in self._timeouts if item[2].callback]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
-        return timeout
+        return handle
 
     def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in every tick in which *sock* is readable.
-
-        A reader and a writer on one socket (or file descriptor) are independent. Both must be
-        removed before it is closed: a new socket may get its descriptor.
-        """
-        self._watch(sock, selectors.EVENT_READ, Handle(callback, args))
+        """Call callback(*args) in each tick in which *sock* is readable, until it is removed."""
+        self._watch(sock, EVENT_READ, Handle(callback, args))
 
     def add_writer(self, sock: Any, callback: Callback, *args: Any) -> None:
         """Call callback(*args) in every tick in which *sock* is writable."""
-        self._watch(sock, selectors.EVENT_WRITE, Handle(callback, args))
+        self._watch(sock, EVENT_WRITE, Handle(callback, args))
 
     def remove_reader(self, sock: Any) -> bool:
         """Stop watching for readability; return whether it was watched."""
-        return self._watch(sock, selectors.EVENT_READ, None)
+        return self._watch(sock, EVENT_READ)
 
     def remove_writer(self, sock: Any) -> bool:
         """Stop watching for writability; return whether it was watched."""
-        return self._watch(sock, selectors.EVENT_WRITE, None)
+        return self._watch(sock, EVENT_WRITE)
 
-    def add_signal_handler(self, number: int, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in a tick after each signal *number*; for the main thread's loop.
-
-        As long as there is one, a loop with nothing else to wait for sleeps, and is no deadlock.
-        """
-        before = signal.signal(
-            number, lambda *_: cast(None, self.call_soon_threadsafe(callback, *args)))
-        self._signals.setdefault(number, before or signal.SIG_DFL)  # None: it was not Python's
-
-    def remove_signal_handler(self, number: int) -> bool:
-        """Restore what handled the signal before; return whether there was a handler."""
-        there = number in self._signals
-        if there:
-            signal.signal(number, self._signals.pop(number))
-        return there
-
-    def run_forever(self, ended: Sequence[Any] = ()) -> None:
-        """Tick until stop(), or until *ended* holds something. May raise DeadlockError."""
-        if self._closed:
-            raise RuntimeError("Event loop is closed")
-        if _get_running_loop() is not None:
-            raise RuntimeError("this thread runs a loop already")
-        _thread_state.loop = self
+    def run_forever(self, until: Callable[[], object] = bool) -> None:
+        """Tick until stop(), or until *until()* is true. May raise DeadlockError."""
+        if _running.loop is not None:
+            raise RuntimeError("this thread runs an event loop already")
+        _running.loop = self
         try:
-            self.tick()  # even after a stop(), as in asyncio
-            while not (self._stopping or ended):
+            while not (self._stopping or until()):
                 self.tick()
         finally:
             self._stopping = False
-            _thread_state.loop = None
+            _running.loop = None
 
     def tick(self) -> None:
         """Wait until something is ready, then run what is: the heart of the file."""
         ready, timeouts = self._ready, self._timeouts
-        while timeouts and timeouts[0][2].cancelled():
+        while timeouts and timeouts[0][2].callback is None:
             heapq.heappop(timeouts)
-        wait = MAX_WAIT
-        if ready or self._stopping:
+        wait, watching = MAX_WAIT, len(self._watched) > 1
+        if ready:
             wait = 0.0
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
-        elif not (self._watched or self._signals or threading.active_count() > 1 or ready):
+        elif not (watching or threading.active_count() > 1 or _signals_may_wake() or ready):
             # A thread may have called in and ended during this line: so `ready` is asked last.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
         # With work to do and no socket there is no poll, for the self-pipe only ends sleeps.
-        if self._watched or not ready:
+        if watching or not ready:
             for key, events in self._selector.select(wait):
                 for event in list(key.data):  # one may take off the other
                     if event & events and event in key.data:
                         self._run(key.data[event])
         if timeouts:
-            now = self.time() + CLOCK_RESOLUTION
+            now = self.time()
             while timeouts and timeouts[0][0] <= now:
                 ready.append(heapq.heappop(timeouts)[2])
         for _ in range(len(ready)):
@@ -368,113 +302,96 @@ class CallbackLoop:
         self._stopping = True
 
     def close(self) -> None:
-        """Release what the loop holds, and drop what is pending. RuntimeError where it runs."""
-        if _get_running_loop() is self:
-            raise RuntimeError("cannot close a running event loop")
-        for number in list(self._signals):
-            self.remove_signal_handler(number)
-        self._closed = True
-        self._ready.clear()
-        self._timeouts.clear()
+        """Release what the loop holds. It cannot run any more."""
         self._selector.close()
-        for sock in (self._wake_receiver, self._wake_sender):
-            sock.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Print context["message"] and the traceback of context["exception"], if any.
+        """Print context["message"] and the traceback of context["exception"].
 
-        Every error that nobody is there to catch ends here; replace the method on a loop to
-        send them elsewhere.
+        Every error that nobody is there to catch ends here; another method may replace this one.
         """
         with contextlib.suppress(OSError):  # the terminal is gone: that should not end the loop
             print(context["message"], file=sys.stderr)
-            error = context.get("exception")
-            if error is not None:
-                sys.excepthook(type(error), error, error.__traceback__)
+            error = context["exception"]
+            sys.excepthook(type(error), error, error.__traceback__)
 
-    def _watch(self, sock: Any, event: int, handle: Handle | None) -> bool:
+    def _watch(self, sock: Any, event: int, handle: Handle | None = None) -> bool:
         """Put *handle* on one side of a socket, or take it off; return whether one was there."""
-        if self._closed:
-            return False
-        key = self._selector.get_map().get(sock)
-        # Who waits for reading and who for writing. The selector holds this dict itself: what
-        # is taken out of it is not called later in this tick.
-        handles: dict[int, Handle] = key.data if key else {}
+        key = self._watched.get(sock)
+        # The selector holds this dict itself: what is taken out of it is not called in this tick.
+        handles = key.data if key else {}
         before = handles.pop(event, None)
         if handle is not None:
             handles[event] = handle
-        events = functools.reduce(operator.or_, handles, 0)
-        if not key and events:
-            self._selector.register(sock, events, handles)
-        elif key and not events:
-            self._selector.unregister(sock)
-        elif key and events != key.events:
-            self._selector.modify(sock, events, handles)
-        self._watched += bool(handles) - bool(key)
+        events = sum(handles)
+        if key is None or events != key.events:
+            if key:
+                self._selector.unregister(sock)
+            if events:
+                self._selector.register(sock, events, handles)
         return before is not None
+
+    def create_future(self) -> Future[Any]:
+        """Return a new pending Future of this loop."""
+        return Future(loop=self)
+
+    def create_task(self, coro: Coro[T]) -> Task[T]:
+        """Return a new Task that begins to run *coro* soon."""
+        return Task(coro, loop=self)
+
+    def run_until_complete(self, future: Runnable[T]) -> T:
+        """Run until a Future or coroutine is done; return its result, or raise its error."""
+        waited = future if isinstance(future, Future) else self.create_task(future)
+        ended: list[Any] = []
+        waited.add_done_callback(ended.append)
+        self.run_forever(ended.__len__)
+        return waited.result()
 
 
 # 3  Future
 # =========
 #
 # The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a chain of
-# functions, each naming the next. Loops, `try` and local variables do not cross from one
-# callback to another, and a traceback shows the last link of the chain, never who began it.
-#
-# The idea: put "what happens next" into an object. A Future is a result that has not happened
-# yet. Whoever will know the result resolves it, whoever wants it waits, and neither needs to
-# know the other:
+# functions, each naming the next. Loops, `try` and local variables do not cross from one to
+# another. The idea: a Future is a result that has not happened yet. Whoever will know the result
+# resolves it, whoever wants it waits, and neither needs to know the other:
 #
 #                   set_result(x)      -> resolved    result() returns x
 #       pending  -- set_exception(e)   -> failed      result() raises e
 #                   cancel()           -> cancelled   result() raises CancelledError
 #
-# The invariants. A future leaves "pending" once and never returns to it. Its callbacks are not
-# called there and then but moved to the ready queue, so that resolving runs nobody's code, a
-# chain of thousands of futures needs no deep stack, and a callback added afterwards is still
-# called.
+# A future leaves "pending" once. Its callbacks move to the ready queue: resolving calls nobody.
 #
-# A future alone only changes where a callback is registered. What is missing is a function that
-# can stop in its middle and go on later with everything it had. Python has one, the generator:
-# its frame (its variables, and the line it has reached) survives suspension, in memory of its
-# own and not on the thread's stack. `yield` hands a value to whoever called send() (next() is
+# What is missing is a function that can stop in its middle and go on later with everything it
+# had. Python has one, the generator: its frame (its variables, and the line it has reached) has
+# memory of its own and survives. `yield` hands a value to whoever called send() (next() is
 # send(None)) and leaves loops and `try` blocks as they are, until the next send().
 #
 # Only Future.__iter__ yields futures. `yield from future` runs that method inside the function
-# that says it: what it yields comes out of the send() to that function, and what it returns is
-# the value of the expression (4 has the general rule). So a function that says
-#
-#       result = yield from future
-#
-# stops there, and the future itself comes out of the send() that was driving it: the driver
-# learns what is being waited for. It calls send() again once that future is done; __iter__ then
-# returns the future's result(), and with that the function goes on.
-#
-# Such functions are coroutines. `async def` and `await` make the same, and are safer: a forgotten
-# `yield from` is silent where a forgotten `await` is a warning. Generators are used here because
-# one can see how they work. One under `@coroutine` (types.coroutine) can be awaited in an
-# `async def` function, and can itself `yield from` an `async def` coroutine; most of what only this
-# file calls, with `yield from`, does without.
+# that says it: what the method yields comes out of the send() to that function, and what it
+# returns is the value of the expression. So a function that says `result = yield from future`
+# stops there, and the future comes out of the send() that was driving it: the driver learns what
+# is being waited for. It calls send() again once that future is done, and the function goes on
+# with the future's result(). Such functions are coroutines.
 
-class InvalidStateError(Exception):
+class InvalidStateError(RuntimeError):
     """A future was asked for what its state does not allow."""
 
 
 class _Failure:
-    """The exception with which *name* failed; its __del__ reports it if nobody looked at it."""
+    """The exception with which a future failed; its __del__ reports it if nobody looked at it."""
 
-    def __init__(self, exception: BaseException, loop: CallbackLoop, name: str) -> None:
-        self.exception, self.loop, self.name = exception, loop, name
-        # Each raise lengthens the traceback; who raises it goes back to this one. (Asyncio's tests
-        # fail a future with None, which has none.)
-        self.trace = getattr(exception, "__traceback__", None)
+    def __init__(self, exception: BaseException, future: Future[Any]) -> None:
+        self.loop, self.exception = future._loop, exception
+        self.message = f"the exception of {future} was never retrieved"
         # What is no Exception (CancelledError, SystemExit) is not reported.
         self.retrieved = not isinstance(exception, Exception)
 
     def __del__(self) -> None:
         if not self.retrieved:
-            message = f"the exception of {self.name} was never retrieved"
-            self.loop.call_exception_handler({"message": message, "exception": self.exception})
+            self.loop.call_exception_handler({**vars(self)})  # (3.13.0 crashes without a copy)
 
 
 class Future(Generic[T]):
@@ -482,136 +399,94 @@ class Future(Generic[T]):
 
     __slots__ = ("_loop", "_state", "_result", "_callbacks", "__weakref__")
 
-    def __init__(self, *, loop: CallbackLoop | None = None) -> None:
-        self._loop: Any = loop or get_running_loop()
-        self._state = "PENDING"
-        # By state: None, the result, a _Failure, the args of the CancelledError.
-        self._result: Any = None
+    def __init__(self, *, loop: EventLoop | None = None) -> None:
+        self._loop = loop or get_running_loop()
+        self._state = "pending"
+        self._result: Any = None  # once resolved, the result; once failed, a _Failure
         # What to put into the ready queue when done: Handles and waiting tasks.
         self._callbacks: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<{self.get_name()} {self._state.lower()}>"
-
-    def get_name(self) -> str:
-        """Return what it is called where it is spoken of."""
-        return type(self).__name__
-
-    def get_loop(self) -> Any:
-        """Return the loop this future belongs to."""
-        return self._loop
+        return f"<Future {self._state}>"
 
     def done(self) -> bool:
         """Return whether the future is resolved, failed or cancelled."""
-        return self._state != "PENDING"
+        return self._state != "pending"
 
     def cancelled(self) -> bool:
         """Return whether the future was cancelled."""
-        return self._state == "CANCELLED"
+        return self._state == "cancelled"
 
     def result(self) -> T:
-        """Return the result, or raise what the future failed with.
-
-        Raises CancelledError when cancelled, InvalidStateError while pending.
-        """
-        if self._state != "RESOLVED":
-            raise self._error()
+        """Return the result, or raise what it failed with, CancelledError or InvalidStateError."""
+        if self._state != "resolved":
+            raise cast(BaseException, self.exception())
         result: T = self._result
         return result
 
     def exception(self) -> BaseException | None:
         """Return what the future failed with, None if it was resolved; else raise as result()."""
-        return None if self._state == "RESOLVED" else self._error()
+        if self._state == "resolved":
+            return None
+        if self._state != "failed":
+            raise CancelledError if self.cancelled() else InvalidStateError("it is still pending")
+        self._result.retrieved = True
+        return cast(BaseException, self._result.exception)
 
     def set_result(self, result: T) -> None:
         """Resolve the future. Raises InvalidStateError unless it is pending."""
-        self._finish("RESOLVED", result)
+        self._finish("resolved", result)
 
-    def set_exception(self, exception: BaseException | type[BaseException]) -> None:
-        """Make the future fail. Raises InvalidStateError unless it is pending.
+    def set_exception(self, exception: BaseException) -> None:
+        """Make the future fail; an exception that nobody ever looks at is printed in the end."""
+        self._finish("failed")
+        self._result = _Failure(exception, self)
 
-        An exception that nobody asks for by the time the future is dropped is reported to the
-        loop. StopIteration arrives as the cause of a RuntimeError, for inside a generator it
-        would mean "the end".
-        """
-        if isinstance(exception, type):
-            exception = exception()
-        if isinstance(exception, StopIteration):
-            cause, exception = exception, RuntimeError(
-                "StopIteration means the end of a generator and cannot be raised into a Future")
-            exception.__cause__ = exception.__context__ = cause
-        self._fail(exception)
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Have all who wait get CancelledError(msg); return False if it was done already."""
-        if self._state != "PENDING":
+    def cancel(self) -> bool:
+        """Have all who wait get CancelledError; return False if it was done already."""
+        if self._state != "pending":
             return False
-        self._finish("CANCELLED", () if msg is None else (msg,))
+        self._finish("cancelled")
         return True
 
-    def add_done_callback(self, callback: Any, *, context: Context | None = None) -> None:
+    def add_done_callback(self, callback: Any) -> None:
         """Have the loop call callback(self) when the future is done, or soon if it is."""
         # A Task, which has a run(), stands here itself while it waits.
-        entry = callback if isinstance(callback, Future) else Handle(callback, (self,), context)
-        if self._state != "PENDING":
+        entry = callback if isinstance(callback, Future) else Handle(callback, (self,))
+        if self._state != "pending":
             self._loop._ready.append(entry)
         else:  # a tuple, for nearly always it holds one
             self._callbacks += (entry,)
 
-    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
-        """Forget every registration of *callback*; return how many there were."""
-        before = self._callbacks
-        self._callbacks = tuple(entry for entry in before
-                                if getattr(entry, "callback", None) != callback)
-        return len(before) - len(self._callbacks)
-
-    def __iter__(self) -> Waits[T]:
-        """Wait here until the future is done; `yield from` gives its result."""
-        if self._state == "PENDING":
+    def __iter__(self) -> Generator[Any, None, T]:
+        """Wait here until the future is done; `yield from` and `await` give its result."""
+        if self._state == "pending":
             yield self
-            if self._state == "PENDING":
-                raise RuntimeError("a future was resumed before it was done: await it in a Task")
         return self.result()
 
     __await__ = __iter__
 
-    def _finish(self, state: str, result: Any) -> None:
+    def _resolve(self, result: Any) -> None:
+        """Set the result, unless the future is done: its waiter may just have been cancelled."""
+        if not self.done():
+            self.set_result(result)
+
+    def _finish(self, state: str, result: Any = None) -> None:
         """Leave the pending state: the one place where that happens."""
-        if self._state != "PENDING":
-            raise InvalidStateError(f"the future is done already: {self._state.lower()}")
+        if self._state != "pending":
+            raise InvalidStateError(f"the future is done already: {self._state}")
         self._state, self._result = state, result
         self._loop._ready.extend(self._callbacks)
         self._callbacks = ()
-
-    def _fail(self, exception: BaseException) -> None:
-        self._finish("FAILED", None)
-        self._result = _Failure(exception, self._loop, self.get_name())
-
-    def _error(self) -> BaseException:
-        """Return what it failed with, and mark it as seen; raise if it is pending or cancelled."""
-        if self._state == "PENDING":
-            raise InvalidStateError("the result is not there yet")
-        if self._state == "CANCELLED":
-            raise CancelledError(*self._result)
-        self._result.retrieved = True
-        return cast(BaseException, self._result.exception.with_traceback(self._result.trace))
-
-
-def _resolve(future: Future[T], result: T | None = None) -> None:
-    """Set the result, unless the future is done: its waiter may just have been cancelled."""
-    if future._state == "PENDING":
-        future._finish("RESOLVED", result)
 
 
 # 4  Task
 # =======
 #
-# The problem: a function that stops at `yield from future` needs somebody who calls send()
-# again when the future is done, not before and not twice.
-#
-# The idea: a Task is that somebody. Each step sends None into the coroutine and gets back the
-# next future it waits for; the task puts itself among that future's callbacks and is out of the
-# way until then. That is all that happens between "recv would block" and the line after it:
+# The problem: a function that stops at `yield from future` needs somebody who calls send() again
+# when the future is done. The idea: a Task is that somebody. Each step sends None into the
+# coroutine and gets back the next future it waits for; the task puts itself among that future's
+# callbacks. That is all that happens between "recv would block" and the line after it:
 #
 #    recv -> BlockingIOError      coroutine: watch the socket, make a future,
 #    yield from future            the future comes out of send()
@@ -621,140 +496,110 @@ def _resolve(future: Future[T], result: T | None = None) -> None:
 #    recv again -> bytes          being ready was a hint; recv decides
 #
 # With coroutines inside coroutines, `yield from` is a pipe: while a generator stands there,
-# Python hands every send() and throw() that it gets straight to the inner one, and what that
-# yields straight to whoever called, until the inner one returns. The innermost future comes out
-# of the outermost send(), past everyone in between, and None goes down the same way; a return
-# value travels up one joint, an exception as far as the first `except`:
+# Python hands every send() and throw() straight to the inner one, and what that yields straight
+# to the caller. A return value travels up one joint, an exception as far as the first `except`:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
-# StopIteration): so a task can be waited for, and one word, "wait", does for a byte, a pause
-# and a whole crawl.
+# `async def` and `await` are the same with two guards: `await` takes only what can be waited for,
+# and a coroutine that nobody awaits is a warning. Here is one fetch in both styles, and what
+# becomes of either when it is driven by hand. A Task drives both; from here on it is the second:
 #
-# Cancelling must reach a coroutine that is suspended, deep in its pipe, and release what it
-# holds on the way out. Only an exception does that: cancel() cancels the future being waited
-# for, whose CancelledError then appears at the `yield from`, runs the `finally` blocks and, if
-# nobody stops it, ends the task. (If that future is a task, it is cancelled, too;
-# `_until_done`, in 5, waits without that.) It is a BaseException so that `except Exception`
-# does not swallow it. Where no future is waited for, it comes
+#     @coroutine
+#     def fetch(sock):                               async def fetch(sock):
+#         sock.send(b"GET / HTTP/1.0\r\n\r\n")           sock.send(b"GET / HTTP/1.0\r\n\r\n")
+#         answer = Future()                              answer = Future()
+#         loop.add_reader(sock, answer.set_result, 1)    loop.add_reader(sock, answer.set_result, 1)
+#         yield from answer                              await answer
+#         loop.remove_reader(sock)                       loop.remove_reader(sock)
+#         return sock.recv(100)                          return sock.recv(100)
+#
+#     waiting = fetch(sock)    nothing of it has run
+#     waiting.send(None)       -> <Future pending>: the request has left
+#     loop.tick()              sleeps until the answer is there, and resolves the future
+#     waiting.send(None)       -> StopIteration(b"HTTP/1.0 200 OK\r\n\r\n"): it has returned
+#
+# A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
+# StopIteration): so one word, "wait", does for a byte, a pause and a whole crawl.
+#
+# Cancelling must reach a coroutine deep in its pipe, and release what it holds on the way out.
+# Only an exception does that: cancel() cancels the future being waited for (a task, too), whose
+# CancelledError then appears at the `await`, runs the `finally` blocks and, if nobody stops it,
+# ends the task. Where no future is waited for, it comes
 #
 #    to a task that was woken already    at its next step
 #    to the one that is running          at its next wait, or its return
 #    to one that has not begun           instead of its first step
 #
-# The invariant: an unfinished task is running, or in the ready queue once, or among the
-# callbacks of the one future in `_waiting_for`. The loop holds every unfinished task in
-# `tasks`, so that none is garbage-collected in mid-wait.
+# The invariant: an unfinished task is running, or in the ready queue once, or among the callbacks
+# of the one future in `_waiting_for`; and it is in the loop's `tasks`, which keeps it alive.
 
 class Task(Future[T]):
-    """A coroutine being run by the loop, and the future of its return value.
+    """The coroutine *coro*, run from soon on in a copy of the context, and its result's Future."""
 
-    *coro* is a generator, with @coroutine or without, or an `async def` coroutine (TypeError
-    for anything else). It takes its first step soon, from the ready queue, inside *context* (a
-    copy of the current one by default).
-    """
+    __slots__ = ("_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
-    __slots__ = ("_coro", "_context", "_waiting_for", "_throw", "_cancel_requests", "_name")
-
-    def __init__(self, coro: Runnable[T], *, loop: CallbackLoop | None = None,
-                 name: object = None, context: Context | None = None) -> None:
+    def __init__(self, coro: Coro[T], *, loop: EventLoop | None = None) -> None:
         if not isinstance(coro, (GeneratorType, Coroutine)):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         super().__init__(loop=loop)
         self._coro: Any = coro
-        self._context = copy_context() if context is None else context
+        self._context = copy_context()
         self._waiting_for: Future[Any] | None = None
-        self._throw: BaseException | None = None  # what the next step raises in the coroutine
+        self._must_cancel = False  # whether the next step raises CancelledError in the coroutine
         self._cancel_requests = 0  # that no uncancel() took back: a TimeLimit (5) counts them
-        self._name = None if name is None else str(name)
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
 
-    def get_name(self) -> str:
-        """Return the task's name: the coroutine's, unless it was given another."""
-        return self._name or str(getattr(self._coro, "__qualname__", self._coro))
+    def __repr__(self) -> str:
+        return f"<Task {getattr(self._coro, '__qualname__', self._coro)} {self._state}>"
 
     def step(self) -> None:
         """Run the coroutine until it waits again or ends."""
-        if self._state != "PENDING":
-            raise InvalidStateError(f"step(): already done: {self!r}")
-        loop, error = self._loop, self._throw
-        self._waiting_for = self._throw = None
+        loop, must_cancel = self._loop, self._must_cancel
+        self._waiting_for, self._must_cancel = None, False
         loop.current_task = self
         try:
-            if error is None:
-                awaited = self._context.run(self._coro.send, None)
+            if must_cancel:
+                awaited = self._context.run(self._coro.throw, CancelledError())
             else:
-                awaited = self._context.run(self._coro.throw, error)
+                awaited = self._context.run(self._coro.send, None)
+            if awaited is None:  # a bare `yield`: let the others run, then go on
+                loop._ready.append(self)
+            elif awaited._loop is not loop or awaited is self:
+                raise RuntimeError(f"{self} cannot wait for {awaited}")
+            else:
+                awaited.add_done_callback(self)
+                self._waiting_for = awaited
+                # It may have been cancelled while it ran.
+                self._must_cancel = self._must_cancel and not awaited.cancel()
         except StopIteration as stop:
-            if self._throw is None:
-                self._end("RESOLVED", stop.value)
-            else:  # cancelled during its last step
-                self._end("CANCELLED", self._throw.args)
-        except CancelledError as cancelled:
-            # Not the error itself: a cancelled task need not keep its frames alive.
-            self._end("CANCELLED", cancelled.args)
+            # If it must be cancelled, it was cancelled during its last step.
+            self._finish("cancelled" if self._must_cancel else "resolved", stop.value)
+        except CancelledError:
+            self._finish("cancelled")
         except BaseException as failure:
-            self._fail(failure)
-            loop.tasks.discard(self)
-            if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+            self.set_exception(failure)
+            if not isinstance(failure, Exception):  # SystemExit, KeyboardInterrupt
                 raise
-        else:
-            self._wait_for(awaited)
         finally:
             loop.current_task = None
+            if self._state != "pending":
+                loop.tasks.discard(self)
 
     run = step  # what the ready queue calls
 
-    def _wait_for(self, awaited: Any) -> None:
-        """Be called again when *awaited*, which the coroutine yielded, is done."""
-        if awaited is None:  # a bare `yield`: let the others run, then go on
-            self._loop._ready.append(self)
-        elif not isinstance(awaited, Future) or awaited._loop is not self._loop or awaited is self:
-            self._throw = RuntimeError(f"{self!r} cannot wait for {awaited!r}: a task waits for "
-                                       "another future of its own loop")
-            self._loop._ready.append(self)
-        else:
-            awaited.add_done_callback(self)
-            self._waiting_for = awaited
-            if self._throw is not None and awaited.cancel(*self._throw.args):
-                self._throw = None  # it was cancelled while it ran
-
-    def _end(self, state: str, result: Any) -> None:
-        self._finish(state, result)
-        self._loop.tasks.discard(self)
-
-    def set_result(self, result: Any) -> None:
-        """Raise RuntimeError, as set_exception does: only the coroutine ends a task."""
-        raise RuntimeError("Task does not support set_result and set_exception operations")
-
-    set_exception = cast(Any, set_result)
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Ask the coroutine to end; return False if it has ended already.
-
-        CancelledError(msg) is raised where it waits, at its next step. The coroutine may catch
-        it, to clean up or to refuse.
-        """
-        if self._state != "PENDING":
+    def cancel(self) -> bool:
+        """Raise CancelledError where the coroutine waits; return False if it has ended already."""
+        if self._state != "pending":
             return False
-        # If self waits for task B, and B for a future: both count the request, and the future is
-        # cancelled; its CancelledError ends B, and the end of B brings it to self. On the way down
-        # they wait for nothing, or tasks in a circle would be gone through for ever.
-        waiting: list[tuple[Task[Any], Any]] = []
-        task: Any = self
-        while isinstance(task, Task) and task._state == "PENDING":
-            task._cancel_requests += 1
-            waited, task._waiting_for = task._waiting_for, None
-            waiting.append((task, waited))
-            task = waited
-        last, waited = waiting[-1]
-        if waited is None or not waited.cancel(msg):
-            last._throw = CancelledError() if msg is None else CancelledError(msg)
-        for task, waited in reversed(waiting):
-            task._waiting_for = waited
+        self._cancel_requests += 1
+        # Meanwhile it waits for nothing, or tasks in a circle would hand this on for ever.
+        waited, self._waiting_for = self._waiting_for, None
+        if waited is None or not waited.cancel():
+            self._must_cancel = True
+        self._waiting_for = waited
         return True
 
     def cancelling(self) -> int:
@@ -764,179 +609,83 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        if not self._cancel_requests and isinstance(self._throw, CancelledError):
-            self._throw = None
+        self._must_cancel &= self._cancel_requests > 0
         return self._cancel_requests
 
     def where(self) -> str:
         """Return the task's name and the lines at which it waits, outermost coroutine first."""
-        lines, inner = [self.get_name()], self._coro
-        # Down the pipe, to the one whose future is waited for.
-        while frame := getattr(inner, "gi_frame", None) or getattr(inner, "cr_frame", None):
+        lines, inner = [repr(self)], self._coro
+        while frame := getattr(inner, "cr_frame", None):  # down the pipe
             code = frame.f_code
             lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
-            inner = getattr(inner, "gi_yieldfrom", None) or getattr(inner, "cr_await", None)
+            inner = inner.cr_await
         return "\n".join(lines)
+
+
+Runnable = Coro[T] | Future[T]  # what run_until_complete() and gather() take
 
 
 # 5  Waiting
 # ==========
 #
-# The problem: futures and tasks are parts; a program wants verbs. Call this blocking function
-# without blocking. Wait a second. Give that at most thirty. Do these ten at once. Run it all.
+# The problem: futures and tasks are parts; a program wants verbs.
 #
-# The idea: each verb is a few lines over the parts. A thread's result is a future that the thread
-# resolves by way of the self-pipe. `sleep` is a future that resolves itself at a deadline.
-# `timeout` cancels the current task at one, and turns the CancelledError it caused, and only that
-# one, into TimeoutError: it counts the requests to cancel. `gather` is a future that the last of
-# many resolves. `run` ticks until a task is done.
+#     sleep        a future that resolves itself at a deadline
+#     timeout      cancels the current task at one
+#     gather       a future that the last of many resolves
+#     to_thread    a future that a thread resolves, by way of the self-pipe
+#     run          ticks until a task is done
 #
-# The invariants. When a wait has ended, its deadline does nothing any more; when `run` has
-# returned, there is no task.
-
-def _ensure_future(awaitable: Runnable[T], loop: EventLoop | None = None) -> Future[T]:
-    """Return a Future as it is, a coroutine as a new Task; TypeError for what is neither."""
-    if not isinstance(awaitable, Future):
-        return (loop or get_running_loop()).create_task(awaitable)
-    if loop is not None and awaitable._loop is not loop:
-        raise ValueError(f"{awaitable!r} belongs to a different loop")
-    return awaitable
-
-
-def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
-    """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
-
-    Each call has a thread of its own, a daemon: neither run() nor the program waits for one
-    that never ends, and when the program ends it is cut off wherever it is. Cancelled, the call
-    goes on, and its result is dropped. Raises OSError where no thread can be started.
-    """
-    loop, context = get_running_loop(), copy_context()
-    future: Future[T] = loop.create_future()
-
-    def work() -> None:
-        settle: Callable[[Any], None] = future.set_result
-        try:
-            outcome: Any = context.run(func, *args, **kwargs)
-        except BaseException as error:
-            settle, outcome = future.set_exception, error
-        loop.call_soon_threadsafe(lambda: None if future.done() else settle(outcome))
-
-    try:
-        threading.Thread(target=work, daemon=True).start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, f"no thread for a blocking call: {error}") from None
-    return future
-
-
-class EventLoop(CallbackLoop):
-    """A CallbackLoop that also runs coroutines."""
-
-    def create_future(self) -> Future[Any]:
-        """Return a new pending Future of this loop."""
-        return Future(loop=self)
-
-    def create_task(self, coro: Runnable[T], **options: Any) -> Task[T]:
-        """Return a new Task that begins to run *coro* soon; options are Task's."""
-        if self._closed:
-            raise RuntimeError("Event loop is closed")
-        return Task(coro, loop=self, **options)
-
-    def run_until_complete(self, future: Runnable[T]) -> T:
-        """Run until *future* (a Future, or a coroutine made a Task) is done; return its result.
-
-        Raises what it failed with; RuntimeError when stop() came first.
-        """
-        waited, ended = _ensure_future(future, loop=self), list[Any]()
-        waited.add_done_callback(ended.append)
-        self.run_forever(ended)
-        if not waited.done():
-            raise RuntimeError("Event loop stopped before Future completed.")
-        return waited.result()
-
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Future[T]:
-        """Return the Future of func(*args), run by *executor*, one of concurrent.futures'.
-
-        A thread waits for it (or runs it, if that is None). Cancelling the future keeps a call that
-        has not begun from beginning. The executor is the caller's, to be shut down in the end.
-        """
-        if executor is None:
-            return to_thread(func, *args)
-        job = executor.submit(func, *args)
-        future: Future[T] = to_thread(job.result)
-        future.add_done_callback(lambda future: future.cancelled() and job.cancel())
-        return future
-
+# When a wait has ended, its deadline does nothing; when `run` has returned, there is no task.
 
 @coroutine
-def sleep(delay: float, result: Any = None) -> Waits[Any]:
-    """Wait *delay* seconds (ValueError for NaN), return *result*; 0 lets others run once."""
-    if delay <= 0:
-        yield
-        return result
-    loop = get_running_loop()
-    waiter = loop.create_future()
-    timeout = loop.call_later(delay, _resolve, waiter, result)
+def _next_tick(result: Any) -> Generator[None, None, Any]:
+    """Let the others run once: a bare `yield` is a wait for no future."""
+    yield
+    return result
+
+
+async def _sleep(delay: float, result: Any) -> Any:
+    waiter: Future[Any] = Future()
+    timeout = get_running_loop().call_later(delay, waiter._resolve, result)
     try:
-        return (yield from waiter)
+        return await waiter
     finally:
         timeout.cancel()
 
 
+def sleep(delay: float, result: Any = None) -> Coro[Any]:
+    """Wait *delay* seconds (ValueError for NaN), return *result*; 0 lets others run once."""
+    # (types.coroutine makes a coroutine, and is declared to make something that can do less.)
+    return _next_tick(result) if delay <= 0 else _sleep(delay, result)  # pyright: ignore
+
+
 class TimeLimit:
-    """A context manager that allows its block *delay* seconds (None: any time).
-
-    `with` in generator coroutines, `async with` in `async def` ones. When the time is up the
-    current task is cancelled, and the CancelledError that leaves the block is turned into
-    TimeoutError. A cancellation from elsewhere passes as it is:
-
-        deadline -> cancel() -> CancelledError -> uncancel(): 0 are left -> TimeoutError
-        another's   cancel() -> CancelledError ------------------------> CancelledError
-
-    Entering it raises RuntimeError outside of a task, or a second time, and ValueError for NaN.
-    """
-
-    __slots__ = ("_delay", "_task", "_cancelling", "_expired", "_timeout")
+    """`async with timeout(delay):` allows its block so many seconds, any time if that is None."""
 
     def __init__(self, delay: float | None) -> None:
-        self._delay = delay
-        self._task: Any = None
-        self._timeout: Handle | None = None
-        self._expired = False
+        self._delay, self._expired = delay, False
+        self._timeout = Handle(self._expire, ())
 
-    def __enter__(self) -> TimeLimit:
+    async def __aenter__(self) -> None:
         loop = get_running_loop()
-        task = loop.current_task
-        if task is None:
-            raise RuntimeError("a time limit should be used inside a task")
-        if self._task is not None:
-            raise RuntimeError("a time limit can be entered only once")
-        self._task, self._cancelling = task, task._cancel_requests
-        if self._delay is not None and self._delay <= 0:
-            # The heap would let the block run on past a bare `yield` first.
-            self._timeout = loop.call_soon(self._expire, context=task._context)
-        elif self._delay is not None:
-            self._timeout = loop.call_later(self._delay, self._expire, context=task._context)
-        return self
+        self._task: Any = loop.current_task
+        self._cancelling = self._task.cancelling()
+        if self._delay is not None:
+            self._timeout = loop.call_later(self._delay, self._expire)
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._timeout:
-            self._timeout.cancel()
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        self._timeout.cancel()
         # We take our own request to cancel back. If no more are left than there were at the entry,
         # nobody else asked, and the error is ours:
         #
-        #     requests at the entry, at the deadline, then     the error
-        #     alone            0       1      0                becomes TimeoutError
-        #     and Ctrl-C       0       2      1                goes on as it is
-        #     two limits       0, 0    2      1, 0             goes on, to the outer one
+        #     requests at the entry, at the deadline, then    the error
+        #     alone            0       1      0               becomes TimeoutError
+        #     and Ctrl-C       0       2      1               goes on as it is
+        #     two limits       0, 0    2      1, 0            goes on, to the outer one
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
-
-    async def __aenter__(self) -> TimeLimit:
-        return self.__enter__()
-
-    async def __aexit__(self, *failure: Any) -> None:
-        self.__exit__(*failure)
 
     def _expire(self) -> None:
         self._expired = self._task.cancel()
@@ -945,28 +694,18 @@ class TimeLimit:
 timeout = TimeLimit  # asyncio's name for making one
 
 
-@coroutine
-def _until_done(future: Future[Any]) -> Waits[None]:
-    """Wait until *future* is done; its error is not raised, and a cancelled wait leaves it be."""
-    if future.done():
-        return
-    waiter = get_running_loop().create_future()
-    future.add_done_callback(lambda _: _resolve(waiter))
-    yield from waiter
+async def wait_for(fut: Awaitable[T], timeout: float | None) -> T:
+    """Return the result of *fut*, or cancel it after *timeout* seconds and raise TimeoutError."""
+    async with TimeLimit(timeout):
+        return await fut
 
 
-@coroutine
-def wait_for(fut: Awaitable[T], timeout: float | None) -> Waits[T]:
-    """Return the result of *fut*, or raise TimeoutError after *timeout* seconds.
-
-    In that case, or when wait_for itself is cancelled, *fut* is cancelled and waited for before
-    an error is raised (if it returns something all the same, that is the result). With *timeout*
-    <= 0 what is not done already is cancelled before it begins; None waits for any time.
-    """
-    with TimeLimit(timeout):
-        if timeout is not None and timeout <= 0:
-            fut = _ensure_future(fut)  # its first step comes after the limit's cancel()
-        return cast(T, (yield from cast(Any, fut)))
+async def _until_done(future: Future[Any]) -> None:
+    """Wait until *future* is done, whatever comes of it; a cancelled wait leaves it be."""
+    if not future.done():
+        waiter: Future[Any] = Future()
+        future.add_done_callback(waiter._resolve)
+        await waiter
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -977,53 +716,73 @@ def _outcome(future: Future[Any]) -> Any:
         return error
 
 
+def create_task(coro: Coro[T]) -> Task[T]:
+    """Run *coro* as a Task of the running loop, beginning soon."""
+    return get_running_loop().create_task(coro)
+
+
 class _Gathering(Future[list[Any]]):
-    """The future that gather() returns."""
+    """What gather() returns: to cancel it is to cancel its children, which then end it."""
 
-    def __init__(self, children: Iterable[Future[Any]], loop: EventLoop | None) -> None:
-        super().__init__(loop=loop)
-        self.children = dict.fromkeys(children)  # those not yet done, in their order
-        self.cancel_error: CancelledError | None = None
+    children: list[Future[Any]]
+    cancel_requested = False
 
-    def cancel(self, msg: Any = None) -> bool:
+    def cancel(self) -> bool:
         # A list, so that every child is cancelled.
-        if self.done() or not any([child.cancel(msg) for child in self.children]):
+        if self.done() or not any([child.cancel() for child in self.children]):
             return False
-        self.cancel_error = CancelledError() if msg is None else CancelledError(msg)
+        self.cancel_requested = True
         return True
 
 
 def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
-    """Return the Future of all results, in the order of the arguments.
+    """Return the Future of all results, in the order of the arguments; coroutines become tasks.
 
-    Coroutines become tasks. The first error makes it fail at once, and the others go on; with
-    *return_exceptions* errors are results like any other. Cancelling it cancels all of them.
+    The first error makes it fail at once, and the others go on; with *return_exceptions* errors
+    are results. Cancelling it cancels all of them, and it ends when they have ended.
     """
-    loop: EventLoop | None = None
-    futures: dict[Any, Future[Any]] = {}
-    for awaitable in dict.fromkeys(awaitables):  # one that is given twice is run once
-        futures[awaitable] = _ensure_future(awaitable, loop)
-        loop = futures[awaitable].get_loop()
-    outer = _Gathering(futures.values(), loop)
+    children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
+    outer = _Gathering(loop=children[0]._loop if children else None)
+    outer.children = children
+    left = len(awaitables)
 
     def child_done(child: Future[Any]) -> None:
-        del outer.children[child]
+        nonlocal left
+        left -= 1
         outcome = _outcome(child)  # which also marks an error as retrieved
         if outer.done():
             return
-        if child._state != "RESOLVED" and not return_exceptions:
+        if child._state != "resolved" and not return_exceptions:
             outer.set_exception(outcome)
-        elif not outer.children and outer.cancel_error is not None:
-            outer.set_exception(outer.cancel_error)  # as in asyncio, it failed; it is not cancelled
-        elif not outer.children:
-            outer.set_result([_outcome(futures[awaitable]) for awaitable in awaitables])
+        elif not left and outer.cancel_requested:
+            outer.set_exception(CancelledError())  # as in asyncio, it failed: it is not cancelled
+        elif not left:
+            outer.set_result([_outcome(child) for child in children])
 
-    context = copy_context()  # one for all: there may be thousands
-    for child in outer.children:
-        child.add_done_callback(child_done, context=context)
-    if not futures:
+    for child in children:
+        child.add_done_callback(child_done)
+    if not left:
         outer.set_result([])
     return outer
+
+
+def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+    """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
+
+    The thread is a daemon, cut off when the program ends. Cancelled, its result is dropped.
+    """
+    loop, context = get_running_loop(), copy_context()
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            settle = functools.partial(future.set_result, context.run(func, *args, **kwargs))
+        except BaseException as error:
+            settle = functools.partial(future.set_exception, error)
+        loop.call_soon_threadsafe(lambda: future.done() or settle())
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
 
 
 def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
@@ -1031,35 +790,57 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
     return cast("Task[Any] | None", (loop or get_running_loop()).current_task)
 
 
-def create_task(coro: Runnable[T], **options: Any) -> Task[T]:
-    """Run *coro* as a Task of the running loop, beginning soon."""
-    return get_running_loop().create_task(coro, **options)
+def interrupt(number: int, frame: object) -> None:
+    """Raise KeyboardInterrupt(number): a signal handler, which run() may replace by its own."""
+    raise KeyboardInterrupt(number)
 
 
-def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
+def _take_signals(handler: Callback) -> list[Any]:
+    """Handle SIGINT and SIGTERM where KeyboardInterrupt would be raised; return who did before."""
+    if threading.current_thread() is not threading.main_thread():
+        return []  # only the main thread may
+    return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) in (signal.default_int_handler, interrupt)]
+
+
+def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it ends, in whichever way, tasks still running are cancelled and waited for (an error
-    of theirs is reported as one that nobody has seen), and the loop, made by *loop_factory*, is
-    closed. Raises DeadlockError, and RuntimeError in a running loop.
+    When it has ended, tasks still running are cancelled and waited for.
+
+    In the main thread it takes over SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or
+    interrupt(), has them. The first of them cancels *main*; if that ends cancelled, or had ended
+    before, run() raises KeyboardInterrupt(number) when all is cleaned up. A second one raises
+    KeyboardInterrupt wherever the program is, and nobody is waited for any more.
     """
-    if _get_running_loop() is not None:
+    if _running.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
+    signals: list[int] = []
+    asked: list[bool] = []  # whether main was still there to be cancelled
+
+    def on_signal(number: int, frame: object) -> None:
+        signals.append(number)
+        if len(signals) > 1:
+            raise KeyboardInterrupt(number)
+        loop.call_soon_threadsafe(lambda: asked.append(task.cancel()))
+
     with contextlib.closing(loop_factory()) as loop:
+        task = loop.create_task(main)
+        before = _take_signals(on_signal)
         try:
-            return loop.run_until_complete(loop.create_task(main))
+            return loop.run_until_complete(task)
         finally:
-            ending: BaseException | None = None
-            while tasks := list(loop.tasks):  # one may start others while it ends
-                for task in tasks:
-                    task.cancel()
-                for task in tasks:
-                    try:
-                        loop.run_until_complete(_until_done(task))
-                    except (KeyboardInterrupt, SystemExit) as error:
-                        ending = error  # and the others are cleaned up first
-            if ending:
-                raise ending
+            try:
+                while loop.tasks and len(signals) < 2:  # one may start others while it ends
+                    tasks = set(loop.tasks)
+                    for each in tasks:
+                        each.cancel()
+                    loop.run_forever(lambda: tasks.isdisjoint(loop.tasks))
+            finally:
+                for number_and_handler in before:
+                    signal.signal(*number_and_handler)
+                if signals and (task.cancelled() or not any(asked)):
+                    raise KeyboardInterrupt(signals[0])
 
 
 # 6  Queue
@@ -1067,18 +848,14 @@ def run(main: Runnable[T], *, loop_factory: Callable[[], EventLoop] = EventLoop)
 #
 # The problem: workers need work handed to them, must wait when there is none, and somebody must
 # know when all is done. "The queue is empty" does not say that: the last item may be in a
-# worker's hands, and about to become ten more.
-#
-# The idea: count. `put` adds one to the unfinished, `task_done` takes one away, and `join`
-# waits for zero. A worker puts what it found before it says that the item is done, so the count
-# is zero only when nothing is queued and nobody works.
+# worker's hands, and about to become ten more. The idea: count. `put` adds one to the unfinished,
+# `task_done` takes one away, and `join` waits for zero. A worker puts what it found before it
+# says that its item is done.
 #
 # A task that finds the queue empty (or full) stands in line with a future of its own. Waking it
 # resolves that future and promises nothing: until its next step somebody else may have taken
-# the item, so it looks again, and waits again.
-#
-# The invariant: a wake-up is never lost. A getter that was woken, and cancelled before its next
-# step, cannot use its wake-up, so it passes it on to the next in line; so does a putter.
+# the item, so it looks again. The invariant: a wake-up is never lost. Who was woken, and cancelled
+# before the next step, passes it on to the next in line.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
@@ -1088,7 +865,7 @@ class QueueFull(Exception):
     """put_nowait() found no place."""
 
 
-_Line = collections.OrderedDict[Future[None], None]  # oldest first; any one leaves it in O(1)
+_Line = collections.OrderedDict[Any, None]  # oldest first; any one leaves it in O(1)
 
 
 class Queue(Generic[T]):
@@ -1128,16 +905,14 @@ class Queue(Generic[T]):
         self._wake(self._putters)
         return self._items.popleft()
 
-    @coroutine
-    def put(self, item: T) -> Waits[None]:
+    async def put(self, item: T) -> None:
         """Put an item in, waiting while the queue is full. Cancelled: it is not put."""
-        yield from self._wait_in(self._putters, self.full)
+        await self._wait_in(self._putters, self.full)
         self.put_nowait(item)
 
-    @coroutine
-    def get(self) -> Waits[T]:
+    async def get(self) -> T:
         """Take the oldest item out, waiting while there is none. Cancelled: none is lost."""
-        yield from self._wait_in(self._getters, self.empty)
+        await self._wait_in(self._getters, self.empty)
         return self.get_nowait()
 
     def task_done(self) -> None:
@@ -1149,28 +924,28 @@ class Queue(Generic[T]):
             while self._joiners:
                 self._wake(self._joiners)
 
-    @coroutine
-    def join(self) -> Waits[None]:
+    async def join(self) -> None:
         """Wait until task_done() was called for every item, those put meanwhile included."""
         if self._unfinished:  # it waits once, whatever is put after it was woken
-            waiter = get_running_loop().create_future()
+            waiter: Future[None] = Future()
             self._joiners[waiter] = None
-            yield from waiter
+            await waiter
 
     def _wake(self, line: _Line) -> None:
         """Wake the first in line who still waits."""
         while line:
             waiter, _ = line.popitem(last=False)
             if not waiter.done():
-                return waiter.set_result(None)
+                waiter.set_result(None)
+                return
 
-    def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> Waits[None]:
+    async def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> None:
         """While *blocked()*, wait in *line* to be woken."""
         while blocked():
-            waiter = get_running_loop().create_future()
+            waiter: Future[None] = Future()
             line[waiter] = None
             try:
-                yield from waiter
+                await waiter
             except BaseException:
                 line.pop(waiter, None)
                 if not waiter.cancelled() and not blocked():
@@ -1181,9 +956,8 @@ class Queue(Generic[T]):
 # 7  Streams
 # ==========
 #
-# The problem: make "would block" read as "wait here". And nothing on a network may be waited
-# for without a deadline: a name server that is silent, an address that swallows packets, a
-# server that accepts and then says nothing, or says something for ever.
+# The problem: make "would block" read as "wait here". And nothing on a network may be waited for
+# without a deadline: a name server, an address, a server may say nothing, or something for ever.
 #
 # The idea: one method, `_call`, tries a socket operation and, when it would block, waits for
 # the socket and tries again: to shake hands, to send, to receive. A read waits before it tries:
@@ -1192,21 +966,14 @@ class Queue(Generic[T]):
 #     read()                     wait until readable, recv -> some bytes
 #     read()                     wait until readable, recv -> b"", the end
 #
-# The invariants. Between two reads the loop polls, even if bytes are there: a fast peer holds up no
-# other socket and no deadline. (Only what TLS has decrypted already is taken at once, for the
-# poll does not know of it.) A stream has no deadlines of its own: who waits for it does so within
-# a `timeout`, as section 10 and open_connection() do.
-#
-# The cost: a request is a send, a recv and its share of two polls (and on a kept connection a look
-# whether it is readable). Interest in reading stays registered from one read to the next, which
-# saves two system calls each time.
+# The invariants. Between two reads the loop polls, so a fast peer holds up no other socket and no
+# deadline. (Only what TLS has decrypted already is taken at once: the poll does not know of it.) A
+# stream has no deadlines: who waits for it does so within a `timeout`, as connect() and 10 do.
+# Interest in reading stays registered from one read to the next, which saves two system calls.
 
 READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
 CONNECT_TIMEOUT = 10.0  # seconds to connect, with TLS, to one address: a lost SYN is sent again
-
-# TLS may have to read in order to write, and the reverse, and says so by errors of ssl.
-_TLS_WANTS = {"SSLWantReadError": selectors.EVENT_READ, "SSLWantWriteError": selectors.EVENT_WRITE}
 
 
 class Stream:
@@ -1215,175 +982,146 @@ class Stream:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self._fd = sock.fileno()        # what the selector knows the socket by, TLS or not
         self._loop = get_running_loop()
-        self._waiters: list[Any] = [None, None, None]  # by event: the last Future waited for
+        self._waiters: dict[int, Any] = {}  # by event: the last one waited for
         self._unsent = bytearray()
 
-    @coroutine
-    def read(self, size: int = READ_SIZE) -> Waits[bytes]:
+    async def read(self, size: int = READ_SIZE) -> bytes:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
-        Raises OSError (ssl.SSLError when TLS is cut off without its goodbye). Cancelled: no
-        byte is lost.
+        Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost.
         """
-        pending = getattr(self.sock, "pending", None)  # TLS may have decrypted some already
-        if not (pending and pending()):
-            yield from self._until_ready(selectors.EVENT_READ)
-        return (yield from self._call(selectors.EVENT_READ, self.sock.recv, size))
+        if not getattr(self.sock, "pending", int)():  # TLS may have decrypted some already
+            await self._until_ready(EVENT_READ)
+        return await self._call(EVENT_READ, self.sock.recv, size)
 
     def readable(self) -> bool:
         """Return whether bytes, or the end, are there already; asks the kernel and never waits."""
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        return bool(poll.poll(0))
+        poll.register(self.sock, select.POLLIN)
+        return poll.poll(0) != []
 
     def write(self, data: bytes) -> None:
         """Take *data* to be sent; wait for drain() to have it sent."""
         self._unsent += data
 
-    @coroutine
-    def drain(self) -> Waits[None]:
+    async def drain(self) -> None:
         """Wait until all is sent (OSError). Cancelled: the rest stays for the next drain()."""
         while self._unsent:
-            sent = yield from self._call(selectors.EVENT_WRITE, self.sock.send, self._unsent)
+            sent = await self._call(EVENT_WRITE, self.sock.send, self._unsent)
             del self._unsent[:sent]
-
-    @coroutine
-    def start_tls(self, context: ssl.SSLContext, host: str) -> Waits[None]:
-        """Speak TLS from here on, with a server that proves to be *host*; raises ssl.SSLError."""
-        self.sock = tls = context.wrap_socket(
-            self.sock, server_hostname=host, do_handshake_on_connect=False,
-            suppress_ragged_eofs=False)  # an end without TLS's goodbye is an error
-        yield from self._call(selectors.EVENT_READ, tls.do_handshake)
 
     def close(self) -> None:
         """Close the socket, here and nowhere else; whoever waits gets ConnectionAbortedError."""
-        if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
-            self._loop.remove_writer(self._fd)
-            self._fd = -1
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock)
+            self._loop.remove_writer(self.sock)
             self.sock.close()
-            for waiter in self._waiters:
-                if waiter and not waiter.done():
+            for waiter in self._waiters.values():
+                if not waiter.done():
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
-    def _call(self, event: int, operation: Callable[..., T], *args: Any) -> Waits[T]:
+    async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
         """Return operation(*args), trying again whenever the socket is ready after it was not."""
         while True:
             try:
                 return operation(*args)
-            except BlockingIOError:
-                wanted = event
-            except OSError as error:
-                wanted = _TLS_WANTS.get(type(error).__name__, 0)
-                if not wanted:
+            except OSError as error:  # TLS may have to read in order to write, and the reverse
+                wanted = {"BlockingIOError": event, "SSLWantReadError": EVENT_READ,
+                          "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
+                if wanted is None:
                     raise
-            yield from self._until_ready(wanted)
+            await self._until_ready(wanted)
 
     def _until_ready(self, event: int) -> Future[None]:
         """Return a future that is resolved when the socket is readable, or writable."""
-        if self._fd < 0:
-            raise ConnectionAbortedError("the stream was closed")
-        if self._waiters[event] and not self._waiters[event].done():
+        waiter = self._waiters.get(event)
+        if waiter and not waiter.done():
             raise RuntimeError("another task waits for this stream already")
-        context = self._loop.current_task._context  # no copy: ten thousand tasks may wait here
-        self._loop._watch(self._fd, event, Handle(self._wake, (event,), context))
-        waiter: Future[None] = Future(loop=self._loop)
-        self._waiters[event] = waiter
+        self._loop._watch(self.sock, event, Handle(self._wake, (event,)))
+        waiter = self._waiters[event] = Future(loop=self._loop)
         return waiter
 
     def _wake(self, event: int) -> None:
         """Resume who waits; if nobody does, stop watching, or every tick would call this."""
         if self._waiters[event].done():
-            self._loop._watch(self._fd, event, None)
+            self._loop._watch(self.sock, event)
         else:
             self._waiters[event].set_result(None)
 
 
-@coroutine
-def lookup(host: str, port: int) -> Waits[list[Any]]:
-    """Return getaddrinfo's list of (family, kind, protocol, name, address) for *host*.
+async def lookup(host: str, port: int) -> list[Any]:
+    """Return getaddrinfo's list of (family, kind, protocol, name, address) for a name or address.
 
-    *host* is a name, or an address such as 127.0.0.1 or [::1]. It is looked up in a thread, for
-    getaddrinfo blocks and has no deadline. Raises OSError (TimeoutError after LOOKUP_TIMEOUT
-    seconds).
+    It blocks, so a thread calls it. Raises OSError (TimeoutError after LOOKUP_TIMEOUT).
     """
-    # As bytes, for Python would encode a str by its own IDNA first (see 8).
-    name = host.strip("[]").encode()
-    with TimeLimit(LOOKUP_TIMEOUT):
-        return (yield from to_thread(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM))
+    async with TimeLimit(LOOKUP_TIMEOUT):
+        # As bytes: Python would encode a str by its own IDNA first (see 8).
+        return await to_thread(socket.getaddrinfo, host.strip("[]").encode(), port,
+                               type=socket.SOCK_STREAM)
 
 
-def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Waits[Stream]:
+async def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Stream:
     """Return a stream to one address, as getaddrinfo gives it; leaves no socket if it fails."""
-    family, kind, protocol, _, address = entry
-    sock = socket.socket(family, kind, protocol)
-    stream = Stream(sock)
+    stream = Stream(socket.socket(*entry[:3]))
     try:
-        # Not by _call, for connect is not tried again: the socket becomes writable when it is
-        # connected or has failed, and SO_ERROR says which.
-        code = sock.connect_ex(address)
-        if code in (errno.EINPROGRESS, errno.EWOULDBLOCK):
-            yield from stream._until_ready(selectors.EVENT_WRITE)
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        # The socket becomes writable when it is connected or has failed; SO_ERROR says which.
+        code = stream.sock.connect_ex(entry[4])
+        if code == errno.EINPROGRESS:
+            await stream._until_ready(EVENT_WRITE)
+            code = stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            yield from stream.start_tls(tls, host.strip("[]").removesuffix("."))
+            stream.sock = tls.wrap_socket(
+                stream.sock, server_hostname=host.strip("[]").removesuffix("."),
+                do_handshake_on_connect=False, suppress_ragged_eofs=False)  # a cut is an error
+            await stream._call(EVENT_READ, stream.sock.do_handshake)
         return stream
     except BaseException:
         stream.close()
         raise
 
 
-@coroutine
-def open_connection(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
-                    addresses: list[Any] | None = None) -> Waits[tuple[Stream, Stream]]:
-    """Connect to the first address of *host* that accepts, and return (stream, stream).
+async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
+                  addresses: list[Any] | None = None) -> Stream:
+    """Return a Stream to the first address of *host* that accepts; with *ssl*, a context, by TLS.
 
-    The pair is asyncio's reader and writer; both are the one Stream. With *ssl*, a context, it
-    speaks TLS. *addresses* (by default those that lookup() finds) are tried in turn, for
-    CONNECT_TIMEOUT seconds each, and the one that accepts is moved to the front of the list.
-    The error of the last is raised (OSError).
+    *addresses* (by default those that lookup() finds) are tried in turn, for CONNECT_TIMEOUT
+    each, and the one that accepts moves to the front. Raises the error of the last (OSError).
     """
-    failure: OSError | None = None
-    if addresses is None:
-        addresses = yield from lookup(host, port)
+    failure = OSError(f"{host} has no address")
+    addresses = await lookup(host, port) if addresses is None else addresses
     for entry in list(addresses):
         try:
-            with TimeLimit(CONNECT_TIMEOUT):
-                stream = yield from _connect(entry, host, ssl)
+            async with TimeLimit(CONNECT_TIMEOUT):
+                stream = await _connect(entry, host, ssl)
             addresses.sort(key=lambda other: other is not entry)  # it goes to the front
-            return stream, stream
+            return stream
         except OSError as error:
             failure = error
-    raise failure or OSError(f"{host} has no address")
+    raise failure
 
 
 # 8  URLs
 # =======
 #
-# The problem: a crawler remembers where it has been by the spelling of an address, and an
-# address has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`,
-# backslashes, tabs, an IPv4 address written as one octal number.
+# The problem: a crawler remembers where it has been by the spelling of an address, and an address
+# has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
 #
 # The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and https), so that
-# each becomes the one spelling that a browser would request (but for queries on pages that are
-# not in UTF-8, which browsers write in the page's own charset). On the page http://h/d/p:
+# each becomes the one spelling that a browser would request. On the page http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
-#     //0x7f.1                 http://127.0.0.1/
 #     //bücher.de?ü            http://xn--bcher-kva.de/?%C3%BC
-#     http://a b/              a ValueError
+#     http://0x7f.1/           a ValueError: nobody writes 127.0.0.1 like that
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
-# log or a terminal as it is. User names and passwords are dropped at once. Whatever cannot be
-# understood with certainty is a ValueError, never a guess at another host. Everything else
-# (scope, pool, connection) looks at the parsed object, so that no two parts can read one
-# address differently. parse_url(str(url)) == url.
+# log or a terminal as it is. User names and passwords are dropped at once. What is odd is a
+# ValueError, never a guess at another host. Everything else (scope, pool, connection) looks at the
+# parsed object, so no two parts read one address differently. parse_url(str(url)) == url.
 
 MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HOST = 253   # characters: what the DNS can ask for
@@ -1411,10 +1149,12 @@ class URL(NamedTuple):
         return self.origin + self.target
 
 
-_CONTROLS = "".join(map(chr, range(33)))  # and the space
+_CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
+_HOST = re.compile(r"(?:[a-z0-9_-]{1,63}[.])*[a-z0-9_-]{1,63}[.]?")
+_NUMBER = re.compile(r"(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?")  # a host that can only be IPv4
 # What is percent-encoded beside blanks, controls and all that is not ASCII: in a path " # < > ? ^ `
 # { and }, in a query " # ' < and >.
 _NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")
@@ -1422,70 +1162,42 @@ _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")
 
 
 def _percent(match: re.Match[str]) -> str:
-    characters = re.sub("[\ud800-\udfff]", "\ufffd", match[0])
-    return "%" + characters.encode().hex("%").upper()
+    return "%" + match[0].encode("utf-8", "replace").hex("%").upper()
 
 
-def _parse_address(host: str) -> str:
-    """Return an IP address, IPv6 in brackets or IPv4 in any notation, as browsers spell it."""
+@functools.lru_cache(1000)  # more hosts than most sites link to
+def _parse_host(text: str) -> str:
+    """Return the host of an authority as it is looked up and sent; ValueError if it is odd.
+
+        EXAMPLE.com      example.com              [::FFFF]    [::ffff]
+        bücher.de        xn--bcher-kva.de         127.1       ValueError: not four numbers
+        straße.de        ValueError: the library's IDNA 2003 would ask strasse.de
+    """
+    host = text.lower()
     try:
+        if len(host) > MAX_HOST or max(map(len, host.split("."))) > 63:  # before costly work
+            raise ValueError
         if host.startswith("["):
             packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
-        else:
-            numbers = re.sub(r"\b0x(?![0-9a-f])", "0", host.removesuffix("."))  # 0x is 0
-            return socket.inet_ntoa(socket.inet_aton(numbers))
-    except (OSError, UnicodeError):
-        raise ValueError(f"{host[:60]} is not an IP address") from None
-    # inet_ntop ends some like an IPv4 address (::ffff:1.2.3.4), which browsers do not.
-    end = f"{packed[12] << 8 | packed[13]:x}:{packed[14] << 8 | packed[15]:x}"
-    return f"[{re.sub('[0-9]+[.].*', end, socket.inet_ntop(socket.AF_INET6, packed))}]"
-
-
-def _to_ascii(label: str) -> str:
-    """Return one label of an international name in its ASCII form, RFC 3490.
-
-    The standard library knows IDNA 2003, browsers use its successor. A name with one of the
-    characters that are known to differ (sharp s, final sigma, joiners, what came after Unicode
-    3.2, what stands for a dot) is refused.
-    """
-    if label.isascii():
-        return label
-    if len(label) > 59:  # it comes behind "xn--"; to encode it would take quadratic time
-        raise ValueError(f"{label[:59]!r} is too long for a label of a name")
-    doubtful = re.search("[\u00df\u1e9e\u03c2\u200c\u200d]", label)
-    encoded = "" if doubtful else label.encode("idna").decode()
-    if doubtful or "." in encoded or any(map(stringprep.in_table_a1, label)):
-        raise UnfetchableError("a host name that programs take for different hosts")
-    return encoded
-
-
-@functools.lru_cache(1000)  # more than most sites link to; a name costs 4 microseconds
-def _parse_host(text: str) -> str:
-    """Return the host of an authority as it is looked up and sent.
-
-        EX%41MPLE.com    example.com             0x7f.1           127.0.0.1
-        bücher.de        xn--bcher-kva.de        [::FFFF:1.2.3.4] [::ffff:102:304]
-        a b.com          ValueError              straße.de        UnfetchableError
-    """
-    if text.startswith("["):
-        return _parse_address(text)
-    if "%" in text:
-        text = unquote_to_bytes(text).decode()
-    # Before the work of encoding it. (One character may stand for eighteen.)
-    if not text.isascii() and len(unicodedata.normalize("NFKC", text)) > MAX_HOST:
-        raise ValueError(f"{text[:60]!r}... is longer than a host can be")
-    host = ".".join(map(_to_ascii, re.split("[.\u3002\uff0e\uff61]", text))).lower()
-    if not host or re.search(r"[^!-~]|[#%/:<>?@[\\\]^|]", host):
-        raise ValueError(f"{text[:60]!r} is not a host")
-    last = host.removesuffix(".").rpartition(".")[2]
-    return _parse_address(host) if re.fullmatch("[0-9]+|0x[0-9a-f]*", last) else host
+            low = f"{packed[12] << 8 | packed[13]:x}:{packed[14] << 8 | packed[15]:x}"
+            address = socket.inet_ntop(socket.AF_INET6, packed)  # may end in 1.2.3.4
+            return f"[{re.sub('[0-9]+[.].*', low, address)}]"
+        # (Encoding takes long; the condition keeps one character from becoming eighteen before.)
+        name = host.encode("idna" if unicodedata.is_normalized("NFKC", host) else "ascii").decode()
+        if name != host and name.encode().decode("idna") != host or not _HOST.fullmatch(name):
+            raise ValueError
+        if _NUMBER.fullmatch(name):
+            socket.inet_pton(socket.AF_INET, name)
+        return name
+    except (OSError, ValueError):
+        raise ValueError(f"{text[:60]!r} is not a host") from None
 
 
 def _parse_path(path: str) -> str:
     """Return an absolute path with its dot segments resolved and unsafe characters encoded."""
     if "/." not in path and "%" not in path and not _NOT_IN_PATH.search(path):
         return path
-    segments: list[str] = []
+    segments, dots = list[str](), ""
     for part in _NOT_IN_PATH.sub(_percent, path[1:]).split("/"):
         dots = part.lower().replace("%2e", ".")
         if dots == "..":
@@ -1501,36 +1213,35 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base*; raise ValueError if none.
 
     WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
-    another scheme, more than MAX_URL characters, or a doubtful host.
+    another scheme or more than MAX_URL characters.
     """
-    text = reference.strip(_CONTROLS).replace("\t", "").replace("\n", "").replace("\r", "")
+    text = re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else base.scheme if base else ""
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
-    text = text.partition("#")[0]
     if len(text) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     head, mark, query = text[match.end() if match else 0:].partition("?")
     head = head.replace("\\", "/")
-    # "http:x" is relative on a page of that scheme, and a host elsewhere.
-    if head.startswith("//") or base is None or scheme != base.scheme:
+    if head.startswith("//"):
         authority, _, path = head.lstrip("/").partition("/")
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
             raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
-        host = _parse_host(found[1])
-        port = int(found[2] or _PORTS[scheme])
+        host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
+    elif match or base is None:
+        raise ValueError(f"// was expected behind {scheme}:")
     else:
         origin, _, host, port, target = base
         directory, base_mark, base_query = target.partition("?")
-        path = head if head.startswith("/") else directory[:directory.rfind("/") + 1] + head
-        if not head:
-            path = directory
-            if not mark:
-                mark, query = base_mark, base_query
+        path = directory[:directory.rfind("/") + 1] + head if head else directory
+        if head.startswith("/"):
+            path = head
+        elif not (head or mark):
+            mark, query = base_mark, base_query
     target = _parse_path(path) + mark + _NOT_IN_QUERY.sub(_percent, query)
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
@@ -1540,14 +1251,13 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # 9  HTTP messages
 # ================
 #
-# The problem: a response is a head of text lines and a body of bytes, and nothing marks the
-# body's end but what the head says about it. A client that guesses wrong takes the rest of one
-# answer for the beginning of the next.
+# The problem: a response is a head of text lines and a body of bytes, and nothing marks the body's
+# end but what the head says about it. A client that guesses wrong takes the rest of one answer
+# for the beginning of the next.
 #
 # The idea: a parser that does no I/O. It is fed what the network gave, in pieces of any size,
-# and says when a response is complete. Inside it is a coroutine again, one that waits for bytes
-# instead of futures: a bare `yield` wherever the grammar of HTTP/1.1 (RFC 9112) needs bytes
-# that are not there yet.
+# and says when a response is complete. Inside it is a coroutine of its own kind, a generator that
+# waits for bytes: each bare `yield` means "more bytes", and no Task ever sees it.
 #
 #     parser = ResponseParser()
 #     parser.feed(b"HTTP/1.1 200 OK\r\nContent-Le")       False
@@ -1555,7 +1265,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     parser.feed(b"lo")                                   True
 #     parser.response.body                                 b"hello"
 #
-# Where a body ends is decided in one place, `_framing`:
+# Where a body ends is decided in one place, `_framing` (RFC 9112 section 6.3):
 #
 #     the answer to HEAD, 1xx, 204, 304      there is none
 #     Transfer-Encoding: chunked             each piece says its length, 0 is the last
@@ -1564,10 +1274,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 # The invariants. Every byte is accounted for: an end before the length is reached, two lengths
 # that differ, or a Transfer-Encoding that is not plain chunked or has a length beside it, are
-# errors; bytes after the end are nobody's answer, and the connection is not used again. No part
-# grows without a bound. The cost: linear in the bytes, however they are cut into pieces.
+# errors; bytes after the end are nobody's answer, and the connection is not used again. Each
+# piece has a limit. The cost: linear in the bytes, however they are cut.
 
-MAX_HEAD = 65_536            # bytes: heads, trailers and what chunks carry beside data, together
+MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
 MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
 
@@ -1582,8 +1292,6 @@ class TruncatedError(ProtocolError):
 
 class LimitError(ProtocolError):
     """Something in the answer is larger than it may be; says what, and the limit."""
-
-    response: Any = None  # the Response without its body, if its head was there
 
 
 def _always(*_: object) -> bool:
@@ -1603,32 +1311,32 @@ class Response:
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
         self.version, self.status, self.reason, self.headers = version, status, reason, headers
-        self.content_type = headers.get("content-type", "")
-        self.body, self.reusable = b"", False
+        self.content_type, self.body, self.reusable = headers.get("content-type", ""), b"", False
 
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
-_FOLDED = re.compile(r"\n[ \t]+")  # a field may go on in the next line: obsolete, but met
-_STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?")
-_LENGTHS = re.compile(r"[0-9]{1,18}(?:[ \t]*,[ \t]*[0-9]{1,18})*")  # each less than 2**63
-_LINE_END = re.compile(rb"\n")
+_STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")  # at most 64 bits
+_LINE_END = re.compile(rb"\n")
+_EMPTY_LINE = re.compile(rb"(?:^|\n)\r?\n")
 
 
 def _parse_fields(text: str) -> dict[str, str]:
     """Return the fields of a head, or of what comes after a body in chunks."""
-    fields: dict[str, list[str]] = {}
-    for line in filter(None, _FOLDED.sub(" ", text).split("\n")):
+    fields: dict[str, str] = {}
+    # A field may go on in the next line, behind blanks: obsolete, but met.
+    for line in filter(None, re.sub("\n[ \t]+", " ", text.replace("\r\n", "\n")).split("\n")):
         match = _FIELD.fullmatch(line)
         if match is None:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
-        fields.setdefault(match[1].lower(), []).append(match[2].rstrip(" \t"))
-    return {name: ", ".join(values) for name, values in fields.items()}
+        name, value = match[1].lower(), match[2].rstrip(" \t")
+        fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return fields
 
 
 def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
-    line, _, fields = text.replace("\r\n", "\n").rstrip("\n").partition("\n")
+    line, _, fields = text.partition("\n")
     match = _STATUS_LINE.fullmatch(line)
     if match is None:
         raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
@@ -1636,20 +1344,17 @@ def _parse_head(text: str) -> Response:
 
 
 def _framing(method: str, response: Response) -> int | str:
-    """Return where the body ends: its length, "chunked" or "close". RFC 9112 section 6.3."""
-    coding = response.headers.get("transfer-encoding")
-    length = response.headers.get("content-length")
-    listed = length.split(",") if length and _LENGTHS.fullmatch(length) else []
-    lengths = set(map(int, listed))
-    if length is not None and len(lengths) != 1:
+    """Return where the body ends: its length, "chunked" or "close"."""
+    coding, length = map(response.headers.get, ("transfer-encoding", "content-length"))
+    if length is not None and not re.fullmatch("[0-9]{1,18}", length):  # less than 2**63
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
     if coding is not None:
-        if coding.lower() != "chunked" or response.version == 0 or lengths:
+        if coding.lower() != "chunked" or response.version == 0 or length:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
         return "chunked"
-    return lengths.pop() if lengths else "close"
+    return int(length) if length else "close"
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
@@ -1681,80 +1386,76 @@ class ResponseParser:
     """
 
     def __init__(self, method: str = "GET", wanted: Callable[[Response], bool] = _always,
-                 max_body: int = 0) -> None:
-        self.response: Response | None = None
-        self.buffer = bytearray()           # received and not yet parsed
-        self.ended = False                  # no more will be received
-        self._budget = MAX_HEAD             # bytes for heads, trailers and long chunk sizes
-        self._method, self._wanted = method, wanted
-        self._max_body = max_body or MAX_BODY
-        self._parsing = self._parse()
+                 max_body: int = MAX_BODY) -> None:
+        self.response: Response | None = None   # once its head is there
+        self._buffer = bytearray()              # received and not yet parsed
+        self._ended = False                     # no more will be received
+        self._max_body = max_body
+        self._parsing = self._parse(method, wanted)
 
     def feed(self, data: bytes) -> bool:
-        """Parse *data* (b"" is the end of the stream); return whether the response is complete.
+        """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        It is in .response (earlier that may be an interim one, or one without its body). Raises
-        ProtocolError (TruncatedError, LimitError). After True or an error the parser is not to
-        be fed again.
+        Raises ProtocolError (TruncatedError, LimitError). After True or an error the parser is
+        not to be fed again.
         """
-        self.buffer += data
-        self.ended = not data
+        self._buffer += data
+        self._ended = not data
         # next() gives None while it waits for more, and "complete" once it has returned.
         return next(self._parsing, "complete") == "complete"
 
-    def _parse(self) -> Iterator[None]:
+    def _parse(self, method: str, wanted: Callable[[Response], bool]) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
         while True:
-            head = yield from self._take_through(re.compile(rb"\n\r?\n"), "head")
-            # One empty line before it is allowed.
-            self.response = response = _parse_head(head.decode("latin-1").lstrip("\r\n"))
-            framing = _framing(self._method, response)
-            if response.status >= 200 or response.status == 101:  # after 101 comes no HTTP
+            head = yield from self._take_through(_EMPTY_LINE, "head")
+            if not head.strip():  # an empty line before it is allowed
+                continue
+            response = _parse_head(head.decode("latin-1"))
+            framing = _framing(method, response)
+            if response.status >= 200:
                 break
-        wanted = self._wanted(response)
-        if not wanted and (not isinstance(framing, int) or framing > MAX_DROPPED):
+        self.response, keep = response, wanted(response)
+        if not keep and (not isinstance(framing, int) or framing > MAX_DROPPED):
             return
         if framing == "chunked":
             body = yield from self._chunks()
         else:
-            while framing == "close" and not self.ended:
-                self._check_size(len(self.buffer))
+            while framing == "close" and not self._ended:
+                self._check_size(len(self._buffer))
                 yield
-            size = framing if isinstance(framing, int) else len(self.buffer)
-            if wanted:
+            size = framing if isinstance(framing, int) else len(self._buffer)
+            if keep:
                 self._check_size(size)
             body = yield from self._take(size)
-        if wanted:
+        if keep:
             coding = response.headers.get("content-encoding", "").lower()
             response.body = _decode(body, coding, self._max_body)
-        connection = response.headers.get("connection", "").lower()
-        response.reusable = (response.version >= 1 and response.status >= 200 and not self.buffer
-                             and framing != "close" and "close" not in connection)
+        response.reusable = (response.version >= 1 and framing != "close" and not self._buffer
+                             and "close" not in response.headers.get("connection", "").lower())
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
-        while len(self.buffer) < size:
-            if self.ended:
+        while len(self._buffer) < size:
+            if self._ended:
                 raise TruncatedError("the connection was closed before the response ended")
             yield
 
     def _take(self, size: int) -> Generator[None, None, bytes]:
         """Wait for *size* bytes and take them out of the buffer."""
         yield from self._need(size)
-        taken = bytes(self.buffer[:size])
-        del self.buffer[:size]
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
         return taken
 
     def _take_through(self, end: re.Pattern[bytes], what: str) -> Generator[None, None, bytes]:
-        """Wait for *end* within what is left of the head's budget; take all up to there."""
+        """Take all up to *end* out of the buffer; LimitError for more than MAX_HEAD bytes."""
         start = 0
         while True:
-            match = end.search(self.buffer, start)
-            size = match.end() if match else len(self.buffer)
-            if size > self._budget:
+            match = end.search(self._buffer, start)
+            size = match.end() if match else len(self._buffer)
+            if size > MAX_HEAD:
                 raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
             if match:
-                self._budget -= size
                 return (yield from self._take(size))
             start = max(0, size - 2)  # an end may have begun there
             yield from self._need(size + 1)
@@ -1765,28 +1466,22 @@ class ResponseParser:
 
     def _chunks(self) -> Generator[None, None, bytes]:
         """Return a body that comes in chunks, RFC 9112 section 7.1; trailers are dropped."""
-        body = bytearray()
-        while True:
+        body, size, received = bytearray(), 1, 0
+        while size:
             line = yield from self._take_through(_LINE_END, "chunk's first line")
             match = _CHUNK_SIZE.fullmatch(line)
             if match is None:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
-            if size == 0:
-                break
-            # The line was charged whole. Up to 16 bytes and twice its chunk are given back:
-            # plain chunks cost nothing, extensions (after a ";") stay bounded.
-            self._budget += min(len(line), 16 + 2 * size)
-            self._check_size(len(body) + size)
-            chunk = yield from self._take(size + 2)
-            if not chunk.endswith(b"\r\n"):
-                raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
-            body += chunk[:size]
-        trailers = b""
-        while line not in (b"\r\n", b"\n"):
-            line = yield from self._take_through(_LINE_END, "trailer section")
-            trailers += line
-        _parse_fields(trailers.decode("latin-1").replace("\r\n", "\n"))  # are they fields?
+            received += len(line) + size
+            self._check_size(received)
+            if size:
+                chunk = yield from self._take(size + 2)
+                if not chunk.endswith(b"\r\n"):
+                    raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
+                body += chunk[:size]
+        trailers = yield from self._take_through(_EMPTY_LINE, "trailer section")
+        _parse_fields(trailers.decode("latin-1"))  # are they fields?
         return bytes(body)
 
 
@@ -1800,32 +1495,31 @@ class ResponseParser:
 # the one used last or else connects. One request at a time on each: no pipelining, so an answer
 # can never belong to another question.
 #
-# The invariants. A stream is in the pool or with one task, never both. (In the pool, `_drop` is its
-# reader, until the next read() puts its own in that one's place.)
+# The invariants. A stream is in the pool or with one task, never both.
 #
 #     kept      if its response was read to the end, and it may be reused
-#     closed    otherwise, cancelled requests included; when there are too many; and when there is
-#               something to read on an idle one: the server's end of it, or no answer of ours
+#     closed    otherwise, cancelled requests included; when there are too many; and when it is
+#               taken and there is something to read: the server's end of it, or no answer of ours
 #
 # The server may still close it, or send a stray message, just as the next request leaves: so a
-# request that fails on a reused connection before a whole head came back is sent once more, on a
-# fresh one (RFC 9112, 9.3.1).
+# request that fails on a kept connection before a whole head came back is sent again, on a fresh
+# one in the end (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
-MAX_IDLE = 256        # connections kept, by default: a process may usually have 1,024 files open
+MAX_IDLE = 100        # connections kept, by default: a process may often have 256 files open
 
 
-def _shared(tasks: dict[Any, Task[T]], work: Callable[..., Runnable[T]], *key: Any) -> Waits[T]:
-    """Return what work(*key) returns, done once for all callers; after a failure, done anew.
-
-    *tasks* holds its Task by key; cancelling a caller leaves it running.
-    """
-    task = tasks.get(key)
-    if task is None or task._state in ("FAILED", "CANCELLED"):
-        task = tasks[key] = create_task(work(*key))
-        task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
-    yield from _until_done(task)
-    return task.result()
+def _tls_context() -> ssl.SSLContext:
+    """Return how to speak TLS: certificates are checked, and a cut-off stream is an error."""
+    import ssl  # here, for it takes a while
+    context = ssl.create_default_context()
+    context.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
+    # Python 3.11.2 mistakes a connection that was cut for the end of the body.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    # DHE lets the server choose how long the client computes: seconds, if it wants.
+    context.set_ciphers(":".join(cipher["name"] for cipher in context.get_ciphers()
+                                 if not cipher["name"].startswith("DHE-")))
+    return context
 
 
 class Client:
@@ -1847,49 +1541,43 @@ class Client:
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
         self.timeout, self.max_idle = timeout, max_idle
         self.max_body = min(max_body, 1 << 40)  # zlib takes 63 bits
-        self.opened = 0                 # connections made
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
         self._usual_fields, self._fields = ["".join(
             f"{name}: {value}\r\n" for name, value in some.items()) for some in (usual, fields)]
-        self.pool: dict[Stream, str] = {}  # idle streams, the longest idle first: their origins
-        self.lookups: dict[Any, Task[list[Any]]] = {}  # by host and port
+        # Idle streams, the longest idle first, and their origins.
+        self.pool: collections.OrderedDict[Stream, str] = collections.OrderedDict()
+        self.lookups: dict[Any, Task[Any]] = {}  # by host and port
         self._tls: ssl.SSLContext | None = None
 
-    @coroutine
-    def fetch(self, url: URL, method: str = "GET", wanted: Callable[[Response], bool] = _always,
-              max_body: int = 0, own_headers: bool = True) -> Waits[Response]:
+    async def fetch(self, url: URL, method: str = "GET", own_headers: bool = True,
+                    wanted: Callable[[Response], bool] = _always) -> Response:
         """Return the response to one request of *method*; redirects are not followed.
 
         *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says
         whether the client's *headers* are sent, which may be secrets between the user and some
         hosts; the User-Agent always is. The body is read if *wanted(response)*, called when the
-        head is there, is true. One of more than *max_body* bytes (0: the client's limit) raises
-        LimitError, a ProtocolError. Raises OSError (TimeoutError after self.timeout seconds)
+        head is there, is true. Raises OSError (TimeoutError after self.timeout seconds)
         when there is no answer, ProtocolError when it is broken. Cancelled, it closes the
         connection.
         """
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields if own_headers else self._usual_fields}\r\n").encode()
-        fresh = False  # whether only a new connection will do
-        with TimeLimit(self.timeout):
+        async with TimeLimit(self.timeout):
             while True:
-                kept = None if fresh else self._take_idle(url.origin)
+                kept = self._take_idle(url.origin)
+                parser = ResponseParser(method, wanted, self.max_body)
                 try:
-                    stream = kept or (yield from self._new_stream(url))
-                    parser = ResponseParser(method, wanted, max_body or self.max_body)
-                    return (yield from self._exchange(stream, url.origin, request, parser))
-                except (OSError, ProtocolError) as error:
-                    if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) and self.pool:
-                        self.close()  # no descriptor is left: idle connections make room
-                    elif not kept or parser.response:
+                    stream = kept or await self._new_stream(url)
+                    return await self._exchange(stream, url.origin, request, parser)
+                except (OSError, ProtocolError):
+                    if not kept or parser.response:
                         raise
-                    fresh = True
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
-        for stream in list(self.pool):
-            self._drop(stream)
+        while self.pool:
+            self.pool.popitem()[0].close()
 
     def _take_idle(self, origin: str) -> Stream | None:
         """Take the stream that was used last out of the pool, if one has nothing to say."""
@@ -1901,353 +1589,259 @@ class Client:
             stream.close()
         return None
 
-    def _drop(self, stream: Stream) -> None:
-        """Close a stream that is idle, or was until just now."""
-        self.pool.pop(stream, None)
-        stream.close()
-
-    def _exchange(self, stream: Stream, origin: str, request: bytes,
-                  parser: ResponseParser) -> Waits[Response]:
+    async def _exchange(self, stream: Stream, origin: str, request: bytes,
+                        parser: ResponseParser) -> Response:
         """Send *request* and return its response; the stream goes into the pool or is closed."""
         try:
             stream.write(request)
-            yield from stream.drain()
-            while not parser.feed((yield from stream.read())):
+            await stream.drain()
+            while not parser.feed(await stream.read()):
                 pass
             return cast(Response, parser.response)
-        except LimitError as error:
-            error.response = parser.response
-            raise
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
-                get_running_loop().add_reader(stream.sock, self._drop, stream)
                 if len(self.pool) > self.max_idle:
-                    self._drop(next(iter(self.pool)))
+                    self.pool.popitem(last=False)[0].close()
             else:
                 stream.close()
 
-    def _new_stream(self, url: URL) -> Waits[Stream]:
+    async def _new_stream(self, url: URL) -> Stream:
         """Return a new stream. A host is looked up once, until connecting to it fails."""
-        key = url.host, url.port
         if url.scheme == "https" and self._tls is None:
-            import ssl
-            self._tls = ssl.create_default_context()
-            self._tls.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
-            # Python 3.11.2 mistakes a connection that was cut for the end of the body.
-            self._tls.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-            self._tls.set_alpn_protocols(["http/1.1"])
+            self._tls = _tls_context()
         tls = self._tls if url.scheme == "https" else None
-        addresses = yield from _shared(self.lookups, lookup, *key)
+        key = url.host, url.port
+        if key not in self.lookups:
+            self.lookups[key] = create_task(lookup(*key))
+            self.lookups[key].add_done_callback(_outcome)  # looks at its error, if nobody else does
+        task = self.lookups[key]
         try:
-            stream, _ = yield from open_connection(*key, ssl=tls, addresses=addresses)
+            await _until_done(task)
+            return await connect(*key, ssl=tls, addresses=task.result())
         except OSError:
             self.lookups.pop(key, None)
             raise
-        self.opened += 1
-        return stream
 
 
-@coroutine
-def fetch(url: str, **options: Any) -> Waits[Response]:
+async def fetch(url: str, **options: Any) -> Response:
     """Return the response to GET *url*, which needs its http:// or https://.
 
     Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
     otherwise what Client.fetch raises.
     """
     with contextlib.closing(Client(**options)) as client:
-        return (yield from client.fetch(parse_url(url)))
+        return await client.fetch(parse_url(url))
 
 
 # 11  Links
 # =========
 #
-# The problem: find what a page points to in markup that nobody checked, at a price that does
-# not exceed the fetching, and without being fooled by comments, scripts or quoted text that
-# look like links.
+# The problem: find what a page points to in markup that nobody checked, at a price that does not
+# exceed the fetching, and without being fooled by comments, scripts or quoted text.
 #
 # The idea: one regular expression is matched all over the page by findall(), and gives only the
-# tags that lead somewhere. Few are left, and many of them are alike, so it costs little to look
-# at those as closely as a browser does. On the page
+# tags that may lead somewhere. Few are left, so it costs little to look at those closely. On
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
 # this becomes of it:
 #
-#     findall() gives                      _parse_tag makes of that        in the Markup
-#     ('"/b', "")                          (only the quote is taken off)   links   /b
-#     ("", "A HREF='/d&amp;e'")            a, href /d&e                    links   /d&e
-#     ("", "link rel=icon href=i.png")     link, rel icon, href i.png      assets  i.png
-#     ("", "")                             (the comment, stepped over)
-#     ("", 'script src=s.js>"<a href..')   script, src s.js                assets  s.js
+#     findall() gives                                  what that refers to
+#     ('"/b#c', "", "", "")                            the link /b#c (but for the quote before it)
+#     ("", "A HREF='/d&amp;e'", "", "")                the link /d&e
+#     ("", "link rel=icon href=i.png", "", "")         the asset i.png
+#     ("", "", "", "")                                 (the comment, stepped over)
+#     ("", "script src=s.js", "script", '"<a h...')    the asset s.js
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
 # took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And at
-# a `<` and a letter the whole tag matches and is behind us, however it goes on; but for end tags,
-# <p>, <div class="x"> and the like, of which no more is looked at than up to the next `<`. The
-# cost: some 4 microseconds per KB, where html.parser takes 150.
+# a `<` and a letter the whole tag matches and is behind us, however it goes on. The cost: some 6
+# microseconds per KB, where html.parser takes 130.
 
+MAX_SHOWN = 200  # characters of somebody else's words that are shown
+PRODUCT = "crawl"  # the name that robots.txt knows us by: see product_of(), 12
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
-
-# What pages show or use, their assets: elements and attributes, as the HTML standard's index
-# lists them. Links are the href of a and area, and the src of frames.
-_ASSETS = {
-    "audio": ["src"], "embed": ["src"], "img": ["src", "srcset"], "input": ["src"],
-    "link": ["href", "imagesrcset"], "object": ["data"], "script": ["src"],
-    "source": ["src", "srcset"], "track": ["src"], "video": ["src", "poster"]}
-
-# The expression does what the HTML standard's tokenizer does (section 13.2.5), as far as links need
-# it, and captures one of two things: the reference of a usual link, or a tag. Of its parts the
-# first that fits is taken. (End tags are no tags here, so a link in an attribute of one would be
-# found.)
-
-# In <a class="x" href=/b>: _VALUE is "x", and then /b; _ATTRIBUTE all of class="x" and the blank
-# behind it; _REST everything between <a and >.
-_VALUE = r"""(?>"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+|)"""
-_ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?>\s*+=\s*+{_VALUE}|)[\s/]*+"
-_REST = rf"(?=[\s/>])[\s/]*+(?>(?:{_ATTRIBUTE})*)"
+MAX_ATTRIBUTES = 100      # of an element: those that count stand first
+LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more than that could take seconds
 
 
-def _with_text(*names: str) -> str:
-    """Return a pattern for elements, up to their end tags, in which nothing counts as a tag."""
-    return "|".join(rf"(?i:{name}){_REST}>[^<]*+(?>(?:<(?!/(?i:{name})[\s/>])[^<]*+)*)"
-                    for name in names)
-
-
-@functools.cache  # compiled at its first use: that takes 5 ms
-def _tags(fragments: bool) -> re.Pattern[str]:
-    """Return the expression; with *fragments*, it captures those of usual links, too.
-
-    Without them /b#c and /b#d are one link. What is said to save time could go, and nothing else
-    would be found.
-    """
-    end = "" if fragments else r"\#"
-    return re.compile(rf"""<
-        (?=[^/])                                        # to save time: no end tag, nor
-        (?![a-zA-Z0-9]{{1,2}}+>)                          # <p>, nor
-        (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)      # <div class="x">
-    (?:
-        a[ ](?>(?:(?:class|title|id|rel)="[^"]*+"[ ])*) # the usual link, <a class="x" href="/b#c">
-        href=("[^"{end}&\0-\x20]*+)(?>\#[^"]*+|)        # captures "/b, of a mere "#c" the quote,
-        (?:">|"{_REST}>)                                # and goes on to the >
-    |
-        (?=[aAbBeEfFiIlLmMoOsStTvV])                    # (to save time)
-        (
-            (?i:(?!script)(?:a|area|base|frame|meta|{"|".join(_ASSETS)}))   # <IMG SRC=f>
-            {_REST}(?=>)                                # captures IMG SRC=f
-        |
-            {_with_text("script", "style", "iframe")}   # captures script src=s>...
-        )
-    |
-        (?=[!?tTnNxX])                                  # (to save time)
-        (?:
-            {_with_text("title", "textarea", "template", "noembed", "noframes", "xmp")}
-        |
-            !--(?:-?>|[^-]*+(?>(?:-(?!-!?>)[^-]*+)*)(?:--!?>|\Z))       # <!-- ... -->
-        |
-            [!?][^>]*+                                  # <!doctype html>, <?php ... ?>
-        )
-    |
-        [a-zA-Z][^\s/>]*+[\s/]*+                        # any other tag, <p title="<a href=/no>">,
-        (?>(?:{_ATTRIBUTE})*)(?:>|\Z)                   # to the > or the end of the page
-    )""", re.VERBOSE | re.ASCII)
-
-
-# &amp; and &#38; and &#x26; and &copy, but not &copy=
-_ENTITY = re.compile(r"&(?:#[0-9]{1,9}+(?![0-9]);?|#[xX][0-9a-fA-F]{1,9}+(?![0-9a-fA-F]);?"
-                     r"|[0-9a-zA-Z]{1,40}+(?:;|(?!=)))")
-# Of "a href=/b class='x'" the pairs href, /b and class, 'x'; of "script>..." one without a name.
-_PAIR = re.compile(
-    r"""([^\s/>][^\s/>=]*+)(?>\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>]*+)|)|>(?s:.*)""", re.ASCII)
-# All attributes that are looked at.
-_LOOKED_AT = {"href", "rel", "hreflang", "http-equiv", "name", "content"}.union(*_ASSETS.values())
-
-
-@functools.lru_cache(1000)
-def _character(entity: str) -> str:
-    import html.entities  # here, for many pages have none
-    numeric = entity.startswith("&#")
-    return html.unescape(entity) if numeric else html.entities.html5.get(entity[1:], entity)
-
-
-def _unescape(value: str) -> str:
-    """Decode the entities of an attribute: "&copy=2" is none there, HTML section 13.2.5.73."""
-    return _ENTITY.sub(lambda match: _character(match[0]), value) if "&" in value else value
-
-
-@functools.lru_cache(1000)  # a site's pages share many tags
-def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the attributes of a captured tag; of two of one name the first counts."""
-    attributes: dict[str, str] = {}
-    element = cast("re.Match[str]", _PAIR.match(tag))[1]
-    for name, value in _PAIR.findall(tag, len(element)):
-        name = name.lower()
-        if name in _LOOKED_AT and name not in attributes:
-            quoted = value[:1] in ('"', "'")
-            attributes[name] = _unescape(value.strip(value[0]) if quoted else value)
-    return element.lower(), attributes
-
-
-def _strings(end: str) -> str:
-    """Return a pattern for the strings of a sheet; those that nothing closes have this *end*."""
-    return "|".join(rf"{quote}(?>[^{quote}\\\n]*+(?:\\(?s:.)[^{quote}\\\n]*+)*)(?:{quote}{end})"
-                    for quote in "\"'")
-
-
-_SHEET = re.compile(rf"""
-    /\*(?>[^*]*+(?:\*(?!/)[^*]*+)*)                 # /* a comment: stepped over, like the next
-  | @namespace[^;]*+
-  | (?:@import\s*+(?=["'])|url\(\s*+)              # what follows is captured, quoted or bare
-    ((?>{_strings("")})|(?>[^"'()\\\s]*+(?:\\.[^"'()\\\s]*+)*))
-  | (?>(?:(?:{_strings("|")})\s*+){{1,1000}})        # other strings: stepped over
-    """, re.VERBOSE | re.IGNORECASE)
-_CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|\n|(.))")
-
-
-def read_sheet(text: str) -> list[str]:
-    """Return what a style sheet uses: the references of its url() and @import. Never fails."""
-    def character(match: re.Match[str]) -> str:
-        code = int(match[1] or "0", 16)
-        return (chr(code) if code < 0x110000 else "\ufffd") if match[1] else match[2] or ""
-    values = [found[1:-1] if found[:1] in ('"', "'") else found for found in _SHEET.findall(text)]
-    return [_CSS_ESCAPE.sub(character, value) for value in values if value]
-
-
-_ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++))""", re.I)
-
-
-def ids_of(text: str) -> frozenset[str]:
-    """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    return frozenset(_unescape(one or other or bare) for one, other, bare in _ID.findall(text))
-
-
-_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of "i.png, j.png 2x" i.png, and j.png
-
-
-def _assets_of(element: str, attributes: dict[str, str]) -> Iterator[str]:
-    """Yield the references of one tag to what its page shows or uses."""
-    for name in _ASSETS.get(element, ()):
-        if name.endswith("srcset"):
-            for candidate in _CANDIDATE.findall(attributes.get(name, "")):
-                yield candidate.rstrip(",")
-        elif name in attributes:
-            yield attributes[name]
-
-
-# Kinds of `link` elements: _PAGES lead to pages, unless one of _SHOWN is there, too; _HINTS to
-# nothing; all others, and _SHOWN, are assets.
-_PAGES = {"next", "prev", "canonical"}
-_SHOWN = re.compile("stylesheet|icon|preload|manifest")  # as in apple-touch-icon
-_HINTS = {"dns-prefetch", "preconnect", "pingback", "edituri", "profile"}
-
-
-@functools.lru_cache(1000)
-def _use_of(rel: str, hreflang: bool) -> str:
-    """Return as what a link element's href counts: "link", "asset" or ""."""
-    kinds = set(rel.lower().split())
-    if _SHOWN.search(rel.lower()):
-        return "asset"
-    if kinds & _PAGES or hreflang and "alternate" in kinds:  # the page in another language
-        return "link"
-    return "asset" if kinds and kinds.isdisjoint(_HINTS) else ""
-
-
-class Markup(NamedTuple):
-    """What a page, sitemap or sheet refers to: references as written, with entities decoded."""
-
-    base: URL               # what they are relative to
-    links: list[str] = []   # of a, area, frames, some link; fragments may be missing unless wanted
-    assets: list[str] = []  # images, scripts, styles and the like
-    refresh: str = ""       # where a meta refresh leads
-    nofollow: bool = False  # whether it asks not to follow the links
-    ids: frozenset[str] = frozenset()   # the places to which a fragment can lead, if wanted
-
-
-def _check_count(references: Sized, base: URL) -> None:
-    limit = MAX_REFERENCES * 500 // max(500, len(base.target))  # each URL may be as long as that
+def _check_count(references: Sized, length: int = 0) -> None:
+    """Raise LimitError if these are too many, with a base of so many characters before each."""
+    limit = MAX_REFERENCES * 500 // max(500, length)
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
 
 
+# The expression does what the HTML standard's tokenizer does (section 13.2.5), as far as links need
+# it: a quote opens a value only behind a "=", and of scripts and titles only the end tag counts.
+_BLANK = r"\t-\r\x20"
+_VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
+_ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
+_TAG = re.compile(rf"""<
+    (?=[a-zA-Z!?])                                              # to save time: no </a>,
+    (?!(?!xmp)[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)           # no <p>, and no <i class="x">
+    (?: a[ ](?>class="[^"]*+"[ ]|)                              # of <a class="x" href="/b#c">,
+        href=("[^"&{_BLANK}]*+)"{_ATTRIBUTES}>                  # the usual link, captures "/b#c
+      | ((?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
+            (script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
+        (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # of <IMG SRC=f> captures IMG SRC=f,
+        (?(3)((?s:.*?))(?:</(?i:\3)(?=[{_BLANK}/>])|\Z))        # and the text up to </style>
+      | !--(?:-?>|(?s:.*?)(?:--!?>|\Z))                         # <!-- ... -->
+      | [!?][^>]*+                                              # <!doctype html>, <?php ... ?>
+      | [a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}                    # or <p title="<a href=/no>">
+    )""", re.VERBOSE | re.ASCII)
+# Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
+_PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
+    (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
+_ENTITY = re.compile("&#?[0-9a-zA-Z]{1,40};")
+
+
+@functools.lru_cache(1000)
+def _character(entity: str) -> str:
+    import html  # here, for many pages have none
+    decoded = html.unescape(entity)
+    return decoded if len(decoded) < 3 else entity  # of &notit; it decodes &not, too
+
+
+def _unescape(value: str) -> str:
+    """Decode entities that end in ";", each alone: html.unescape takes "?a=1&copy=3" for a sign."""
+    return _ENTITY.sub(lambda match: _character(match[0]), value) if "&" in value else value
+
+
+class Markup(NamedTuple):
+    """What a page, sitemap or sheet, or one tag, refers to: as written, with entities decoded."""
+
+    links: tuple[str, ...] = ()     # of a, area, frames, some link elements; of a sitemap
+    assets: tuple[str, ...] = ()    # images, scripts, styles and the like
+    base: str | None = None         # what they are relative to, itself relative to the page
+    nofollow: frozenset[str] = frozenset()  # the robots' names that are asked not to follow links
+
+
+_DOUBLE, _SINGLE = (rf"{quote}[^{quote}\\\n]*+(?>(?:\\(?s:.)[^{quote}\\\n]*+)*)" for quote in "\"'")
+_SHEET = re.compile(rf"""
+    /\*(?s:.*?)(?:\*/|\Z)                           # a comment, stepped over
+  | @namespace[^;]*+
+  | (?:@import\s*+(?=["'])|url\(\s*+)({_DOUBLE}"|{_SINGLE}'|[^"'()\s]*+)       # captures "a.png"
+  | (?:{_DOUBLE}|{_SINGLE})["']?+                   # another string, stepped over
+    """, re.VERBOSE | re.IGNORECASE)
+
+
+def read_sheet(text: str) -> Markup:
+    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
+    values = [value.strip("\"'") for value in _SHEET.findall(text) if "\\" not in value]
+    return Markup(assets=tuple(filter(None, values)))
+
+
+_LOC = re.compile(r"<(?:(?!image:)\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)")
+
+
+def read_sitemap(text: str) -> Markup:
+    """Return the URLs that a sitemap, or an index of sitemaps, lists; of other XML nothing."""
+    return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in _LOC.findall(text)))
+
+
 _REFRESH = re.compile(
-    r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?["']?([^"']*+)""", re.ASCII | re.IGNORECASE)
+    r"""\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", re.IGNORECASE)
 _NOFOLLOW = re.compile(r"\bnofollow\b|(?:^|,)\s*+none\b", re.IGNORECASE)
+_CANDIDATE = re.compile(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)")  # of "i.png, j.png 2x" i.png, and j.png
 
 
-def read_markup(text: str, page: URL, product: str = PRODUCT, fragments: bool = False) -> Markup:
-    """Return what an HTML page refers to, read as a robot named *product*.
+@functools.lru_cache(1000)  # a site's pages share many tags
+def _read_tag(tag: str) -> Markup:
+    """Return what a captured tag refers to; of two attributes of one name the first counts."""
+    pairs: dict[str, str] = {}
+    for match in itertools.islice(_PAIR.finditer(tag), MAX_ATTRIBUTES):
+        pairs.setdefault(match[1], match[2] or match[3] or match[4] or "")
+    element = next(iter(pairs)).lower()
+    values = collections.defaultdict(str, {
+        name.lower(): _unescape(value) for name, value in reversed(pairs.items())})
+    rel, text = values["rel"].lower(), values["content"]
+    if element == "base":
+        return Markup(base=values.get("href"))
+    if element == "meta" and values["http-equiv"].lower() == "refresh":
+        found = _REFRESH.match(text)
+        return Markup((found[found.lastindex or 0],) if found else ())
+    if element == "meta":
+        return Markup(nofollow=frozenset([values["name"].lower()] * bool(_NOFOLLOW.search(text))))
+    source = ("href" if element in ("a", "area", "link") else
+              "data" if element == "object" else "src")
+    named = [values[name] for name in (source, "poster") if name in values]
+    choices = _CANDIDATE.findall(f"{values['srcset']}, {values['imagesrcset']}")
+    named += [choice.rstrip(",") for choice in choices]
+    shown = element not in ("a", "area", "frame", "iframe")
+    if element == "input" and values["type"].lower() != "image":
+        named = []
+    elif element == "link" and not re.search("stylesheet|icon|preload|manifest", rel):
+        shown = "alternate" in rel and "hreflang" not in values  # a feed
+        named *= bool(re.search("next|prev|canonical|alternate", rel))
+    return Markup(assets=tuple(named)) if shown else Markup(tuple(named))
 
-    Raises LimitError for MAX_REFERENCES or more tags that differ (fewer if the page's path and
-    query are longer than 500 characters); whatever else it is, it can be read.
-    """
+
+def read_markup(text: str) -> Markup:
+    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES tags."""
     links: list[str] = []
     assets: list[str] = []
-    base, refresh, nofollow = None, "", False
-    found = dict.fromkeys(_tags(fragments).findall(text.replace("\0", "\ufffd")))
-    _check_count(found, page)
-    for usual, tag in found:
+    base, nofollow = None, frozenset[str]()
+    found = dict.fromkeys(_TAG.findall(text.replace("\0", "\ufffd")))
+    _check_count(found)
+    for usual, tag, kind, style in found:
         if usual:
             links.append(usual[1:])
-        elif tag:  # a long one is a script, not worth caching
-            element, attributes = _parse_tag(tag) if len(tag) < 500 else _parse_tag.__wrapped__(tag)
-            if element == "base":
-                base = attributes.get("href") if base is None else base
-            elif element == "meta":
-                content = attributes.get("content", "")
-                match = _REFRESH.match(content)
-                if match and attributes.get("http-equiv", "").lower() == "refresh":
-                    refresh = match[1].strip()
-                elif attributes.get("name", "").lower() in ("robots", product.lower()):
-                    nofollow = nofollow or bool(_NOFOLLOW.search(content))
-            elif element == "style":
-                assets += read_sheet(tag)
-            elif element in ("a", "area", "frame", "iframe"):
-                name = "src" if "frame" in element else "href"
-                links += [attributes[name]] if name in attributes else []
-            elif element == "link" and (use := _use_of(
-                    attributes.get("rel", "")[:MAX_SHOWN], "hreflang" in attributes)) != "asset":
-                links += [attributes["href"]] if use and "href" in attributes else []
-            else:
-                assets += _assets_of(element, attributes)
-    with contextlib.suppress(ValueError):
-        if base is not None:
-            page = parse_url(base, page)
-    ids = ids_of(text) if fragments else frozenset()
-    return Markup(page, links, assets, refresh, nofollow, ids)
+        elif tag:  # a long one, an image in itself, is not worth caching
+            part = _read_tag(tag) if len(tag) < 500 else _read_tag.__wrapped__(tag)
+            links += part.links
+            assets += part.assets
+            assets += read_sheet(style).assets if kind.lower() == "style" else ()
+            base = part.base if base is None else base
+            nofollow |= part.nofollow
+    return Markup(tuple(links), tuple(assets), base, nofollow)
 
 
-_LOC = re.compile(r"<(?:\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)")
+_ID = re.compile(r"""[\s"'/](?:id|name)\s*+=\s*+("[^"]*+|'[^']*+|[^\s>"']++)""", re.IGNORECASE)
 
 
-def read_sitemap(text: str) -> list[str]:
-    """Return the URLs that a sitemap, or an index of sitemaps, lists; [] for other XML."""
-    return [_unescape(url.removesuffix("]]>")) for url in _LOC.findall(text)]
+def ids_of(text: str) -> frozenset[str]:
+    """Return the places of a page to which a fragment can lead, and perhaps some more."""
+    return frozenset(_unescape(found.strip("\"'")) for found in _ID.findall(text))
 
 
-_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]++)""", re.I)
-_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.I)
-# Python has codecs that are not for pages (unicode_escape, idna, UTF-32), and UTF-7 hides tags.
-_WEB_CHARSET = re.compile("(?!utf[^a-z0-9]*(?:7|32))(?:utf|iso|latin|windows|cp|koi8|euc|shift|"
-                          "sjis|gb|big5|mac|ascii|us-ascii|tis|ks|ibm|hz)", re.IGNORECASE)
+_CHARSET = re.compile(rb"""charset\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]*?[\s;\"']" + _CHARSET.pattern, re.IGNORECASE)
+# Python has codecs that are not for pages (unicode_escape, idna, UTF-7, which hides tags).
+_WEB_CHARSET = re.compile(b"iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|us-ascii|"
+                          b"tis|ks|ibm|hz", re.IGNORECASE)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a page's text and charset: by its BOM, *content_type*, its meta, or UTF-8."""
-    charset = "utf-16" if body[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    if charset == "utf-8" and body[:3] != b"\xef\xbb\xbf":
-        match = _CHARSET.search(content_type.encode("latin-1", "replace"))
-        meta = None if match else _META_CHARSET.search(body[:1024])  # HTML section 13.2.3.2
-        if match:
-            charset = match[1].decode()
-        elif meta and not meta[1].lower().startswith(b"utf"):  # it was read as ASCII
-            charset = meta[1].decode()
-    if not _WEB_CHARSET.match(charset):
-        charset = "utf-8"
-    try:
-        return body.decode(charset, "replace"), charset.lower()
-    except (LookupError, UnicodeError, OSError):  # no such codec, or it failed
-        return body.decode("utf-8", "replace"), "utf-8"
+    """Return a page's text and charset: by its BOM, *content_type*, its meta, or UTF-8.
+
+    What is wrong is replaced; more than LARGE_PAGE bytes that are wrong are read as UTF-8.
+    """
+    charset, errors = "utf-8", "replace" if len(body) <= LARGE_PAGE else "strict"
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        charset = "utf-16"
+    elif body[:3] != b"\xef\xbb\xbf":
+        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
+                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
+        if match and _WEB_CHARSET.match(match[1]):
+            charset = match[1].decode().lower()
+    with contextlib.suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
+        return body.decode(charset, errors), charset
+    return body.decode("utf-8", "replace"), "utf-8"
+
+
+# What a document is decides who reads it: the one place that knows kinds.
+_READERS: dict[str, Callable[[str], Markup]] = {
+    "text/html": read_markup, "application/xhtml+xml": read_markup, "text/css": read_sheet,
+    "application/xml": read_sitemap, "text/xml": read_sitemap}
+
+
+@functools.lru_cache(1000)
+def reader_of(content_type: str) -> Callable[[str], Markup] | None:
+    """Return who reads a body of this type, None if nobody does."""
+    return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
 # 12  Robots
@@ -2276,27 +1870,27 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     /price.pdf?a=b     is allowed: no pattern matches it
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
-MAX_RULES = 1000         # rules: those that follow do not count, for each is tried on each URL
-_ESCAPED = re.compile("%[0-9a-fA-F]{2}")
+MAX_RULES = 5000         # rules: the first ones count, for each is tried on each URL
 
 
-def _capital_escapes(path: str) -> str:
-    return _ESCAPED.sub(lambda match: match[0].upper(), path)
+_UNRESERVED = re.compile("%(?:2[de]|3[0-9]|[46][1-9a-f]|[57][0-9a]|5f|7e)", re.IGNORECASE)
 
 
-def _comparable(pattern: str) -> str:
-    """Return *pattern* with everything escaped that parse_url() escapes."""
-    path, mark, query = pattern.partition("?")
-    escaped = _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
-    return _capital_escapes(escaped)
+def _comparable(path: str) -> str:
+    """Return a path, or a pattern of one, as RFC 9309, 2.2.2, compares it.
+
+    All that parse_url() escapes is escaped, what needs no escape (RFC 3986, 2.3) is not.
+    """
+    path, mark, query = re.sub("[*]+", "*", path).partition("?")
+    text = _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
+    text = _UNRESERVED.sub(lambda match: unquote(match[0]), text)
+    return re.sub("%..", lambda match: match[0].upper(), text)
 
 
 def _matches(parts: list[str], path: str) -> bool:
-    """Return whether a pattern, split at its "*"s, matches the beginning of *path*."""
-    at = len(parts[0])
-    if not path.startswith(parts[0]):
-        return False
-    for part in parts[1:]:
+    """Return whether *path* holds the parts of a pattern, one behind the other."""
+    at = 0
+    for part in parts:
         at = path.find(part, at) + len(part)
         if at < len(part):
             return False
@@ -2305,16 +1899,20 @@ def _matches(parts: list[str], path: str) -> bool:
 
 def product_of(user_agent: str) -> str:
     """Return "MyBot" for "MyBot/2.0 (+http://me)": the name in robots.txt, RFC 9309, 2.2.1."""
-    return cast("re.Match[str]", re.match("[a-zA-Z_-]*", user_agent))[0]
+    return re.split("[^a-zA-Z_-]", user_agent)[0]
 
 
 class Robots:
-    """The rules of one robots.txt for the robot named *product*."""
+    """The rules of one robots.txt for the robot named *product*.
+
+    rules       (allow or disallow, pattern, its parts): the first that matches decides
+    dropped     how many more there were than MAX_RULES
+    delay       seconds between requests that the site asks for
+    """
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}  # by name; "" stands for "*"
-        names: set[str] = set()
-        rules_began = True
+        groups: dict[str, list[tuple[str, str]]] = {}  # ours, and that of "*", which is named ""
+        names, rules_began, product = set[str](), True, product.lower()
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
             line = line.partition("#")[0].strip()
             key, _, value = line.partition(":" if ":" in line else " ")
@@ -2323,30 +1921,29 @@ class Robots:
                 if rules_began:
                     names, rules_began = set(), False
                 token = product_of(value).lower()
-                if value == "*" or token == product.lower():
+                if value == "*" or token == product:
                     names.add(token)
                     groups.setdefault(token, [])
             elif key in ("allow", "disallow", "crawl-delay"):
                 rules_began |= key != "crawl-delay"  # that may stand among the names
                 for name in names:
                     groups[name].append((key, value))
-        mine = groups.get(product.lower(), groups.get("", []))
-        rules = [(key, _comparable(value)) for key, value in mine
-                 if value and key != "crawl-delay"][:MAX_RULES]
-        # Longest first, and of equals "allow" first: the first match decides. Only at the end of a
-        # pattern a "$" is one: that of /*.pdf$ fits the one that rule() puts behind each path.
-        self.rules = [(key, pattern, f"{pattern[:-1].replace('$', '%24')}{pattern[-1]}".split("*"))
-                      for key, pattern in sorted(rules, key=lambda rule: (-len(rule[1]), rule[0]))]
-        delays = [float(value) for key, value in mine
-                  if key == "crawl-delay" and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)]
-        self.delay = max(delays, default=0.0)  # seconds between requests that the site asks for
+        mine = groups.get(product, groups.get("", []))
+        rules = [(key, _comparable(value)) for key, value in mine if value and key != "crawl-delay"]
+        self.dropped = max(0, len(rules) - MAX_RULES)
+        # Longest first, and of equals "allow" first. A newline is put before patterns and paths, so
+        # that they begin together, and a "$" behind each path; only at its end a pattern has one.
+        self.rules = [(key, text, f"\n{text[:-1].replace('$', '%24')}{text[-1]}".split("*"))
+                      for key, text in sorted(
+                          rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))]
+        self.delay = max([float(value) for key, value in mine if key == "crawl-delay"
+                          and re.fullmatch("[0-9]{1,6}(?:[.][0-9]{1,6})?", value)], default=0.0)
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
         if not self.rules or target == "/robots.txt":
             return None
-        # RFC 9309, 2.2.3. (Google's parser, too, takes %7E for another character than ~.)
-        path = _capital_escapes(target).replace("*", "%2A").replace("$", "%24") + "$"
+        path = f"\n{_comparable(target).replace('*', '%2A').replace('$', '%24')}$"
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
@@ -2447,75 +2044,53 @@ class Record(NamedTuple):
         return 0 < self.status < 500 and self.status not in (408, 429)
 
 
-_KINDS = {"text/html": "page", "application/xhtml+xml": "page", "text/css": "sheet",
-          "application/xml": "sitemap", "text/xml": "sitemap"}
-
-
-@functools.lru_cache(1000)
-def _kind_of(content_type: str) -> str:
-    """Return as what a body of this type is read, "" if it is not."""
-    return _KINDS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower(), "")
-
-
 def _location(response: Response) -> str:
     """Return where a redirect says that it leads, taken as UTF-8, as browsers do."""
     return response.headers.get("location", "").encode("latin-1").decode("utf-8", "replace")
 
 
-def _markup_of(url: URL, response: Response, read: bool, product: str, fragments: bool
-               ) -> tuple[Markup, str]:
-    """Return what a body refers to, if it is a sheet or to be *read*, and the charset of a page."""
-    kind = _kind_of(response.content_type)
-    if not kind or not read and kind != "sheet":
-        return Markup(url), ""
-    text, encoding = decode_page(response.body, response.content_type)
-    if kind == "page":
-        return read_markup(text, url, product, fragments), encoding
-    if kind == "sheet":
-        return Markup(url, assets=read_sheet(text)), ""
-    links = read_sitemap(text)
-    return Markup(url, links), encoding if links else ""  # without links: other XML
-
-
 def record_of(url: URL, outcome: Response | Exception, read: bool = True, product: str = PRODUCT,
-              fragments: bool = False, **fields: Any) -> tuple[Record, Markup]:
-    """Return the Record of how a request for *url* ended, and what its answer refers to.
+              fragments: bool = False, **fields: Any) -> tuple[Record, URL, frozenset[str]]:
+    """Return the Record of how a request for *url* ended, the base of its references, and its ids.
 
     *outcome* is a response or an error of Client.fetch. References, which the record holds as
     written, are those of a page or a sitemap if *read* is true, and of a sheet, as a robot named
-    *product* takes them; with *fragments*, links have theirs. *fields* are the record's, too.
+    *product* takes them; ids are there with *fragments* only. *fields* are the record's, too.
     """
-    markup = Markup(url)
-    if isinstance(outcome, LimitError) and outcome.response and _kind_of(
-            outcome.response.content_type) == "sitemap":
-        outcome = outcome.response  # too large for a sitemap: it is a file
+    base, ids = url, frozenset[str]()
     if isinstance(outcome, Response):
         status = outcome.status
         fields.update(status=status, size=len(outcome.body),
                       content_type=_printable(outcome.content_type))
+        reader = reader_of(outcome.content_type) if 200 <= status < 300 else None
         if status >= 400:
             fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
                           error=f"{status} {_printable(outcome.reason)}".rstrip())
         elif status in _REDIRECTS:
             fields.update(next_url=_location(outcome))
-        elif 200 <= status < 300:
+        elif reader and (read or reader is read_sheet):
+            text, charset = decode_page(outcome.body, outcome.content_type)
             try:
-                markup, encoding = _markup_of(url, outcome, read, product, fragments)
-                _check_count(markup.links + markup.assets, markup.base)
+                markup = reader(text)
+                if markup.base is not None:
+                    with contextlib.suppress(ValueError):
+                        base = parse_url(markup.base, url)
+                _check_count(markup.links + markup.assets, len(str(base)))
             except LimitError as error:
                 return record_of(url, error, **fields)
-            nofollow = markup.nofollow or encoding and _NOFOLLOW.search(
-                outcome.headers.get("x-robots-tag", ""))
-            links = markup.links + [markup.refresh] * bool(markup.refresh)
-            fields.update(encoding=encoding, nofollow=bool(nofollow),
-                          links=tuple(links), assets=tuple(markup.assets))
+            if fragments and reader is read_markup:
+                ids = ids_of(text)
+            nofollow = not markup.nofollow.isdisjoint(("robots", product.lower()))
+            if reader is read_markup or reader is read_sitemap and markup.links:
+                fields.update(encoding=charset)
+            fields.update(nofollow=nofollow, links=markup.links, assets=markup.assets)
     else:
         fields.update(error=_explain(outcome), kind=(
             "timed out" if isinstance(outcome, TimeoutError) else
             "bad certificate" if hasattr(outcome, "verify_code") else
             "refused" if isinstance(outcome, OSError) else
             "over a limit" if isinstance(outcome, LimitError) else "broken"))
-    return Record(str(url), **fields), markup
+    return Record(str(url), **fields), base, ids
 
 
 def target_of(record: Record, url: URL) -> tuple[Record, URL | None]:
@@ -2891,7 +2466,7 @@ class Site:
 
     def __init__(self, url: URL, delay: float, come_back: Callable[[Node], object]) -> None:
         self.url, self.come_back = url, come_back       # one of its URLs
-        self.robots: Robots | Exception | None = None   # None: it was not asked for
+        self.robots: Any = None   # Robots or Exception; None: it was not asked for
         self.delay = delay              # seconds between requests that the user or the site wants,
         self.learned = self.learned_most = 0.0  # and that its 429s seem to want, now and at most
         self.next_turn = 0.0            # loop time before which it is not to be asked
@@ -2899,7 +2474,7 @@ class Site:
         self.line: list[tuple[float, int, Node]] = []   # a heap: loop time, sequence, who waits
         self._sequence = itertools.count()
         self._loop = get_running_loop()
-        self._timer: Timeout | None = None
+        self._timer: Handle | None = None
 
     @property
     def pace(self) -> float:
@@ -2909,7 +2484,7 @@ class Site:
     def is_free(self, due: float) -> bool:
         """Return whether a URL with that time may be asked for now: with a delay, one at a time."""
         alone = not self.in_flight or not self.pace
-        return alone and max(due, self.next_turn) <= self._loop.time() + CLOCK_RESOLUTION
+        return alone and max(due, self.next_turn) <= self._loop.time() + 1e-9
 
     def take_turn(self, node: Node) -> bool:
         """Return whether *node* may be asked for now, until end_turn(); else it stands in line."""
@@ -2983,8 +2558,8 @@ class Site:
             self.advance()
 
 
-def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str, max_tries: int
-                ) -> Waits[Robots | Exception]:
+async def load_robots(site: Site, ask: Callable[[URL], Awaitable[Response]], product: str,
+                      max_tries: int) -> Robots | Exception:
     """Have a site's robots.txt asked for, RFC 9309 section 2.3.1; return its rules or why it fails.
 
     200 brings rules, other statuses mean none. 429, 500 or more, no answer or a broken one is a
@@ -2994,7 +2569,7 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
     while True:
         outcome: Any
         try:
-            outcome = yield from ask(parse_url("/robots.txt", site.url))
+            outcome = await ask(parse_url("/robots.txt", site.url))
             if outcome.status < 500 and outcome.status != 429:
                 return Robots(outcome.body.decode("utf-8", "replace"), product)
             failure: Exception = OSError(f"{outcome.status} {outcome.reason}")
@@ -3004,7 +2579,7 @@ def load_robots(site: Site, ask: Callable[[URL], Waits[Response]], product: str,
         wait = _back_off(outcome, tries)
         if wait is None or tries >= max_tries:
             return failure
-        yield from sleep(wait)
+        await sleep(wait)
 
 
 # 16  Nodes
@@ -3069,7 +2644,7 @@ class Node:
 
     def path(self, length: int | None = None) -> list[Node]:
         """Return the nodes that led here, from a root or *length* steps ago, and this one."""
-        nodes = [self]
+        nodes: list[Node] = [self]
         while nodes[-1].parent and len(nodes) - 1 != length:
             nodes.append(nodes[-1].parent)
         return nodes[::-1]
@@ -3178,8 +2753,8 @@ class Places:
 # end, when none can be let in any more. What is no http or https URL stands there as well, refused
 # or broken.
 #
-# `seen_urls` needs no lock: control passes to another task only at a `yield from` or a `yield`,
-# and in `admit`, which looks a URL up and enters it, there is none.
+# `seen_urls` needs no lock: control passes to another task only at an `await`, and
+# in `admit`, which looks a URL up and enters it, there is none.
 #
 # The invariant: a URL is unfinished until it has ended, be it with a worker or in a line; so `join`
 # returns when every URL of the round has ended, and not before. (A root that fails in the first
@@ -3332,15 +2907,15 @@ class Frontier:
         node.next_node = known if isinstance(known, Node) else None
         return record
 
-    def admit_references(self, page: Node, record: Record, base: URL) -> Waits[Record]:
+    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs.
 
         While it is not known where the roots redirect to, nothing is let in.
         """
-        linked = yield from self._admit_each(page, record.links, base, True,
-                                             "nofollow" if record.nofollow else "")
-        shown = yield from self._admit_each(page, record.assets, base, False,
-                                            "only shown" if self.options.pages_only else "")
+        linked = await self._admit_each(page, record.links, base, True,
+                                        "nofollow" if record.nofollow else "")
+        shown = await self._admit_each(page, record.assets, base, False,
+                                       "only shown" if self.options.pages_only else "")
         for node in (linked | shown).values() if self.roots_known else ():
             if node.__class__ is Node:
                 if node.referrers < 3:
@@ -3348,8 +2923,8 @@ class Frontier:
                 node.referrers += 1
         return record._replace(links=tuple(linked), assets=tuple(shown))
 
-    def _admit_each(self, page: Node, references: Sequence[str], base: URL, read: bool,
-                    reason: str) -> Waits[dict[str, Any]]:
+    async def _admit_each(self, page: Node, references: Sequence[str], base: URL, read: bool,
+                          reason: str) -> dict[str, Any]:
         """Return what references mean, by URL, or by the spelling of what is none.
 
         Most are known already, and to parse each would take most of the time. So a reference is
@@ -3364,9 +2939,8 @@ class Frontier:
         path = base.target.partition("?")[0].rpartition("/")[0]
         folder, own = f"{origin}{path}/", str(base)
         ending = time.monotonic() + SLICE
-        for reference in references:
-            if places:
-                reference, _, fragment = reference.partition("#")
+        for whole in references:
+            reference, _, fragment = whole.partition("#")
             # 1. What would its URL be?
             first = reference[:1]
             if first == "/":
@@ -3383,16 +2957,16 @@ class Frontier:
             else:
                 text = folder + reference
             # 2. Is that unknown, or may this way to it allow more?
-            known = seen_urls.get(text)
+            known: Any = seen_urls.get(text)
             if known.__class__ is Node:
                 wanted = read and known.round == CHECKS
             else:
                 wanted = known is None or (known in _PASSING if read else not reason)
             if wanted:  # 3. Then it is parsed and admitted.
                 if time.monotonic() > ending:
-                    yield
+                    await sleep(0)
                     ending = time.monotonic() + SLICE
-                text, known = self._admit_one(page, reference, base, read, reason)
+                text, known = self._admit_one(page, whole, base, read, reason)
             found[text] = known
             if places and fragment:
                 places.note(page, text, fragment)
@@ -3474,6 +3048,19 @@ class Frontier:
 _HAS_SCHEME = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])")  # not localhost:8000
 
 
+async def _shared(tasks: dict[Any, Task[T]], work: Callable[..., Coro[T]], *key: Any) -> T:
+    """Return what work(*key) returns, done once for all callers; after a failure, done anew.
+
+    *tasks* holds its Task by key; cancelling a caller leaves it running.
+    """
+    task = tasks.get(key)
+    if task is None or task._state in ("failed", "cancelled"):
+        task = tasks[key] = create_task(work(*key))
+        task.add_done_callback(_outcome)  # looks at its error: all who waited may have left
+    await _until_done(task)
+    return task.result()
+
+
 class Answer(NamedTuple):
     """What came of *url*, from the server or (a Record) from the journal."""
 
@@ -3486,7 +3073,7 @@ class Answer(NamedTuple):
 class Crawler:
     """Crawls from *roots*, a URL or several: every page in scope once.
 
-    To be made and used inside a running loop: `yield from Crawler(["xkcd.com"]).crawl()`. A
+    To be made and used inside a running loop: `await Crawler(["xkcd.com"]).crawl()`. A
     root without a scheme is https; *options* are those of Options. Raises CrawlError for invalid
     roots, headers, patterns or numbers, TypeError for what is no option, no journal, no function.
 
@@ -3513,8 +3100,7 @@ class Crawler:
         self._loading: dict[Any, Task[Any]] = {}    # the fetches of robots.txt, by site
         self._root_pages: list[Any] = []  # _admit_references' arguments, for those it puts off
 
-    @coroutine
-    def crawl(self) -> Waits[None]:
+    async def crawl(self) -> None:
         """Fetch until nothing is left. To be called once.
 
         Cancelled, it ends at once: `in_flight` names what was being asked for, of which there is
@@ -3523,59 +3109,59 @@ class Crawler:
         tasks = [create_task(self._rounds())]
         tasks += [create_task(self._work()) for _ in range(self.options.max_tasks)]
         try:
-            yield from gather(*tasks)  # the first error ends all
+            await gather(*tasks)  # the first error ends all
         finally:
             rest = gather(*tasks, *self._loading.values(), *self.client.lookups.values(),
                           return_exceptions=True)
             rest.cancel()
             try:
-                yield from _until_done(rest)
+                await _until_done(rest)
             finally:  # also when it is cancelled here
                 for site in self.frontier.sites.values():
                     site.stop_timer()
                 self.client.close()
 
-    def _work(self) -> Waits[None]:
+    async def _work(self) -> None:
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
-        while node := (yield from self.frontier.queue.get()):
+        while node := await self.frontier.queue.get():
             self.in_flight[node] = self.loop.time(), self.loop.current_task
-            answer = yield from self._answer(node)
+            answer = await self._answer(node)
             node.site.advance()
             # Poll before working: an answer from the journal has needed no wait, and a hundred of
             # them in a row would keep all requests and answers waiting.
-            yield
+            await sleep(0)
             if answer:
-                yield from self._take_in(node, answer)
+                await self._take_in(node, answer)
                 self.frontier.queue.task_done()
             del self.in_flight[node], answer  # a page is not held while the next is waited for
 
-    def _rounds(self) -> Waits[None]:
+    async def _rounds(self) -> None:
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
         frontier = self.frontier
         for url in self._roots:
             frontier.admit(url)
-        yield from frontier.queue.join()
+        await frontier.queue.join()
         frontier.roots_known, level = True, 1
         while self._root_pages:
-            yield from self._admit_references(*self._root_pages.pop(0))
+            await self._admit_references(*self._root_pages.pop(0))
         while frontier.begin(level):
-            yield from frontier.queue.join()
+            await frontier.queue.join()
             level += 1
         frontier.begin(CHECKS)
-        yield from frontier.queue.join()
+        await frontier.queue.join()
         for number, record in enumerate(frontier.told_last()):
             self._tell(record)
             if not number % 1000:
-                yield
+                await sleep(0)
         for _ in range(self.options.max_tasks):
             frontier.queue.put_nowait(None)
 
-    def _answer(self, node: Node) -> Waits[Answer | None]:
+    async def _answer(self, node: Node) -> Answer | None:
         """Return what came of a URL; None: it was refused, or will come back."""
         site, url = node.site, node.url
         if self.options.robots and self.scope.covers(url):
             if site.robots is None:
-                site.robots = yield from _shared(self._loading, self._load_robots, site)
+                site.robots = await _shared(self._loading, self._load_robots, site)
             if isinstance(site.robots, Exception):
                 return Answer(url, site.robots)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
@@ -3592,41 +3178,41 @@ class Crawler:
         if not site.take_turn(node):
             return None
         try:
-            return (yield from self._request(node, url))
+            return await self._request(node, url)
         finally:
             site.end_turn()
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
-        kind = _kind_of(answer.content_type) if 200 <= answer.status < 300 else ""
-        if kind == "sheet":
+        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
+        if reader is read_sheet:
             return not self.options.pages_only and self.scope.covers(node.url)
-        return node.read and bool(kind)
+        return node.read and reader is not None
 
-    def _load_robots(self, site: Site) -> Waits[Robots | Exception]:
+    async def _load_robots(self, site: Site) -> Robots | Exception:
         """Return the rules of a site, or why there are none; redirects stay within the scope."""
-        def ask(url: URL) -> Waits[Response]:
-            for _ in range(self.options.max_redirect + 1):
-                response = yield from self.client.fetch(
-                    url, "GET", lambda response: response.status == 200, MAX_BODY,
-                    own_headers=self.scope.trusts(url))
+        async def ask(url: URL) -> Response:
+            hops = 0
+            while True:
+                response = await self.client.fetch(
+                    url, "GET", self.scope.trusts(url), lambda response: response.status == 200)
                 _, target = target_of(Record("", next_url=_location(response)), url)
-                if response.status not in _REDIRECTS or not target or not self.scope.covers(target):
-                    break
-                url = target
-            return response
-        return load_robots(site, ask, self._product, self.options.max_tries)
+                if (response.status not in _REDIRECTS or not target
+                        or not self.scope.covers(target) or hops == self.options.max_redirect):
+                    return response
+                url, hops = target, hops + 1
+        return await load_robots(site, ask, self._product, self.options.max_tries)
 
-    def _request(self, node: Node, url: URL) -> Waits[Answer | None]:
+    async def _request(self, node: Node, url: URL) -> Answer | None:
         """Ask the server; return None if the URL will come back for another try."""
         node.tries += 1
         began, at, learned = self.loop.time(), time.time(), node.site.learned
         self.in_flight[node] = began, self.loop.current_task  # anew: robots.txt is not counted
         outcome: Response | Exception
         try:
-            outcome = yield from self.client.fetch(
-                url, "GET" if node.read else node.method,
-                functools.partial(self._wants, node), own_headers=self.scope.trusts(url))
+            outcome = await self.client.fetch(
+                url, "GET" if node.read else node.method, self.scope.trusts(url),
+                functools.partial(self._wants, node))
         except (OSError, ProtocolError) as error:
             outcome = error
         if self._comes_back(node, outcome, learned):
@@ -3661,7 +3247,7 @@ class Crawler:
         self.frontier.retry(node, now + wait)
         return True
 
-    def _take_in(self, node: Node, answer: Answer) -> Waits[None]:
+    async def _take_in(self, node: Node, answer: Answer) -> None:
         """Make what came of a URL its record, let in what it leads to, write it and tell it."""
         base, outcome = answer.url, answer.outcome
         way: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
@@ -3671,36 +3257,34 @@ class Crawler:
                 record = record._replace(method="GET", encoding="", nofollow=False, links=(),
                                          assets=())
         else:
-            record, markup = record_of(
+            record, base, ids = record_of(
                 base, outcome, node.read, self._product, bool(self.frontier.places),
                 tries=node.tries, at=round(answer.at, 3), seconds=round(answer.seconds, 3),
                 method="" if node.read else node.method, **way)
             if outcome is node.site.robots:
                 record = record._replace(error=f"robots.txt: {record.error}")
-            base = markup.base
             if self.frontier.places and record.encoding:
-                self.frontier.places.add(node.text, markup.ids)
+                self.frontier.places.add(node.text, ids)
         if record.encoding or record.assets:
-            record = yield from self._admit_references(node, record, base)
+            record = await self._admit_references(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.frontier.follow(node, record)
         if isinstance(outcome, Response) and record.encoding:  # only pages and sitemaps have one
             try:
                 work: Any = self.options.on_page(record, outcome)
-                if hasattr(work, "__await__") or isinstance(work, GeneratorType):
-                    # As a Task: a bare generator cannot wait for an `async def`.
-                    yield from _ensure_future(work)
+                if hasattr(work, "__await__"):
+                    await work
             except Exception as error:
                 error.add_note(f"on_page was called for {record.url}")
                 raise
         self._tell(record, not isinstance(outcome, Record))
 
-    def _admit_references(self, node: Node, record: Record, base: URL) -> Waits[Record]:
+    async def _admit_references(self, node: Node, record: Record, base: URL) -> Record:
         """Let in what a page refers to, a root's later; return its record with URLs."""
-        record = yield from self.frontier.admit_references(node, record, base)
+        record = await self.frontier.admit_references(node, record, base)
         while self.frontier.untold:
             self._tell(self.frontier.untold.popleft())
-            yield
+            await sleep(0)
         if not self.frontier.roots_known:
             self._root_pages.append((node, record, base))
         return record
@@ -3709,8 +3293,7 @@ class Crawler:
         """Write a record, unless the journal gave it, and hand it on."""
         if fresh and self.options.journal:
             self.options.journal.write(record)
-        if isinstance(self.options.on_record(record), (GeneratorType, CoroutineType)):
-            raise TypeError("on_record must be a function: nobody would run a coroutine of its")
+        self.options.on_record(record)
 
     def waits_for(self) -> str:
         """Return which fetch takes longest, or which URL waits; "" if there is none."""
@@ -3928,14 +3511,14 @@ def _say(*words: object, end: str = "\n") -> None:
 _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
 
 
-def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None]:
+async def _show_progress(crawler: Crawler, report: Report, began: float) -> None:
     """Say on the terminal, again and again, how far the crawl is; it began at *began*."""
     try:
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
             line = report.progress(crawler, crawler.loop.time() - began, columns)
             _say(f"{_CLEAR}{line}", end="")
-            yield from sleep(PROGRESS)
+            await sleep(PROGRESS)
     finally:
         _say(_CLEAR, end="")
 
@@ -3955,10 +3538,14 @@ def _show_progress(crawler: Crawler, report: Report, began: float) -> Waits[None
 # so does the first where there is no crawl yet, or no more. One that the caller ignores stays
 # ignored.
 
-def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
-           ) -> Waits[tuple[Crawler, float, int]]:
+def _leave(number: int, _: object) -> NoReturn:
+    os._exit(128 + number)  # pragma: no cover (the tests see it in children)
+
+
+async def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
+           ) -> tuple[Crawler, float, int]:
     """Crawl until the end, or until a signal; return the crawler, the seconds and the signal."""
-    loop, task = get_running_loop(), cast("Task[Any]", current_task())
+    loop, task, ended_by = get_running_loop(), cast("Task[Any]", current_task()), 0
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -3967,11 +3554,13 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
                  or record.error or f"{record.status} {record.next_url}".rstrip())
 
     def interrupt(number: int, _: object) -> None:
-        """End the crawl; leave the next signal to who dealt with them before."""
+        """End the crawl; the next signal ends the program."""
         # Here, and not in a callback: a write that nobody reads may block the loop.
         for each in {signal.SIGINT, signal.SIGTERM} & before.keys():
-            signal.signal(each, before[each])
-        loop.call_soon_threadsafe(task.cancel, number)
+            signal.signal(each, _leave)
+        nonlocal ended_by
+        ended_by = number
+        loop.call_soon_threadsafe(task.cancel)
 
     def describe(_: int, __: object) -> None:
         loop.call_soon_threadsafe(lambda: _say(_CLEAR * live + crawler.describe()))
@@ -3984,13 +3573,13 @@ def _crawl(options: argparse.Namespace, journal: Journal | None, report: Report
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: interrupt, signal.SIGQUIT: describe}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()
               if signal.getsignal(number) is not signal.SIG_IGN}
-    began, ended_by = loop.time(), 0
+    began = loop.time()
     if live:
         create_task(_show_progress(crawler, report, began))  # until run() cancels it
     try:
-        yield from crawler.crawl()
-    except CancelledError as cancelled:
-        ended_by = cancelled.args[0]
+        await crawler.crawl()
+    except CancelledError:
+        pass
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -4038,7 +3627,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     for ending in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(ending) is not signal.SIG_IGN:
-            signal.signal(ending, lambda number, _: os._exit(128 + number))
+            signal.signal(ending, _leave)
     # They are None where their descriptors are closed.
     sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
     # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.

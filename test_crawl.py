@@ -105,11 +105,9 @@ def test_a_tick_leaves_newcomers_for_the_next_one(loop: JumpingLoop) -> None:
 
 def test_a_cancelled_callback_is_not_called(loop: JumpingLoop) -> None:
     seen: list[int] = []
-    handle = loop.call_soon(seen.append, 1)
-    assert not handle.cancelled()
-    handle.cancel()
+    loop.call_soon(seen.append, 1).cancel()
     loop.tick()
-    assert handle.cancelled() and seen == []
+    assert seen == []
 
 
 def test_timeouts_run_by_deadline_and_equal_ones_in_order(loop: JumpingLoop) -> None:
@@ -120,10 +118,6 @@ def test_timeouts_run_by_deadline_and_equal_ones_in_order(loop: JumpingLoop) -> 
     loop.call_later(3, loop.stop)
     loop.run_forever()
     assert seen == ["first", "second", "late"] and loop.time() == 3
-
-
-def test_a_timeout_knows_its_deadline(loop: JumpingLoop) -> None:
-    assert loop.call_at(7.5, print).deadline == 7.5
 
 
 def test_with_work_to_do_and_no_socket_there_is_no_poll(pair: Pair) -> None:
@@ -154,17 +148,11 @@ def test_cancelled_timeouts_do_not_pile_up(loop: JumpingLoop) -> None:
     assert len(loop._timeouts) <= crawl.TIMEOUT_SWEEP
 
 
-def test_living_timeouts_are_not_swept_at_every_push(loop: JumpingLoop) -> None:
-    for _ in range(crawl.TIMEOUT_SWEEP):
-        loop.call_later(3600, print)
-    assert loop._sweep_at == 2 * crawl.TIMEOUT_SWEEP == 2 * len(loop._timeouts)
-
-
 def test_sweeping_cancelled_timeouts_keeps_the_order_of_the_others(
         loop: JumpingLoop, rng: random.Random) -> None:
     ran: list[int] = []
     timeouts = [loop.call_later(delay, ran.append, delay)
-                for delay in rng.sample(range(1000), crawl.TIMEOUT_SWEEP - 1)]
+                for delay in rng.sample(range(1, 1000), crawl.TIMEOUT_SWEEP - 1)]
     for timeout in rng.sample(timeouts, 400):
         timeout.cancel()
     loop.call_later(1000, loop.stop)
@@ -211,12 +199,10 @@ def test_an_error_with_nobody_to_go_to_is_printed_with_its_traceback(
         return 1 / 0
     loop.call_soon(divide)
     loop.tick()
-    loop.call_exception_handler({"message": "just words"})
     loop.close()
     printed = capsys.readouterr().err
     assert "exception in callback <function" in printed and "divide" in printed.partition("\n")[0]
     assert printed.count("ZeroDivisionError: ") == 1
-    assert "just words" in printed
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +226,8 @@ def test_a_callback_may_end_the_program(loop: JumpingLoop, error: type[BaseExcep
     loop.call_soon(leave)
     with pytest.raises(error):
         loop.run_forever()
-    assert crawl._get_running_loop() is None
+    with pytest.raises(RuntimeError):
+        get_running_loop()
 
 
 def test_stopping_does_not_lose_the_rest_of_the_tick(loop: JumpingLoop) -> None:
@@ -251,49 +238,24 @@ def test_stopping_does_not_lose_the_rest_of_the_tick(loop: JumpingLoop) -> None:
     assert seen == [1]
 
 
-def test_a_loop_told_to_stop_before_it_runs_does_one_tick(loop: JumpingLoop) -> None:
-    seen: list[int] = []
-    loop.call_soon(seen.append, 1)
-    loop.call_later(3600, seen.append, 2)
-    loop.stop()
-    loop.run_forever()
-    loop.stop()
-    loop.run_forever()
-    assert seen == [1] and loop.time() == 0
-
-
 async def forever() -> None:
     """Wait for what nothing will ever do."""
     await get_running_loop().create_future()
 
 
-def test_a_loop_that_waits_for_a_signal_only_is_no_deadlock() -> None:
+def test_a_program_whose_signal_handler_may_wake_the_loop_is_no_deadlock() -> None:
     async def main() -> str:
         loop, future = get_running_loop(), get_running_loop().create_future()
-        before = signal.getsignal(signal.SIGUSR1)
-        loop.add_signal_handler(signal.SIGUSR1, future.set_result, "signalled")
-        loop.add_signal_handler(signal.SIGUSR2, int)
+        signal.signal(signal.SIGUSR1, lambda *_: cast(None, loop.call_soon_threadsafe(future.set_result, 1)))
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1)).start()
-        result = await future
-        assert loop.remove_signal_handler(signal.SIGUSR1) and not loop.remove_signal_handler(signal.SIGUSR1)
-        assert signal.getsignal(signal.SIGUSR1) == before != signal.getsignal(signal.SIGUSR2)
-        return str(result)
-    assert crawl.run(main()) == "signalled"
-    assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
+        return str(await future)
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        assert crawl.run(main()) == "1"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     with pytest.raises(crawl.DeadlockError):
         crawl.run(forever())
-
-
-def test_a_callback_runs_in_the_context_that_it_was_given(loop: JumpingLoop) -> None:
-    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
-    context, seen = contextvars.copy_context(), []
-    context.run(variable.set, 1)
-    for given in (context, None):
-        loop.call_soon(lambda: seen.append(variable.get()), context=given)
-        loop.call_later(1, lambda: seen.append(variable.get()), context=given)
-    loop.call_later(1, loop.stop)
-    loop.run_forever()
-    assert seen == [1, 0, 1, 0]
 
 
 def test_a_peer_that_hangs_up_wakes_the_reader(loop: JumpingLoop, pair: Pair) -> None:
@@ -350,14 +312,12 @@ def test_a_full_self_pipe_is_no_error() -> None:
     assert calls == list(range(10_000))
 
 
-def test_a_closed_loop_refuses_work_and_closing_twice_is_allowed(loop: JumpingLoop) -> None:
+def test_closing_a_loop_twice_is_allowed_and_what_it_watched_may_be_removed(pair: Pair) -> None:
+    loop = crawl.EventLoop()
+    loop.add_reader(pair[0], print)
     loop.close()
     loop.close()
-    unused = sleep(1)
-    for call in (lambda: loop.create_task(unused), loop.run_forever):
-        with pytest.raises(RuntimeError, match="closed"):
-            call()
-    assert not loop.remove_reader(0)
+    assert not loop.remove_reader(pair[0])
 
 
 def test_a_loop_cannot_run_inside_a_running_one(loop: JumpingLoop) -> None:
@@ -366,8 +326,7 @@ def test_a_loop_cannot_run_inside_a_running_one(loop: JumpingLoop) -> None:
             loop.run_forever()
         with pytest.raises(RuntimeError, match="running"):
             crawl.run(sleeping)
-        with pytest.raises(RuntimeError, match="cannot close"):
-            get_running_loop().close()
+        await sleeping
     sleeping = sleep(0)
     play(main())
 
@@ -375,11 +334,6 @@ def test_a_loop_cannot_run_inside_a_running_one(loop: JumpingLoop) -> None:
 def test_outside_of_a_loop_there_is_no_running_one() -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         get_running_loop()
-    assert crawl._get_running_loop() is None
-
-
-async def test_inside_of_a_loop_it_is_the_running_one() -> None:
-    assert crawl._get_running_loop() is get_running_loop()
 
 
 @real_time
@@ -405,7 +359,7 @@ def test_a_reader_removed_in_the_tick_in_which_it_was_ready_is_not_called(
 
 def test_a_future_is_pending_then_resolved(loop: JumpingLoop) -> None:
     future = loop.create_future()
-    assert not future.done() and not future.cancelled() and future.get_loop() is loop
+    assert not future.done() and not future.cancelled()
     with pytest.raises(crawl.InvalidStateError):
         future.result()
     with pytest.raises(crawl.InvalidStateError):
@@ -427,7 +381,7 @@ def test_a_future_leaves_pending_once(loop: JumpingLoop) -> None:
 
 def test_a_failed_future_raises_what_it_failed_with(loop: JumpingLoop) -> None:
     future = loop.create_future()
-    future.set_exception(KeyError)
+    future.set_exception(KeyError())
     assert isinstance(future.exception(), KeyError)
     with pytest.raises(KeyError):
         future.result()
@@ -435,10 +389,10 @@ def test_a_failed_future_raises_what_it_failed_with(loop: JumpingLoop) -> None:
 
 def test_a_cancelled_future_raises_each_time_it_is_asked(loop: JumpingLoop) -> None:
     future = loop.create_future()
-    assert future.cancel("why") and future.cancelled() and future.done()
-    for _ in range(3):
-        with pytest.raises(CancelledError, match="why"):
-            future.result()
+    assert future.cancel() and future.cancelled() and future.done()
+    for ask in (future.result, future.exception, future.result):
+        with pytest.raises(CancelledError):
+            ask()
 
 
 def test_callbacks_are_called_by_the_loop_also_when_added_late(loop: JumpingLoop) -> None:
@@ -465,19 +419,6 @@ def test_a_callback_may_be_any_object_that_can_be_called(loop: JumpingLoop) -> N
     future.set_result(None)
     loop.tick()
     assert seen == [future]
-
-
-def test_a_removed_callback_is_not_called(loop: JumpingLoop) -> None:
-    future, seen = loop.create_future(), []  # type: Any, list[Any]
-    future.add_done_callback(seen.append)
-    future.add_done_callback(print)
-    assert future.remove_done_callback(seen.append) == 1
-    assert future.remove_done_callback(seen.append) == 0
-    assert future.remove_done_callback(print) == 1
-    future.set_result(None)
-    loop.call_soon(int)
-    loop.tick()
-    assert seen == []
 
 
 def test_two_thousand_chained_futures_need_no_deep_stack(loop: JumpingLoop) -> None:
@@ -507,37 +448,12 @@ def test_an_exception_that_was_looked_at_is_not_reported(loop: JumpingLoop) -> N
     assert loop.reported == []
 
 
-def test_stop_iteration_arrives_as_the_cause_of_a_runtime_error(loop: JumpingLoop) -> None:
-    future = loop.create_future()
-    future.set_exception(StopIteration(3))
-    error = future.exception()
-    assert isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration)
-
-
-def test_a_future_resumed_too_early_says_so(loop: JumpingLoop) -> None:
-    waiting = iter(loop.create_future())
-    next(waiting)
-    with pytest.raises(RuntimeError, match="before it was done"):
-        next(waiting)
-
-
 async def test_a_sleep_cancelled_in_the_tick_in_which_it_ends_is_cancelled() -> None:
     get_running_loop().call_later(1, lambda: task.cancel())  # just before the sleep ends
     task = create_task(sleep(1))
     with pytest.raises(CancelledError):
         await task
     assert get_running_loop().time() == 1
-
-
-def test_an_error_that_is_raised_again_and_again_does_not_grow(loop: JumpingLoop) -> None:
-    future = loop.create_future()
-    future.set_exception(ValueError())
-    lengths = set()
-    for _ in range(3):
-        with pytest.raises(ValueError) as caught:
-            future.result()
-        lengths.add(len(caught.traceback))
-    assert len(lengths) == 1
 
 
 # 4  Task
@@ -556,10 +472,31 @@ def test_generator_and_native_coroutines_await_one_another() -> None:
     assert play(generator(3)) == play(native(3)) == "end"
 
 
+def test_the_essays_fetch_does_the_same_in_both_styles(pair: Pair) -> None:
+    """The two functions stand side by side in section 4, with what becomes of them below."""
+    lines = (HERE / "crawl.py").read_text("utf-8").splitlines()
+    first = lines.index("#     @coroutine")
+    rows = [line.ljust(100) for line in lines[first:first + 8]]
+    column = rows[1].index("async def")
+    transcript = "\n".join(lines[first + 8:first + 13])
+    for text in ("\n".join(row[6:column] for row in rows), "\n".join(row[column:] for row in rows[1:])):
+        loop, (sock, server) = crawl.EventLoop(), pair
+        names: dict[str, Any] = {"coroutine": crawl.coroutine, "loop": loop, "Future": loop.create_future}
+        exec(text, names)
+        waiting = names["fetch"](sock)
+        assert repr(waiting.send(None)) in transcript and server.recv(100).startswith(b"GET / ")
+        server.send(b"HTTP/1.0 200 OK\r\n\r\n")
+        loop.tick()
+        with pytest.raises(StopIteration) as returned:
+            waiting.send(None)
+        assert repr(returned.value.value)[2:-1] in transcript
+        loop.close()
+
+
 async def test_a_task_is_the_future_of_its_return_value() -> None:
     task = create_task(sleep(1, "slept"))
     assert not task.done() and await task == "slept" and task.done()
-    assert repr(task) == "<sleep resolved>"
+    assert repr(task) == "<Task _sleep resolved>"
 
 
 async def test_an_error_in_a_task_comes_out_where_it_is_awaited() -> None:
@@ -586,33 +523,22 @@ def test_an_end_of_the_program_is_no_error_to_report(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
-async def test_a_task_has_its_coroutines_name_unless_given_another() -> None:
-    one, other = create_task(sleep(0)), create_task(sleep(0), name=7)
-    assert (one.get_name(), other.get_name()) == ("sleep", "7")
-
-
 def test_a_task_whose_error_nobody_looks_at_is_reported_by_name(loop: JumpingLoop) -> None:
     async def main() -> None:
         async def fail() -> None:
             raise KeyError
-        create_task(fail(), name="the culprit")
+        create_task(fail())
         await sleep(1)
         gc.collect()
     loop.run_until_complete(main())
-    assert loop.reported.pop()["message"] == "the exception of the culprit was never retrieved"
+    assert loop.reported.pop()["message"] == (
+        "the exception of <Task test_a_task_whose_error_nobody_looks_at_is_reported_by_name.<locals>.main."
+        "<locals>.fail failed> was never retrieved")
 
 
 def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
     with pytest.raises(TypeError, match="a coroutine was expected, got 5"):
         loop.create_task(5)  # type: ignore[arg-type]
-
-
-async def test_only_its_coroutine_ends_a_task() -> None:
-    task = create_task(sleep(0))
-    with pytest.raises(RuntimeError):
-        task.set_result(None)
-    with pytest.raises(RuntimeError):
-        task.set_exception(ValueError())
 
 
 async def test_cancelling_raises_at_the_wait_and_runs_finally() -> None:
@@ -625,20 +551,20 @@ async def test_cancelling_raises_at_the_wait_and_runs_finally() -> None:
             seen.append("cleaned up")
     task = create_task(worker())
     await sleep(0)
-    assert task.cancel("stop") and task.cancelling() == 1
+    assert task.cancel() and task.cancelling() == 1
     with pytest.raises(CancelledError):
         await task
     assert task.cancelled() and not task.cancel() and seen == ["cleaned up"]
     assert get_running_loop().time() == 0
 
 
-async def test_a_task_cancelled_while_it_runs_gets_the_message_where_it_waits_next() -> None:
+async def test_a_task_cancelled_while_it_runs_is_so_where_it_waits_next() -> None:
     task = crawl.current_task()
     assert task
-    task.cancel("why")
-    with pytest.raises(CancelledError) as caught:
+    task.cancel()
+    with pytest.raises(CancelledError):
         await sleep(1)
-    assert (caught.value.args, get_running_loop().time()) == (("why",), 0)
+    assert get_running_loop().time() == 0
 
 
 async def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
@@ -646,8 +572,8 @@ async def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
     async def never() -> None:
         raise AssertionError
     task = create_task(never())
-    task.cancel("early")
-    with pytest.raises(CancelledError, match="early"):
+    task.cancel()
+    with pytest.raises(CancelledError):
         await task
 
 
@@ -688,18 +614,16 @@ async def test_cancelling_a_task_cancels_what_it_waits_for() -> None:
     assert inner.cancelled() and outer.cancelled()
 
 
-async def test_thousands_of_tasks_that_wait_for_one_another_are_cancelled_at_once() -> None:
+async def test_hundreds_of_tasks_that_wait_for_one_another_are_cancelled_at_once() -> None:
     async def wait(other: Any) -> None:
         await other
     tasks = [create_task(sleep(3600))]
-    for _ in range(5000):
+    for _ in range(900):
         tasks.append(create_task(wait(tasks[-1])))
     await sleep(1)
-    tasks[-1].cancel("enough")
+    tasks[-1].cancel()
     await crawl.gather(*tasks, return_exceptions=True)
     assert all(task.cancelled() and task.cancelling() == 1 for task in tasks)
-    with pytest.raises(CancelledError, match="enough"):
-        tasks[0].result()
     assert get_running_loop().time() == 1
 
 
@@ -707,9 +631,9 @@ async def test_a_task_that_cancels_itself_in_its_last_step_ends_cancelled() -> N
     async def own() -> None:
         task = crawl.current_task()
         assert task is not None
-        task.cancel("self")
+        task.cancel()
     task = create_task(own())
-    with pytest.raises(CancelledError, match="self"):
+    with pytest.raises(CancelledError):
         await task
 
 
@@ -762,9 +686,10 @@ async def test_a_task_refuses_to_wait_for_what_is_no_future_of_its_loop() -> Non
     def odd(value: object) -> Any:
         yield value
     foreign = JumpingLoop()
-    for value in (5, foreign.create_future()):
-        with pytest.raises(RuntimeError, match="cannot wait for"):
-            await create_task(odd(value))
+    with pytest.raises(RuntimeError, match="cannot wait for"):
+        await create_task(odd(foreign.create_future()))
+    with pytest.raises(AttributeError, match="'int' object has no"):
+        await create_task(odd(5))
     foreign.close()
 
     async def itself() -> None:
@@ -772,13 +697,6 @@ async def test_a_task_refuses_to_wait_for_what_is_no_future_of_its_loop() -> Non
     task = create_task(itself())
     with pytest.raises(RuntimeError, match="cannot wait for"):
         await task
-
-
-def test_a_step_of_a_task_that_is_done_is_an_error(loop: JumpingLoop) -> None:
-    task = loop.create_task(sleep(0))
-    crawl.Future.set_result(task, None)
-    loop.tick()
-    assert isinstance(loop.reported.pop()["exception"], crawl.InvalidStateError)
 
 
 async def test_a_waiting_task_is_kept_alive_by_its_loop_and_by_nothing_else() -> None:
@@ -812,9 +730,6 @@ async def test_a_task_runs_in_a_context_of_its_own() -> None:
         assert variable.get() == "inner"
     await create_task(change())
     assert variable.get() == "outer"
-    given = contextvars.Context()
-    await create_task(change(), context=given)
-    assert given[variable] == "inner"
 
 
 async def test_between_two_steps_there_is_no_current_task() -> None:
@@ -844,30 +759,6 @@ def test_run_returns_the_result_and_leaves_no_task() -> None:
     assert play(main()) == 42 and ended == ["cancelled"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_who_ends_the_program_while_run_cleans_up_does_so_when_all_is_clean(
-        error: type[BaseException]) -> None:
-    ended: list[str] = []
-
-    async def background(name: str) -> None:
-        try:
-            await sleep(3600)
-        finally:
-            ended.append(name)
-            if name == "b":
-                raise error
-            await sleep(1)
-            ended.append(name)
-
-    async def main() -> None:
-        for name in "abc":
-            create_task(background(name))
-        await sleep(1)
-    with pytest.raises(error):
-        play(main())
-    assert sorted(ended) == ["a", "a", "b", "c", "c"]
-
-
 def test_what_fails_while_run_ends_it_is_reported() -> None:
     async def background() -> None:
         try:
@@ -884,12 +775,6 @@ def test_what_fails_while_run_ends_it_is_reported() -> None:
     assert [str(context["exception"]) for context in loop.reported] == ["not cleaned up"]
 
 
-def test_run_until_complete_says_when_it_was_stopped_first(loop: JumpingLoop) -> None:
-    loop.call_soon(loop.stop)
-    with pytest.raises(RuntimeError, match="stopped before"):
-        loop.run_until_complete(loop.create_future())
-
-
 def test_a_program_ended_in_a_task_does_not_stop_a_later_run(loop: JumpingLoop) -> None:
     async def leave() -> None:
         raise KeyboardInterrupt
@@ -900,6 +785,131 @@ def test_a_program_ended_in_a_task_does_not_stop_a_later_run(loop: JumpingLoop) 
     loop.call_later(1, loop.stop)
     loop.run_forever()
     assert seen == [1]
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def ending(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A signal that raises KeyboardInterrupt; run() is to give it back its handler."""
+    number = int(request.param)
+    before = signal.signal(number, crawl.interrupt)
+    yield number
+    assert signal.signal(number, before) is crawl.interrupt
+
+
+class Ended:
+    """A program that sends itself a signal, a few *times*, at one *moment* of its life."""
+
+    def __init__(self, number: int, moment: str, times: int) -> None:
+        self.number, self.moment, self.times = number, moment, times
+        self.cleaned_up: list[str] = []
+
+    def at(self, moment: str) -> None:
+        while moment == self.moment and self.times:
+            self.times -= 1
+            signal.raise_signal(self.number)
+
+    async def child(self) -> None:
+        try:
+            self.at("child")
+            await sleep(3600)
+        finally:
+            self.at("clean-up")
+            self.cleaned_up.append("child")
+
+    async def main(self) -> str:
+        try:
+            create_task(self.child())
+            await sleep(0)
+            get_running_loop().call_soon(self.at, "callback")
+            self.at("main")
+            await sleep(0 if self.moment == "clean-up" else 3600)
+        finally:
+            self.cleaned_up.append("main")
+        return "returned"
+
+
+@pytest.mark.parametrize("moment", ["main", "child", "callback", "clean-up"])
+def test_a_signal_at_any_moment_ends_the_main_task_and_then_the_others(ending: int, moment: str) -> None:
+    program = Ended(ending, moment, times=1)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        crawl.run(program.main())
+    assert caught.value.args == (ending,) and program.cleaned_up == ["main", "child"]
+
+
+@pytest.mark.parametrize("moment, cleaned_up", [
+    ("main", ["main"]), ("child", ["child"]), ("callback", []), ("clean-up", ["main"])])
+def test_after_a_second_signal_nobody_is_waited_for(ending: int, moment: str, cleaned_up: list[str]) -> None:
+    program = Ended(ending, moment, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        crawl.run(program.main())
+    assert program.cleaned_up == cleaned_up
+
+
+def test_outside_of_run_a_signal_is_a_keyboard_interrupt_with_its_number(ending: int) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught:
+        signal.raise_signal(ending)
+    assert caught.value.args == (ending,)
+
+
+@pytest.mark.parametrize("outcome", ["returned", ValueError("raised")])
+def test_what_main_does_instead_of_being_cancelled_counts(ending: int, outcome: Any) -> None:
+    async def main() -> Any:
+        signal.raise_signal(ending)
+        with pytest.raises(CancelledError):
+            await sleep(3600)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+    if isinstance(outcome, Exception):
+        with pytest.raises(ValueError, match="raised"):
+            crawl.run(main())
+    else:
+        assert crawl.run(main()) == outcome
+
+
+def test_a_signal_that_the_program_handles_is_left_alone_and_so_are_all_in_other_threads() -> None:
+    async def handlers() -> list[Any]:
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    mine: Any = lambda *_: None
+    before = signal.signal(signal.SIGINT, mine)
+    try:
+        assert crawl.run(handlers()) == [mine, signal.SIG_DFL]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    seen: list[Any] = []
+    thread = threading.Thread(target=lambda: seen.extend(crawl.run(handlers())))
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler, signal.SIG_DFL]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_at_whatever_moment_a_signal_comes_every_finally_is_run(
+        watched: bool, rng: random.Random, pair: Pair) -> None:
+    async def worker(queue: Queue[int]) -> None:
+        try:
+            while True:
+                await queue.put(await queue.get())
+                await sleep(rng.choice((0, 0, 0.0001)))
+        finally:
+            ended.append("worker")
+
+    async def main() -> None:
+        try:
+            if watched:
+                get_running_loop().add_reader(pair[0], print)
+            queue: Queue[int] = Queue()
+            queue.put_nowait(1)
+            threading.Timer(rng.random() / 200, signal.pthread_kill, (here, signal.SIGINT)).start()
+            await crawl.gather(*[worker(queue) for _ in range(3)])
+        finally:
+            ended.append("main")
+    here = threading.get_ident()
+    for _ in range(50):
+        ended: list[str] = []
+        with pytest.raises(KeyboardInterrupt):
+            crawl.run(main())
+        assert sorted(ended) == ["main", "worker", "worker", "worker"]
 
 
 async def test_sleep_takes_its_time_and_not_more() -> None:
@@ -952,15 +962,7 @@ def test_a_timeout_strikes_after_its_time() -> None:
             async with crawl.timeout(2):
                 await sleep(3600)
         assert get_running_loop().time() == 2
-
-    @crawl.coroutine
-    def generator() -> Any:
-        with pytest.raises(TimeoutError):
-            with crawl.timeout(2):
-                yield from sleep(3600)
-        return None
     play(native())
-    play(generator())
 
 
 async def test_a_timeout_in_time_changes_nothing_and_leaves_nothing() -> None:
@@ -979,14 +981,6 @@ async def test_a_timeout_that_is_up_when_its_block_has_been_left_does_nothing() 
     await sleep(10)
     task = crawl.current_task()
     assert task is not None and task.cancelling() == 0
-
-
-async def test_a_timeout_can_be_entered_once() -> None:
-    limit = crawl.timeout(1)
-    with limit:
-        await sleep(0)
-    with pytest.raises(RuntimeError, match="once"):
-        limit.__enter__()
 
 
 async def test_the_outer_of_two_timeouts_passes_through_the_inner() -> None:
@@ -1016,15 +1010,6 @@ async def test_an_error_after_the_time_was_up_is_that_error() -> None:
                 raise KeyError from None
 
 
-def test_a_timeout_belongs_inside_a_task(loop: JumpingLoop) -> None:
-    def enter() -> None:
-        crawl.timeout(1).__enter__()
-    loop.call_soon(enter)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
-    assert "inside a task" in str(loop.reported.pop()["exception"])
-
-
 async def test_wait_for_gives_the_result_or_cancels_and_waits() -> None:
     ended: list[str] = []
 
@@ -1042,12 +1027,12 @@ async def test_wait_for_gives_the_result_or_cancels_and_waits() -> None:
 
 async def test_what_has_only_await_is_for_async_functions() -> None:
     class Answer:
-        def __await__(self) -> crawl.Waits[int]:
-            yield from sleep(1)
+        def __await__(self) -> Any:
+            yield from sleep(1).__await__()
             return 42
 
     async def answer() -> int:
-        return await Answer()
+        return int(await Answer())
     assert [await Answer(), await crawl.wait_for(answer(), 2), *await crawl.gather(answer())] == [42, 42, 42]
 
 
@@ -1056,29 +1041,11 @@ async def test_wait_for_without_time_takes_only_what_is_there() -> None:
     future.set_result("there")
     assert await crawl.wait_for(future, 0) == "there"
     with pytest.raises(TimeoutError):
-        await crawl.wait_for(sleep(1), 0)
-    cancelled = get_running_loop().create_future()
-    cancelled.cancel()
-    with pytest.raises(CancelledError):
-        await crawl.wait_for(cancelled, 0)
-
-
-def test_wait_for_without_time_does_not_begin_a_coroutine() -> None:
-    begun: list[bool] = []
-
-    async def begin() -> None:
-        begun.append(True)
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            await crawl.wait_for(begin(), 0)
-        await sleep(1)
-    play(main())
-    assert begun == []
+        await crawl.wait_for(sleep(0), 0)
 
 
 async def test_gather_returns_the_results_in_order() -> None:
-    same = sleep(1, "same")
+    same = create_task(sleep(1, "same"))
     results = await crawl.gather(sleep(2, "slow"), same, same)
     assert results == ["slow", "same", "same"] and get_running_loop().time() == 2
     assert await crawl.gather() == []
@@ -1103,19 +1070,12 @@ async def test_cancelling_gather_cancels_its_children() -> None:
         children = [create_task(sleep(3600)), create_task(sleep(3600))]
         everyone = crawl.gather(*children, **options)
         await sleep(0)
-        assert everyone.cancel("enough")
-        with pytest.raises(CancelledError, match="enough"):
+        assert everyone.cancel()
+        with pytest.raises(CancelledError):
             await everyone
         await sleep(0)
         assert all(child.cancelled() for child in children)
         assert not everyone.cancel()
-
-
-def test_gather_refuses_futures_of_two_loops(loop: JumpingLoop) -> None:
-    other = JumpingLoop()
-    with pytest.raises(ValueError, match="different loop"):
-        crawl.gather(loop.create_future(), other.create_future())
-    other.close()
 
 
 def test_a_gathering_that_is_cancelled_unseen_is_no_error_to_report(loop: JumpingLoop) -> None:
@@ -1150,19 +1110,6 @@ def test_a_result_that_nobody_wants_any_more_is_dropped(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
-def test_a_job_that_its_executor_cancels_fails_with_its_error() -> None:
-    async def main(executor: concurrent.futures.Executor) -> None:
-        go = threading.Event()
-        first, second = (get_running_loop().run_in_executor(executor, go.wait) for _ in range(2))
-        executor.shutdown(wait=False, cancel_futures=True)
-        go.set()
-        await first
-        with pytest.raises(concurrent.futures.CancelledError):
-            await second
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        crawl.run(main(executor))
-
-
 @real_time
 async def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable")
@@ -1191,52 +1138,20 @@ def test_another_process_completes_a_future(tmp_path: pathlib.Path) -> None:
         import concurrent.futures, crawl
         async def main():
             with concurrent.futures.ProcessPoolExecutor(1) as executor:
-                return await crawl.get_running_loop().run_in_executor(executor, pow, 2, 100)
+                return await crawl.to_thread(executor.submit(pow, 2, 100).result)
         if __name__ == "__main__":
             print(crawl.run(main()))
         """, tmp_path) == f"{2 ** 100}\n"
 
 
-def test_an_executor_of_none_is_a_thread() -> None:
-    async def main() -> int:
-        return await get_running_loop().run_in_executor(None, threading.get_ident)
-    assert crawl.run(main()) != threading.get_ident()
-
-
-class HeldExecutor:
-    """An executor whose jobs are run by the test."""
-
-    def __init__(self) -> None:
-        self.jobs: list[concurrent.futures.Future[Any]] = []
-
-    def submit(self, *_: Any) -> concurrent.futures.Future[Any]:
-        self.jobs.append(concurrent.futures.Future())
-        return self.jobs[-1]
-
-
-async def test_cancelling_keeps_a_job_from_beginning() -> None:
-    executor = HeldExecutor()
-    future = get_running_loop().run_in_executor(executor, print)
-    future.cancel()
-    await sleep(0)
-    assert executor.jobs[0].cancelled()
-    await sleep(0)
-
-
 def test_a_loop_that_nothing_could_wake_names_who_waits_where() -> None:
-    @crawl.coroutine
-    def inner() -> Any:
-        yield from get_running_loop().create_future()
+    async def inner() -> None:
+        await get_running_loop().create_future()
 
     async def outer() -> None:
         await inner()
 
-    @crawl.coroutine
-    def odd() -> Any:
-        yield from [get_running_loop().create_future()]
-
     async def main() -> None:
-        create_task(odd())
         await crawl.wait_for(outer(), None)
 
     with pytest.raises(crawl.DeadlockError) as caught:
@@ -1561,20 +1476,19 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: random.Random) -> No
 
 @real_time
 async def test_a_stream_reads_what_was_sent_until_the_end(server: socket.socket) -> None:
-    reader, writer = await crawl.open_connection(*server.getsockname())
-    assert reader is writer
+    stream = await crawl.connect(*server.getsockname())
     peer, _ = server.accept()
-    writer.write(b"ques")
-    writer.write(b"tion")
-    await writer.drain()
+    stream.write(b"ques")
+    stream.write(b"tion")
+    await stream.drain()
     assert peer.recv(100) == b"question"
     for part in (b"one", b"two"):
         get_running_loop().call_later(0.001, peer.send, part)
-        assert await reader.read() == part
+        assert await stream.read() == part
     peer.close()
-    assert await reader.read() == b""
-    writer.close()
-    writer.close()
+    assert await stream.read() == b""
+    stream.close()
+    stream.close()
 
 
 def all_that_comes(sock: socket.socket) -> bytes:
@@ -1597,13 +1511,13 @@ async def test_every_address_of_a_name_is_tried(server: socket.socket, closed: i
     here = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", closed))
     there = (*here[:4], server.getsockname())
     addresses = [here, there]
-    stream, _ = await crawl.open_connection("name", 0, addresses=addresses)
+    stream = await crawl.connect("name", 0, addresses=addresses)
     stream.close()
     assert addresses == [there, here], "the one that worked is the first to be tried again"
     with pytest.raises(ConnectionRefusedError):
-        await crawl.open_connection("name", 0, addresses=[here, here])
+        await crawl.connect("name", 0, addresses=[here, here])
     with pytest.raises(OSError, match="no address"):
-        await crawl.open_connection("name", 0, addresses=[])
+        await crawl.connect("name", 0, addresses=[])
 
 
 @real_time
@@ -1614,7 +1528,7 @@ async def test_a_socket_that_cannot_be_made_is_that_error(monkeypatch: pytest.Mo
     monkeypatch.setattr(socket, "socket", no_descriptor)
     try:
         with pytest.raises(OSError, match="Too many"):
-            await crawl.open_connection("name", 9, addresses=[address])
+            await crawl.connect("name", 9, addresses=[address])
     finally:
         monkeypatch.undo()
 
@@ -1622,7 +1536,7 @@ async def test_a_socket_that_cannot_be_made_is_that_error(monkeypatch: pytest.Mo
 @real_time
 async def test_connecting_can_be_cancelled(server: socket.socket) -> None:
     address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", server.getsockname())
-    task = create_task(crawl.open_connection("name", 0, addresses=[address, address]))
+    task = create_task(crawl.connect("name", 0, addresses=[address, address]))
     await sleep(0)
     task.cancel()
     with pytest.raises(CancelledError):
@@ -1644,9 +1558,11 @@ async def test_closing_a_stream_wakes_whoever_waits_for_it(pair: Pair) -> None:
     reading, sending = create_task(stream.read()), create_task(stream.drain())
     await sleep(0.001)
     stream.close()
-    for task in (reading, sending, create_task(stream.read())):
+    for task in (reading, sending):
         with pytest.raises(ConnectionAbortedError, match="closed"):
             await task
+    with pytest.raises((OSError, ValueError)):
+        await stream.read()
 
 
 @real_time
@@ -1670,14 +1586,14 @@ async def test_an_address_that_swallows_packets_is_a_timeout(
         full: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawl, "CONNECT_TIMEOUT", 0.01)
     with pytest.raises(TimeoutError, match="timed out after 0.01 s"):
-        await crawl.open_connection(*full.getsockname())
+        await crawl.connect(*full.getsockname())
 
 
 async def test_each_address_has_ten_seconds_and_a_name_twenty(
         full: socket.socket, silent_names: None) -> None:
     address = (socket.AF_INET, socket.SOCK_STREAM, 0, "", full.getsockname())
     with pytest.raises(TimeoutError, match="timed out after 10 s"):
-        await crawl.open_connection("name", 80, addresses=[address, address])
+        await crawl.connect("name", 80, addresses=[address, address])
     assert get_running_loop().time() == 20
     with pytest.raises(TimeoutError, match="timed out after 20 s"):
         await crawl.lookup("h", 80)
@@ -1801,7 +1717,7 @@ async def test_an_impossible_name_is_no_name() -> None:
     for host in ("a" * 64 + ".test", "a." * 130, "two..dots.", "nul\0", "no.such.host.invalid"):
         with pytest.raises(OSError):
             await crawl.lookup(host, 80)
-        assert all(timeout.cancelled() for _, _, timeout in get_running_loop()._timeouts)
+        assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
     assert (await crawl.lookup("[::1]", 80))[0][4][0] == "::1"
 
 
@@ -1880,9 +1796,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("..", "http://example.com/"),
     ("%2e%2E/x", "http://example.com/x"),
     ("/abs?q#f", "http://example.com/abs?q"),
-    ("//host", "http://host/"),
-    ("http:relative", "http://example.com/dir/relative"),
-    ("https:host", "https://host/"),
+    ("//host", "http://host/"), ("///host/a", "http://host/a"),
     ("http:\\\\host\\path?a\\b", "http://host/path?a\\b"),
     (" \t\n/a\tb\n ", "http://example.com/ab"),
     ("HTTP://EXAMPLE.com:80/", "http://example.com/"),
@@ -1893,25 +1807,16 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://a@b@h/", "http://h/"),
     ("/caf\u00e9 \"<>`{}^|", "http://example.com/caf%C3%A9%20%22%3C%3E%60%7B%7D%5E|"),
     ("?caf\u00e9 \"<>'`{}", "http://example.com/dir/page.html?caf%C3%A9%20%22%3C%3E%27`{}"),
-    ("/\ud800", "http://example.com/%EF%BF%BD"),
-    ("http://127.1/", "http://127.0.0.1/"),
-    ("http://0x7f.0.0.1./", "http://127.0.0.1/"), ("http://1.2.3.4/", "http://1.2.3.4/"),
-    ("http://1.2.772/", "http://1.2.3.4/"),
-    ("http://017700000001/", "http://127.0.0.1/"),
-    ("http://0x/", "http://0.0.0.0/"),
+    ("http://1.2.3.4/", "http://1.2.3.4/"), ("http://h.1.x/", "http://h.1.x/"),
+    ("//a_b-c.de./", "http://a_b-c.de./"),
     ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
     ("http://[::ffff:1.2.3.4]/", "http://[::ffff:102:304]/"),
-    ("http://[10:0:1:0:0:2:3:4]/", "http://[10:0:1::2:3:4]/"),
-    ("http://[1:0:0:2:0:0:3:4]/", "http://[1::2:0:0:3:4]/"),
-    ("http://[1:2:3:4:5:6:7:8]/", "http://[1:2:3:4:5:6:7:8]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
     ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
     ("http://xn--bcher-kva.example/", "http://xn--bcher-kva.example/"),
-    ("http://a\u00adb\uff0eexample/", "http://ab.example/"),
-    ("http://\uff45\uff58ample/", "http://example/"),
-    ("http://ex%61mple/", "http://example/"),
+    ("http://xn--fa-hia.example/", "http://xn--fa-hia.example/"),
 ])
 def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: str) -> None:
     url = crawl.parse_url(reference, BASE)
@@ -1921,16 +1826,24 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
 
 @pytest.mark.parametrize("reference", [
     "mailto:me@example.com", "javascript:alert(1)", "file:///etc/passwd", "ftp://h/", "data:,x",
-    "http://", "http:///", "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/",
-    "http://[::1/", "http://[x]/", "http://[\u00e9]/", "http://1.2.3.256/", "http://1.2.3.4.5/",
-    "http://1.2.3.4.5.6/", "http://1.2.3.4.0/", "http://256.0.0.1/",
-    "http://1_0.0.0.1/", "http://08.0.0.1/", "http://a.0x100000000/", "http://%ff/", "http://a%00b/",
-    "http://fa\u00df.example/", "http://a\u200db/", "http://" + "\u6f22" * 64 + "/",
-    "http://" + "\u6f22." * 127 + "de/", "//\u2025", "//\u2488", "//\u0221.example/",
-    "/" + "x" * crawl.MAX_URL])
+    "http:relative", "https:host", "http:/h", "http://", "http:///",
+    "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/", "http://ex%61mple/",
+    "http://a..b/", "http://%ff/", "http://a%00b/", "http://a+b/",
+    "http://[::1/", "http://[x]/", "http://[\u00e9]/",
+    "http://1.2.3.256/", "http://1.2.3.4.5/", "http://127.1/", "http://0x7f.0.0.1/", "http://08.0.0.1/",
+    "http://017700000001/", "http://a.0x100000000/", "http://1.2.3.4./",
+    "http://fa\u00df.example/", "http://a\u200db/", "http://a\u00adb/", "http://\uff45\uff58ample/",
+    "http://a\uff0eexample/", "//\u2025", "//\u2488",
+    "http://" + "\u6f22" * 64 + "/", "http://" + "a" * 64 + ".de/",
+    "http://" + "\u6f22." * 127 + "de/", "http://" + "a." * 126 + "de/", "/" + "x" * crawl.MAX_URL])
 def test_what_is_no_certain_address_is_refused(reference: str) -> None:
     with pytest.raises(ValueError):
         print(crawl.parse_url(reference, BASE))
+
+
+def test_a_host_has_at_most_253_characters_and_63_in_a_label() -> None:
+    longest = ".".join(["a" * 63] * 3 + ["b" * 61])
+    assert crawl.parse_url(f"http://{longest}/").host == longest
 
 
 def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
@@ -1946,8 +1859,8 @@ def test_a_url_alone_needs_a_scheme() -> None:
 
 @pytest.mark.parametrize("reference, reason", [
     ("mailto:me@h", "mailto: neither"), ("data:" + "x" * 9000, "data: neither"), ("htp://h/", "htp: neither"),
-    ("/" + "x" * 9000, "longer than 8000"), ("http://fa\u00df.de/", "take for different hosts"),
-    ("http://exa mple.com/", ""),
+    ("/" + "x" * 9000, "longer than 8000"),
+    ("http://exa mple.com/", ""), ("http://fa\u00df.de/", ""), ("http:x", ""),
     ("http://h:99999/", ""), ("//[x", ""), ("http://", "")])
 def test_what_may_be_a_url_but_not_for_us_is_told_from_what_is_none(reference: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason or ".") as caught:
@@ -2021,7 +1934,7 @@ ANSWERS = [
     (with_body(b""), b"", True),
     (with_body(b"hello", b"Connection: Close"), b"hello", False),
     (with_body(b"hello", b"X: folded\r\n  line", b"Y:\t value \t", b"Z: a: b"), b"hello", True),
-    (OK + b"Content-Length: 5, 5\r\nContent-Length: 05\r\n\r\nhello", b"hello", True),
+    (b"\r\n\r\n" + OK + b"Content-Length: 05\r\n\r\nhello", b"hello", True),
     (OK + b"\r\nuntil the end", b"until the end", False),
     (b"HTTP/1.0 200 OK\nContent-Length: 2\n\nok", b"ok", False),
     (b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", b"", True),
@@ -2084,7 +1997,8 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
     (OK + b"a b: c\r\n\r\n", "header field"),
     (OK + b"X: a\rb\r\n\r\n", "header field"),
     (OK + b"X: a\0b\r\n\r\n", "header field"),
-    (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
+    (OK + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "Content-Length"),
+    (b"HTTP/1.1 103 Hints\r\nContent-Type: text/html\r\n\r\n" + OK + b"x\r\n\r\n", "header field"),
     (OK + b"Content-Length: +5\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: 0000000000000000005\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: 5_0\r\n\r\nhello", "Content-Length"),
@@ -2113,10 +2027,9 @@ def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: s
     (OK + b"X: " + b"x" * crawl.MAX_HEAD + b"\r\n\r\n", "head of more than 65536 bytes"),
     (OK + b"x" * crawl.MAX_HEAD, "head of more than"),
     (OK + b"X: y\r\n" * 20000 + b"\r\n", "head of more than"),
-    (b"HTTP/1.1 100 Continue\r\n\r\n" * 5000, "head of more than"),
-    (CHUNKED + (b"1;" + b"x" * 9000 + b"\r\ny\r\n") * 9, "chunk's first line of more than"),
+    (CHUNKED + b"1;" + b"x" * 65536 + b"\r\ny\r\n", "chunk's first line of more than"),
     (CHUNKED + b"0\r\n" + b"X: y\r\n" * 20000, "trailer section of more than"),
-    (CHUNKED + (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 7000, "chunk's first line of more than"),
+    (CHUNKED + (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 200_000, "body of more than"),
     (CHUNKED + b"FFFFFFFFFFFFFFFF\r\n", "body of more than"),
     (OK + b"Content-Length: 999999999999\r\n\r\n", "body of more than"),
     (OK + b"\r\n" + b"x" * (crawl.MAX_BODY + 1), "body of more than"),
@@ -2161,7 +2074,8 @@ def test_a_head_that_comes_byte_by_byte_takes_no_longer_than_its_size() -> None:
 
 
 def test_an_upgrade_that_nobody_asked_for_ends_the_connection() -> None:
-    assert not parsed(b"HTTP/1.1 101 Switching\r\n\r\n").reusable
+    with pytest.raises(crawl.ProtocolError):
+        parsed(b"HTTP/1.1 101 Switching\r\n\r\nwhatever")
 
 
 def test_a_body_that_is_not_wanted_is_not_judged_either() -> None:
@@ -2204,22 +2118,19 @@ def test_mutated_responses_give_a_response_or_a_documented_error(rng: random.Ran
 # ===============
 
 
-def fetched(url: str, count: int = 1, **options: Any) -> tuple[list[crawl.Response], int]:
-    """Return the responses to *count* requests, one after the other, and connections made."""
-    async def main() -> tuple[list[crawl.Response], int]:
-        client = crawl.Client(**options)
-        try:
-            return [await client.fetch(crawl.parse_url(url)) for _ in range(count)], client.opened
-        finally:
-            client.close()
+def fetched(url: str, count: int = 1, **options: Any) -> list[crawl.Response]:
+    """Return the responses to *count* requests, one after the other."""
+    async def main() -> list[crawl.Response]:
+        with contextlib.closing(crawl.Client(**options)) as client:
+            return [await client.fetch(crawl.parse_url(url)) for _ in range(count)]
     return crawl.run(main())
 
 
 def test_a_connection_is_used_again(site: Server) -> None:
     site.add("/page", "hello")
-    responses, opened = fetched(site.url + "/page", 3)
+    responses = fetched(site.url + "/page", 3)
     assert [response.body for response in responses] == [b"hello"] * 3
-    assert opened == site.connections == 1
+    assert site.connections == 1
 
 
 def test_a_request_says_who_asks_for_what_from_whom(site: Server) -> None:
@@ -2246,8 +2157,8 @@ def test_a_reused_connection_that_died_is_replaced_silently(site: Server) -> Non
         site.answers["/page"] = with_body(b"again")
         connection.close()
     site.answers["/page"] = answer_once
-    responses, opened = fetched(site.url + "/page", 2)
-    assert [response.body for response in responses] == [b"hello", b"again"] and opened == 2
+    responses = fetched(site.url + "/page", 2)
+    assert [response.body for response in responses] == [b"hello", b"again"] and site.connections == 2
 
 
 def test_a_fresh_connection_that_dies_is_an_error(site: Server) -> None:
@@ -2258,37 +2169,36 @@ def test_a_fresh_connection_that_dies_is_an_error(site: Server) -> None:
 
 
 @real_time
-async def test_what_fails_on_a_kept_connection_is_sent_once_more_on_a_fresh_one(site: Server) -> None:
+async def test_what_fails_on_kept_connections_is_sent_on_a_fresh_one_in_the_end(site: Server) -> None:
     site.add("/page", "hello")
     client = crawl.Client()
     url = crawl.parse_url(site.url + "/page")
     await crawl.gather(*[client.fetch(url) for _ in range(3)])
-    assert client.opened == 3
+    assert site.connections == 3
     site.answers["/page"] = lambda connection: connection.close()
     with pytest.raises(crawl.TruncatedError):
         await client.fetch(url)
-    assert (len(client.pool), client.opened, len(site.requests)) == (2, 4, 5)
-    client.close()
+    assert (len(client.pool), site.connections, len(site.requests)) == (0, 4, 7)
 
 
 @real_time
 @pytest.mark.parametrize("late", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
-async def test_an_idle_connection_that_ends_or_speaks_is_closed_at_once(late: bytes, site: Server) -> None:
-    idle, url = threading.Event(), crawl.parse_url(site.url + "/page")
+async def test_an_idle_connection_that_has_ended_or_spoken_is_not_used_again(
+        late: bytes, site: Server) -> None:
+    idle, over, url = threading.Event(), threading.Event(), crawl.parse_url(site.url + "/page")
 
     def answer_and_close(connection: socket.socket) -> None:
         connection.sendall(with_body(b"bye"))
         idle.wait()
         connection.sendall(late)
         connection.shutdown(socket.SHUT_WR)  # it would still see another request
+        over.set()
     site.answers["/page"] = answer_and_close
     with contextlib.closing(crawl.Client()) as client:
         await client.fetch(url)
         assert len(client.pool) == 1
         idle.set()
-        while len(client.pool):
-            await sleep(0.001)
-        assert get_running_loop()._watched == 0
+        over.wait()
         assert (await client.fetch(url)).body == b"bye"
     assert site.requests == ["/page"] * 2 and site.connections == 2
 
@@ -2339,25 +2249,6 @@ async def test_addresses_are_looked_up_anew_when_none_of_them_answers(
         with pytest.raises(ConnectionRefusedError):
             await client.fetch(url)
         assert (await client.fetch(url)).body == b"hello"
-
-
-@real_time
-async def test_where_no_descriptor_is_left_idle_connections_are_closed_for_it(
-        site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.add("/", "hello")
-
-    def scarce(self: Any, family: int = -1, *arguments: Any, **options: Any) -> None:
-        if (family == socket.AF_INET and len(client.pool)
-                and threading.current_thread() is threading.main_thread()):
-            raise OSError(errno.EMFILE, "Too many open files")
-        original(self, family, *arguments, **options)
-    original = socket.socket.__init__
-    monkeypatch.setattr(socket.socket, "__init__", scarce)
-    client = crawl.Client()
-    for host in ("127.0.0.1", "localhost"):
-        assert (await client.fetch(crawl.parse_url(f"http://{host}:{site.port}/"))).body == b"hello"
-    assert len(client.pool) == 1 and client.opened == 2
-    client.close()
 
 
 @real_time
@@ -2458,7 +2349,7 @@ async def test_what_a_kept_connection_said_too_late_is_nobodys_answer(site: Serv
     site.answers["/late"] = late
     site.add("/page", "hello")
     with contextlib.closing(crawl.Client()) as client:
-        stream, _ = await crawl.open_connection("localhost", site.port)
+        stream = await crawl.connect("localhost", site.port)
         stream.write(b"GET /late HTTP/1.1\r\n\r\n")
         await stream.drain()
         await stream.read()
@@ -2467,8 +2358,8 @@ async def test_what_a_kept_connection_said_too_late_is_nobodys_answer(site: Serv
 
 
 @pytest.mark.parametrize("reference", ["http://" + "".join(map(chr, range(0x4e00, 0x5e00))) + "/",
-                                       "http://" + "\u00fc." * 9000, "../" * 900_000,
-                                       *["http://" + "\ufdfa." * 3900 + "x/"] * 3])
+                                       "http://" + "\u00fc." * 9000, "../" * 900_000, "\t" * 3_000_000,
+                                       "http://" + "\ufdfa" * 63, "http://" + "\ufdfa." * 120 + "x/"])
 def test_a_hostile_address_takes_no_longer_than_its_size(reference: str) -> None:
     with linear_time(), contextlib.suppress(ValueError):
         crawl.parse_url(reference, BASE)
@@ -2485,19 +2376,19 @@ def test_a_name_with_a_final_dot_is_proven_by_the_certificate_of_the_name(
     monkeypatch.setattr(socket, "getaddrinfo",
                         lambda host, *rest, **more: original("localhost", *rest, **more))
     tls_site.add("/page", "hello")
-    assert fetched(tls_site.url.replace("localhost", "localhost.") + "/page")[0][0].body == b"hello"
+    assert fetched(tls_site.url.replace("localhost", "localhost.") + "/page")[0].body == b"hello"
 
 
 def test_https_is_http_over_tls(tls_site: Server) -> None:
     tls_site.add("/page", "hello " * 20_000)
-    responses, opened = fetched(tls_site.url + "/page", 2)
-    assert [len(response.body) for response in responses] == [120_000] * 2 and opened == 1
+    responses = fetched(tls_site.url + "/page", 2)
+    assert [len(response.body) for response in responses] == [120_000] * 2 and tls_site.connections == 1
 
 
 @real_time
 async def test_what_tls_has_decrypted_is_read_without_another_poll(tls_site: Server) -> None:
     tls_site.add("/", "hello")
-    stream, _ = await crawl.open_connection("localhost", tls_site.port, ssl=ssl.create_default_context())
+    stream = await crawl.connect("localhost", tls_site.port, ssl=ssl.create_default_context())
     stream.write(b"GET / HTTP/1.1\r\n\r\n")
     await stream.drain()
     data = b""
@@ -2508,18 +2399,18 @@ async def test_what_tls_has_decrypted_is_read_without_another_poll(tls_site: Ser
     assert data.startswith(b"HTTP/1.1 200")
 
 
-def test_tls_names_the_host_and_the_protocol(tls_site: Server) -> None:
+def test_tls_names_the_host_and_lets_no_server_choose_how_long_we_compute(tls_site: Server) -> None:
     said: list[Any] = []
 
     def answer(connection: Any) -> None:
-        said.append(connection.selected_alpn_protocol())
+        said.extend(name for name, _, _ in connection.shared_ciphers())
         connection.sendall(with_body(b"hello"))
     context: Any = tls_site.tls
-    context.set_alpn_protocols(["h2", "http/1.1"])
     context.sni_callback = lambda connection, name, context: said.append(name)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
     tls_site.answers["/"] = answer
     fetched(tls_site.url)
-    assert said == ["localhost", "http/1.1"]
+    assert said[0] == "localhost" and said[1:] and not any(name.startswith("DHE-") for name in said)
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(
@@ -2576,8 +2467,8 @@ def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
         client.close()
         while len(get_running_loop().tasks) > 1:  # the lookup, which others may be waiting for
             await sleep(0)
-        assert get_running_loop()._watched == 0
-        assert all(timeout.cancelled() for _, _, timeout in get_running_loop()._timeouts)
+        assert len(get_running_loop()._watched) == 1
+        assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
         return not task.cancelled()
     steps = 1
     while not crawl.run(main(steps), loop_factory=CountingLoop):
@@ -2590,9 +2481,11 @@ def test_cancelling_a_fetch_at_any_step_leaves_nothing_behind(
 
 def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     """Return the URLs that a page's links lead to."""
-    found = crawl.read_markup(markup, crawl.parse_url(page))
-    assert not found.refresh and not found.nofollow
-    return list(dict.fromkeys(str(crawl.parse_url(reference, found.base)) for reference in found.links))
+    found, base = crawl.read_markup(markup), crawl.parse_url(page)
+    assert not found.nofollow
+    with contextlib.suppress(ValueError):
+        base = crawl.parse_url(found.base or "", base)
+    return list(dict.fromkeys(str(crawl.parse_url(reference, base)) for reference in found.links))
 
 
 @pytest.mark.parametrize("markup", [
@@ -2619,7 +2512,7 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     '<p class="<a href=/y>"><a href=/x>', '<p class="y"><a href=/x>',
     '<p class="y" title="<a href=/y>"><a href=/x>',
     '<title class="y"><a href=/y></title><a href=/x>', "<p <script><a href=/x>", "<br <!-- x><a href=/x>",
-    "<td ='><a href=/x>", '<p class="y" ="><a href=/x>', "<p<a href=/y><a href=/x>",
+    "<p<a href=/y><a href=/x>",
     "<a href=/x><frame src=/y",
     "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
     '<f="/y"><a href="/x">', '<a class="z" hrefs="/y"><a href="/x">', '<a hre="/y" href="/x">',
@@ -2630,10 +2523,10 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
 
 
 @pytest.mark.parametrize("value, meaning", [
-    ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a&copy=2", "/?a&copy=2"), ("/&copy;", "/%C2%A9"),
-    ("/a&#47;&#x2f", "/a//"),
+    ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a=1&copy=3", "/?a=1&copy=3"), ("/&copy;", "/%C2%A9"),
+    ("/a&#47;&#x2f;", "/a//"), ("/&amp", "/&amp"), ("/a&amp;&amp;b", "/a&&b"),
     ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/x&#35;y", "/x"), ("/x&#47;#y", "/x/"),
-    ("/x #y", "/x%20"), ("/&#9999999999;", "/&"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
+    ("/x #y", "/x%20"), ("/&#9999999999;", "/%EF%BF%BD"), ("/a\0b", "/a%EF%BF%BDb"), ("/it's", "/it's")])
 def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
     assert links_of(f'<a href="{value}">') == ["http://t.test" + meaning]
 
@@ -2647,7 +2540,8 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<link rel=preload imagesrcset='a 1x' href=b>", ["b", "a"]),
     ("<link rel='apple-touch-icon' href=/x>", ["/x"]),
     ("<link rel='alternate stylesheet' hreflang=de href=/x>", ["/x"]),
-    ("<link rel=alternate type=application/rss+xml href=/x>", ["/x"]), ("<link rel=search href=/x>", ["/x"]),
+    ("<link rel=alternate type=application/rss+xml href=/x>", ["/x"]), ("<link rel=search href=/x>", []),
+    ("<link rel=manifest href=/x>", ["/x"]), ("<link rel=license href=/x>", []),
     ("<link rel=pingback href=/x><link rel=profile href=/x><link href=/x>", []),
     ("<style>p { background: url(/x) }</style>", ["/x"]),
     ("<link rel=preconnect href=//h>", []), ("<link rel='x DNS-Prefetch' href=//h>", []),
@@ -2655,14 +2549,15 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<audio src=a>", ["a"]),
     ("<picture><source srcset='a 1x'><img src=b></picture>", ["a", "b"]), ("<object data=a>", ["a"]),
     ("<embed src=a>", ["a"]),
-    ("<input type=image src=a><input>", ["a"]), ("<img = src=a>", ["a"]),
+    ("<input type=image src=a><input>", ["a"]), ("<input type=text src=a><input src=a>", []),
+    ("<object data=a><a data=b><p data=c>", ["a"]), ("<svg><image href=a></svg>", []),
     ("<!-- <img src=a> --><p img src=b>", []),
     ("<img src='a&amp;b'>", ["a&b"]), ("<img src=a src=b>", ["a"]), ("<img alt='>' src=a>", ["a"]),
     ("<imgs src=a>", []),
     ("<template><img src=a></template>", []), ("<img>", []), ("<img src>", [""])])
 def test_a_page_shows_and_uses_what_its_elements_name(markup: str, assets: list[str]) -> None:
-    found = crawl.read_markup(markup, BASE)
-    assert found.assets == assets and found.links == []
+    found = crawl.read_markup(markup)
+    assert found.assets == tuple(assets) and found.links == ()
 
 
 @pytest.mark.parametrize("markup", [
@@ -2677,10 +2572,9 @@ def test_a_page_has_the_places_that_its_ids_and_names_say() -> None:
         "a", "b c", "d&e"}
 
 
-def test_links_keep_their_fragments_where_they_are_wanted() -> None:
+def test_links_keep_their_fragments() -> None:
     markup = "<a href=\"/x#y\"><a href='/x#z'><a href=\"#top\"><a href=\"/&amp;#a\">"
-    assert crawl.read_markup(markup, BASE, fragments=True).links == ["/x#y", "/x#z", "#top", "/&#a"]
-    assert crawl.read_markup(markup, BASE).links == ["/x", "/x#z", "", "/&#a"]
+    assert crawl.read_markup(markup).links == ("/x#y", "/x#z", "#top", "/&#a")
 
 
 @pytest.mark.parametrize("sheet, references", [
@@ -2688,22 +2582,24 @@ def test_links_keep_their_fragments_where_they_are_wanted() -> None:
     ("@import 'a.css'; @IMPORT \"b.css\" screen; @import url(c.css);", ["a.css", "b.css", "c.css"]),
     ("@namespace url(http://no); @namespace svg 'no'; p { src: url(a) }", ["a"]),
     ("/* url(no) */ p { content: 'url(no)'; src: url(a) } /* url(no)", ["a"]),
-    ("p { src: url(a\\)b.woff) url(\\66oo) url('\\000041 b') url(\"c\\\nd\") url('\\110000x') }",
-     ["a)b.woff", "foo", "Ab", "cd", "\ufffdx"]),
+    # References with escapes are left out.
+    ("p { src: url(a\\)b.woff) url(\\66oo) url('\\000041 b') url(\"c\\\nd\"), url(e) }", ["e"]),
     ("p { src: url(data:font/woff2;base64,AA==) }", ["data:font/woff2;base64,AA=="]),
     ("p { src: url() url('') no-url(a) } <b>no css</b>", ["a"]), ("p { src: url(", []), ("'", []), ("", []),
     ("p { src: url('a\n) } q { src: url(b) url('c", ["b"])])
 def test_a_sheet_uses_what_url_and_import_name(sheet: str, references: list[str]) -> None:
-    assert crawl.read_sheet(sheet) == references
+    assert crawl.read_sheet(sheet) == crawl.Markup(assets=tuple(references))
 
 
 def test_a_sitemap_lists_urls() -> None:
-    assert crawl.read_sitemap("<urlset><url><loc> http://h/?a&amp;b\n</loc><lastmod>2026</lastmod></url>"
-                              "<url><sm:loc><![CDATA[http://h/c]]></sm:loc></url><location>x</location>") == [
-        "http://h/?a&b", "http://h/c"]
-    assert crawl.read_sitemap("<loc>http://[::1]/?a[]=b</loc>") == ["http://[::1]/?a[]=b"]
-    assert crawl.read_sitemap("<rss><link>http://h/</link></rss>") == []
-    assert crawl.read_sitemap(f"<loc>http://h/&#{'9' * 5000};</loc>") == [f"http://h/&#{'9' * 5000};"]
+    assert crawl.read_sitemap(
+        "<urlset><url><loc> http://h/?a&amp;b\n</loc><lastmod>2026</lastmod></url>"
+        "<url><sm:loc><![CDATA[http://h/c]]></sm:loc></url><location>x</location>"
+        "<image:image><image:loc>http://h/i</image:loc></image:image></urlset>"
+    ).links == ("http://h/?a&b", "http://h/c")
+    assert crawl.read_sitemap("<loc>http://[::1]/?a[]=b</loc>").links == ("http://[::1]/?a[]=b",)
+    assert crawl.read_sitemap("<rss><link>http://h/</link></rss>") == crawl.Markup()
+    assert crawl.read_sitemap(f"<loc>http://h/&#{'9' * 5000};</loc>").links == (f"http://h/&#{'9' * 5000};",)
 
 
 @pytest.mark.parametrize("piece", ["url(", '"', "'x", "/*", "/**/", "@import ", "url(\\", "url(a ", '"\\\n',
@@ -2711,35 +2607,36 @@ def test_a_sitemap_lists_urls() -> None:
                                    'url(\\"', "<loc>&#9", "<loc>", "<loc", " id=", ' id="', "id='x' "])
 def test_hostile_sheets_sitemaps_and_ids_take_no_longer_than_their_size(piece: str) -> None:
     with linear_time():
-        for read in (crawl.read_sheet, crawl.read_sitemap, crawl.ids_of):
-            read(piece * (1_000_000 // len(piece)))
+        crawl.read_sheet(piece * (1_000_000 // len(piece)))
+        crawl.read_sitemap(piece * (1_000_000 // len(piece)))
+        crawl.ids_of(piece * (1_000_000 // len(piece)))
 
 
-@pytest.mark.parametrize("markup, refresh, nofollow", [
-    ("<meta http-equiv=refresh content='0; url=/x'>", "/x", False),
-    ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x", False),
-    ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x", False),
-    ("<meta http-equiv=refresh content=5>", "", False),
-    ("<meta http-equiv=refresh content='5 ; '>", "", False),
-    ("<meta http-equiv=refresh content='0; url=/a b'>", "/a b", False),
-    ("<meta http-equiv=refresh content='.5;url=/x'>", "/x", False),
-    ("<meta name=robots content=nofollow", "", False),
-    ("<meta name=refresh content='0;url=/x'>", "", False),
-    ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", "", False),
-    ("<meta name=robots content='noindex, NOFOLLOW'>", "", True),
-    ('<meta name="crawl" content="none">', "", True),
-    ("<meta name='crawl' content=nofollow>", "", True),
-    ("<meta name='r&#111;bots' content=nofollow>", "", True),
-    ("<base name=robots content=nofollow>", "", False),
-    ("<meta name=robots content='index, max-image-preview:none'>", "", False),
-    ("<meta name=robots content='max-video-preview: none, nofollow'>", "", True),
-    ("<meta name=googlebot content=nofollow>", "", False),
-    ("<meta name=robots content=noindex>", "", False),
-    ("<meta name=keywords content='robots nofollow'>", "", False),
-    ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "", True)])
-def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: str, nofollow: bool) -> None:
-    found = crawl.read_markup(markup, BASE)
-    assert (found.refresh, found.nofollow, found.links) == (refresh, nofollow, [])
+@pytest.mark.parametrize("markup, target", [
+    ("<meta http-equiv=refresh content='0; url=/x'>", "/x"),
+    ('<META HTTP-EQUIV="Refresh" CONTENT="5;URL=\'/x\'">', "/x"),
+    ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x"),
+    ('<meta http-equiv=refresh content="0;url=/it\'s">', "/it's"),
+    ("<meta http-equiv=refresh content=5>", None), ("<meta http-equiv=refresh content='5 ; '>", None),
+    ("<meta http-equiv=refresh content='0; url=/a b '>", "/a b"),
+    ("<meta http-equiv=refresh content='.5;url=/x'>", "/x"),
+    ("<meta name=refresh content='0;url=/x'>", None),
+    ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", None)])
+def test_a_refresh_leads_where_its_url_says(markup: str, target: str | None) -> None:
+    assert crawl.read_markup(markup).links == ((target,) if target else ())
+
+
+@pytest.mark.parametrize("markup, robots", [
+    ("<meta name=robots content=nofollow", ""), ("<meta name=robots content='noindex, NOFOLLOW'>", "robots"),
+    ('<meta name="crawl" content="none">', "crawl"), ("<meta name='Crawl' content=nofollow>", "crawl"),
+    ("<meta name='r&#111;bots' content=nofollow>", "robots"), ("<base name=robots content=nofollow>", ""),
+    ("<meta name=robots content='index, max-image-preview:none'>", ""),
+    ("<meta name=robots content='max-video-preview: none, nofollow'>", "robots"),
+    ("<meta name=googlebot content=nofollow>", "googlebot"), ("<meta name=robots content=noindex>", ""),
+    ("<meta name=keywords content='robots nofollo'>", ""),
+    ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "robots")])
+def test_a_page_names_the_robots_that_are_not_to_follow_its_links(markup: str, robots: str) -> None:
+    assert crawl.read_markup(markup) == crawl.Markup(nofollow=frozenset(robots.split()))
 
 
 @pytest.mark.parametrize("body, content_type, text, charset", [
@@ -2755,7 +2652,10 @@ def test_a_page_says_in_meta_where_to_go_and_where_not_to(markup: str, refresh: 
     (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
     (b"<meta charset=utf--16>", "", "<meta charset=utf--16>", "utf-8"),
     (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
-    ("\u00e9".encode("utf-16-le"), "text/html;charset=UTF-16LE", "\u00e9", "utf-16le"),
+    (b"\xe9", "text/html; charset=" + "latin-1" * 6, "\ufffd", "utf-8"),
+    (b"\x81\xe9", "text/html; charset=cp1252", "\ufffd\u00e9", "cp1252"),
+    (b"\x81" * (crawl.LARGE_PAGE + 1), "text/html; charset=cp1252",
+     "\ufffd" * (crawl.LARGE_PAGE + 1), "utf-8"),
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
@@ -2779,9 +2679,10 @@ HOSTILE = [  # of these pages are made that a careless expression would need hou
 def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     with linear_time():
         hostile = "<base><frame><meta name=robots refresh>" + piece * (1_000_000 // len(piece))
-        crawl.read_markup(hostile, BASE)
-        crawl.read_markup(hostile + ">", BASE)
-        crawl.read_markup(f"<meta http-equiv=refresh content='0{piece.replace(chr(39), '') * 50_000}'>", BASE)
+        for text in (hostile, hostile + ">",
+                     f"<meta http-equiv=refresh content='0{piece.replace(chr(39), '') * 50_000}'>"):
+            with contextlib.suppress(crawl.LimitError):
+                crawl.read_markup(text)
         crawl.decode_page(b"", "charset=" + piece * 20_000)
 
 
@@ -2796,20 +2697,21 @@ def test_a_page_with_too_many_references_is_over_a_limit(
     response = crawl.Response(1, 200, "OK", {"content-type": content_type})
     for count in range(1, 9):
         response.body = "".join(body.format(number, -number) for number in range(1, count + 1)).encode()
-        record, markup = crawl.record_of(BASE, response)
+        record, _, _ = crawl.record_of(BASE, response)
         if count * body.count("{}") <= 4:
             assert record.kind == "" and len(record.links + record.assets) == count * body.count("{}")
         else:
             assert (record.kind, record.error) == ("over a limit", "more than 4 references")
-            assert record.links == record.assets == () and markup.links == [] and record.status == 200
+            assert record.links == record.assets == () and record.status == 200
 
 
-def test_the_longer_the_address_of_a_page_the_fewer_references_it_may_have() -> None:
+@pytest.mark.parametrize("base", ["/" + "d/" * 2500, "http://" + "h" * 63 + "/" + "d" * 4954])
+def test_the_longer_the_base_of_a_page_the_fewer_references_it_may_have(base: str) -> None:
     response = crawl.Response(1, 200, "OK", {"content-type": "text/html"})
     links = "".join(f"<a href={number}>" for number in range(10_001))
-    response.body = f"<base href=/{'d/' * 2500}>{links}".encode()
-    record, _ = crawl.record_of(BASE, response)
-    assert record.error == "more than 9998 references" and record.links == ()
+    response.body = f"<base href={base}>{links}".encode()
+    record, _, _ = crawl.record_of(BASE, response)
+    assert re.fullmatch("more than 99[0-9]{2} references", record.error) and record.links == ()
 
 
 def test_mutated_pages_never_fail(rng: random.Random) -> None:
@@ -2819,7 +2721,7 @@ def test_mutated_pages_never_fail(rng: random.Random) -> None:
               "<iframe src=", "</iframe", "<meta http-equiv=refresh content='0;",
               "\0", "&amp"]
     for _ in range(ROUNDS):
-        found = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))), BASE)
+        found = crawl.read_markup("".join(rng.choices(pieces, k=rng.randrange(12))))
         assert all(isinstance(reference, str) for reference in found.links + found.assets)
 
 
@@ -2832,7 +2734,7 @@ def test_mutated_pages_never_fail(rng: random.Random) -> None:
     ("User-agent: *\nDisallow:", "/x", None),
     ("User-agent: other\nDisallow: /", "/x", None), ("User-agent: 7\nDisallow: /", "/x", None),
     ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
-    ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7eabc", "Disallow: /%7Eab"),
+    ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7eabc", "Disallow: /~ab"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
     ("User-agent: a\nUser-agent: crawl\nDisallow: /1\n"
      "User-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
@@ -2849,8 +2751,10 @@ def test_mutated_pages_never_fail(rng: random.Random) -> None:
     ("User-agent: *\nDisallow: /fish$", "/fish", "Disallow: /fish$"),
     ("User-agent: *\nDisallow: /fish$", "/fishes", None),
     ("User-agent: *\nDisallow: /\u00e9", "/%c3%a9", "Disallow: /%C3%A9"),
-    ("User-agent: *\nDisallow: /bar/%62%61%7A", "/bar/baz", None),
-    ("User-agent: *\nDisallow: /~joe", "/%7ejoe/x", None),
+    ("User-agent: *\nDisallow: /bar/%62%61%7A", "/bar/baz", "Disallow: /bar/baz"),
+    ("User-agent: *\nDisallow: /private/", "/%70rivate/", "Disallow: /private/"),
+    ("User-agent: *\nDisallow: /~joe", "/%7ejoe/x", "Disallow: /~joe"),
+    ("User-agent: *\nDisallow: /a***b", "/axb", "Disallow: /a*b"),
     ("User-agent: *\nDisallow: /a%2fb", "/a/b", None),
     ("User-agent: *\nDisallow: /bar\nAllow: /bar/%62%61%7a", "/bar/%62%61%7A", None),
     ("\ufeffUser-agent: *  # all\r\nDisallow: /x # this\r\nnonsense\r\n", "/x", "Disallow: /x"),
@@ -2882,11 +2786,14 @@ def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
         crawl.Robots("user-agent: *\n" * 15_000 + "allow: /\n" * 15_000)
         crawl.Robots("".join(f"user-agent: a{number}\n" for number in range(15_000)) + "allow: /\n" * 15_000)
         assert crawl.Robots("User-agent: *\nDisallow: /" + "*a" * 5000 + "b").rule("/" + "a" * 8000) is None
+        stars = crawl.Robots("User-agent: *\nDisallow: /" + "*" * 500_000 + "b")
+        assert not any(stars.rule("/" + "a" * 8000) for _ in range(1000))
 
 
 def test_of_a_robots_file_only_so_many_rules_count() -> None:
     rules = "User-agent: *\n" + "Allow: /\n" * (crawl.MAX_RULES - 1) + "Disallow: /a\nDisallow: /b\n"
-    assert crawl.Robots(rules).rule("/a") and not crawl.Robots(rules).rule("/b")
+    robots = crawl.Robots(rules)
+    assert robots.rule("/a") and not robots.rule("/b") and robots.dropped == 1
 
 
 def test_of_a_robots_file_only_so_many_characters_count() -> None:
@@ -2963,9 +2870,8 @@ class SimulatedClient:
         self.pool: dict[Any, str] = {}
         self.own_headers: dict[str, bool] = {}  # whether the user's headers were sent, by URL
 
-    @crawl.coroutine
-    def fetch(self, url: crawl.URL, method: str = "GET", wanted: Any = None, max_body: int = 0,
-              own_headers: bool = True) -> Any:
+    async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
+                    wanted: Any = None) -> Any:
         self.own_headers[str(url)] = own_headers
         answers = self.answers.get(str(url), [(404, {}, "")])
         if isinstance(answers, str):
@@ -2973,11 +2879,11 @@ class SimulatedClient:
         if method == "HEAD":  # takes no time, and changes nothing
             self.checked.append(str(url))
             answer = answers[0]
-            yield
+            await sleep(0)
         else:
             self.asked.append((get_running_loop().time(), str(url)))
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
-            yield from sleep(0.125 if isinstance(answer, Exception) else answer[1].get("seconds", 0.125))
+            await sleep(0.125 if isinstance(answer, Exception) else answer[1].get("seconds", 0.125))
         if isinstance(answer, Exception):
             raise answer
         status, headers, body = answer
@@ -3474,7 +3380,7 @@ def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str], a
     story = frontier.admit_references(page, record, crawl.parse_url(base, page.url))
     while True:
         try:
-            next(story)
+            story.send(None)
         except StopIteration as stop:
             return cast(crawl.Record, stop.value)
 
@@ -3847,7 +3753,7 @@ async def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reas
 
 
 @pytest.mark.parametrize("reference, unfetchable", [
-    ("http://\u200d/", True), ("/" + "\u00e9" * 3000, True), ("data:,\x1b[2J", True),
+    ("http://\u200d/", False), ("/" + "\u00e9" * 3000, True), ("data:,\x1b[2J", True),
     ("http://a\x07b/#c", False), ("//[\ud800", False), ("HTTP://\u00fc :99999/P", False),
     ("//exa mple\n/", False)])
 def test_what_is_no_url_stays_none_in_its_one_spelling_which_is_printable(
@@ -3867,7 +3773,7 @@ async def test_while_a_pages_links_are_seen_to_others_run_every_50_milliseconds(
     frontier, root = frontier_of()
     record = crawl.Record(root.text, links=tuple(map(reference.format, range(50))))
     monkeypatch.setattr(time, "monotonic", lambda clock=itertools.count(): next(clock) / 100)
-    assert len(list(frontier.admit_references(root, record, root.url))) == 8
+    assert len(list(frontier.admit_references(root, record, root.url).__await__())) == 8
 
 
 @real_time
@@ -3994,8 +3900,8 @@ def test_ten_urls_are_fetched_at_a_time(site: Server) -> None:
     site.add("/", "".join(f"<a href=/{number}>" for number in range(10)))
     for number in range(10):
         site.answers[f"/{number}"] = meet
-    records, crawler = crawled(site.url, max_tries=1)
-    assert all(record.status == 200 for record in records.values()) and crawler.client.opened == 10
+    records, _ = crawled(site.url, max_tries=1)
+    assert all(record.status == 200 for record in records.values()) and site.connections == 10
 
 
 def test_a_page_of_more_than_max_body_bytes_is_over_a_limit(site: Server) -> None:
@@ -4015,8 +3921,8 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
     for number in range(20):
         tls_site.add(f"/{number}")
     tls_site.add("/logo.png", bytes(50_000), Content_Type="image/png")
-    records, crawler = crawled(f"localhost:{tls_site.port}", max_tasks=3)
-    assert len(records) == 22 and crawler.client.opened <= 3
+    records, _ = crawled(f"localhost:{tls_site.port}", max_tasks=3)
+    assert len(records) == 22 and tls_site.connections <= 3
 
 
 # Scope and roots
@@ -4223,24 +4129,14 @@ def test_redirects_do_not_use_up_the_page_limit() -> None:
 
 
 def test_links_of_a_page_that_says_nofollow_are_recorded_and_not_followed(site: Server) -> None:
-    site.add("/", "<a href=/meta><a href=/header>")
+    site.add("/", "<a href=/meta>")
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=/><img src=/logo>")
-    site.add("/header", "<a href=/x><a href=/y>", X_Robots_Tag="noindex, nofollow")
     records, crawler = crawled(site.url)
-    assert set(records) == {site.url + path for path in ("/", "/meta", "/header", "/logo")}
+    assert set(records) == {site.url + path for path in ("/", "/meta", "/logo")}
     assert records[site.url + "/meta"].links == (site.url + "/x", site.url + "/")
     assert records[site.url + "/meta"].nofollow
     assert records[site.url + "/meta"].assets == (site.url + "/logo",)
     assert set(crawler.reasons.values()) == {"nofollow"}
-
-
-@pytest.mark.parametrize("value, obeyed", [
-    ("nofollow", True), ("none", True), ("noindex, None", True), ("crawl: nofollow", True), ("", False),
-    ("CRAWL: NoFollow", True), ("max-image-preview: none", False), ("noindex", False),
-    ("max-snippet: 3, nofollow", True), ("unavailable_after: 25 Jun 2010 15:00:00 PST, nofollow", True)])
-def test_a_header_may_say_where_not_to_go(value: str, obeyed: bool) -> None:
-    records, _ = simulated("http://h/", {"http://h/": [(200, {"x-robots-tag": value}, "")]}, robots=False)
-    assert records["http://h/"].nofollow == obeyed
 
 
 def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
@@ -4248,8 +4144,7 @@ def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
         site.add_redirect("/", other.url.replace("localhost", "127.0.0.1") + "/")
         picture = other.url.replace("localhost", "127.0.0.1") + "/c"
         other.add("/", f"<a href=/a><a href={site.url}/b><img src={picture}>")
-        records, crawler = crawled(site.url, headers={"Cookie": "secret"})
-        assert crawler.client.opened == site.connections + other.connections
+        records, _ = crawled(site.url, headers={"Cookie": "secret"})
         assert len(records) == 5 and not any("secret" in head for head in other.heads)
         assert all("secret" in head for head in site.heads)
 
@@ -4413,13 +4308,12 @@ def test_a_sitemap_is_a_page_of_links(root: str, site: Server) -> None:
     assert "/no" not in site.requests
 
 
-def test_xml_that_is_too_large_for_a_sitemap_is_a_file(site: Server) -> None:
+def test_a_sitemap_that_is_too_large_is_over_a_limit_like_a_page(site: Server) -> None:
     site.add("/", "<a href=/large.xml><a href=/large>")
     site.add("/large.xml", "<loc>" * 99, Content_Type="text/xml")
     site.add("/large", "x" * 999)
     records, _ = crawled(site.url, max_body=200)
-    assert {path: (records[site.url + path].status, records[site.url + path].kind)
-            for path in ("/large.xml", "/large")} == {"/large.xml": (200, ""), "/large": (0, "over a limit")}
+    assert [records[site.url + path].kind for path in ("/large.xml", "/large")] == ["over a limit"] * 2
 
 
 def test_a_sitemap_of_many_urls_stays_within_max_pages() -> None:
@@ -4445,10 +4339,9 @@ def test_another_host_that_says_429_gets_its_tries_and_no_delay() -> None:
 
 async def test_an_asset_that_get_alone_gives_is_not_read() -> None:
     class GetOnly(SimulatedClient):
-        @crawl.coroutine
-        def fetch(self, url: crawl.URL, method: str = "GET", wanted: Any = None, *more: Any,
-                  **options: Any) -> Any:
-            response = yield from super().fetch(url, method, wanted, *more, **options)
+        async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
+                        wanted: Any = None) -> Any:
+            response = await super().fetch(url, method, own_headers, wanted)
             if url.target == "/logo":
                 if method == "HEAD":
                     response.status = 501
@@ -4654,8 +4547,8 @@ def test_a_relative_reference_is_not_taken_for_one_of_the_root(site: Server) -> 
 
 
 def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Server) -> None:
-    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'><a href='http:?x'><a href='\1?x'>")
-    site.add("/d/2", "<a href='?x'><a href='2'><a href=' HTTP:?x'><a href='http:?x'>")
+    site.add("/d/1", "<a href='?x'><a href='2'><a href='1?y'><a href='?x#z'><a href='\1?x'>")
+    site.add("/d/2", "<a href='?x'><a href='2'><a href=' ?x'><a href='?x#y'>")
     records, _ = crawled(site.url + "/d/1", max_tasks=1)
     assert [url.removeprefix(site.url) for url in records] == ["/d/1", "/d/1?x", "/d/2", "/d/1?y", "/d/2?x"]
     assert records[site.url + "/d/2"].links == (site.url + "/d/2?x", site.url + "/d/2")
@@ -4748,16 +4641,6 @@ def test_without_descriptors_a_url_is_tried_again_and_not_for_ever() -> None:
                        "http://h/2": [OSError(errno.EMFILE, "Too many open files")]}
     records, _ = simulated("http://h/", site, robots=False)
     assert [(record.status, record.tries) for record in records.values()] == [(200, 1), (200, 2), (0, 3)]
-
-
-def test_where_no_thread_can_be_started_the_fetch_fails_with_words(
-        monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        record, = crawled("http://name.test/")[0].values()
-    assert record.kind == "refused" and "no thread" in record.error
 
 
 def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server) -> None:
@@ -4922,7 +4805,7 @@ def test_what_is_only_asked_for_is_asked_by_get_after_any_error_but_429(answer: 
 # Callbacks
 
 
-@pytest.mark.parametrize("kind", ["function", "coroutine", "generator"])
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
 def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, kind: str) -> None:
     pages: list[tuple[crawl.Record, crawl.Response]] = []
 
@@ -4932,14 +4815,9 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, k
     async def later(*page: Any) -> None:
         await sleep(0.001)
         pages.append(page)
-
-    @crawl.coroutine
-    def later_too(*page: Any) -> Any:
-        yield from sleep(0.001)
-        pages.append(page)
     site.add("/", "<a href=/gone><a href=/image>", X_Word="yes")
     site.add("/image", b"\x89PNG", Content_Type="image/png")
-    crawled(site.url, on_page={"coroutine": later, "generator": later_too, "function": at_once}[kind])
+    crawled(site.url, on_page={"coroutine": later, "function": at_once}[kind])
     ((record, page),) = pages
     assert page.body == b"<a href=/gone><a href=/image>" and page.headers["x-word"] == "yes"
     assert record.url == site.url + "/" and record.links == (site.url + "/gone", site.url + "/image")
@@ -4968,16 +4846,6 @@ async def test_an_error_of_on_page_says_for_which_page(site: Server) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         await crawl.Crawler([site.url], on_page=lambda record, page: 1 / 0).crawl()
     assert caught.value.__notes__ == [f"on_page was called for {site.url}/"]
-
-
-@real_time
-async def test_on_record_may_not_be_a_coroutine_function(site: Server) -> None:
-    @crawl.coroutine
-    def keep(record: crawl.Record) -> Any:
-        yield
-    site.add("/")
-    with pytest.raises(TypeError, match="on_record must be a function"):
-        await crawl.Crawler([site.url], on_record=keep).crawl()
 
 
 def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
@@ -5046,7 +4914,7 @@ async def test_a_cancelled_crawl_counts_what_waits_for_a_pause_to_end_and_forget
     with pytest.raises(CancelledError):
         await task
     assert cut_off(crawler) == "cut off: 0 in flight, 7 queued"
-    assert all(timeout.cancelled() for _, _, timeout in get_running_loop()._timeouts)
+    assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
 
 
 async def test_what_waits_for_another_try_or_for_its_round_is_counted_when_a_crawl_is_cancelled() -> None:
@@ -5385,7 +5253,7 @@ def metered(name: str, roots: list[str], **options: Any) -> None:
     took = time.thread_time() - began
     print(f"{name[:40]!r}: {took:.2f} s of the processor, {loop.longest:.2f} s in the longest callback")
     assert loop.longest < 2  # 1.3 for the worst where this was written
-    assert took < (15 if "\ufdfa" in name else 3)
+    assert took < (15 if "/" in name[:2] or "\ufdfa" in name else 5)  # rules, each tried on each URL; names
 
 
 @pytest.mark.soak
@@ -5449,12 +5317,12 @@ async def test_many_origins_leave_nothing_open(site: Server, monkeypatch: pytest
     site.add("/", "".join(f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>"
                           for number in range(150)))
     loop, watched = get_running_loop(), list[int]()
-    crawler = crawl.Crawler([site.url], external=True, on_record=lambda _: watched.append(loop._watched))
+    crawler = crawl.Crawler([site.url], external=True, on_record=lambda _: watched.append(len(loop._watched)))
     await crawler.crawl()
-    assert loop._watched == 0 and not crawler.client.pool and len(loop.tasks) == 1
-    assert all(entry.cancelled() for _, _, entry in loop._timeouts)
-    assert len(watched) == 151 and crawler.client.opened > 150
-    assert 10 < max(watched) <= 20 + crawler.options.max_tasks
+    assert len(loop._watched) == 1 and not crawler.client.pool and len(loop.tasks) == 1
+    assert all(entry.callback is None for _, _, entry in loop._timeouts)
+    assert len(watched) == 151
+    assert 10 < max(watched) <= 21 + crawler.options.max_tasks
 
 
 def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> None:
@@ -5638,7 +5506,7 @@ def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Se
             await task
         while len(loop.tasks) > 1:  # a lookup, which others may be waiting for
             await sleep(0)
-        assert loop._watched == 0 and all(entry.cancelled() for _, _, entry in loop._timeouts)
+        assert len(loop._watched) == 1 and all(entry.callback is None for _, _, entry in loop._timeouts)
         assert not len(crawler.client.pool)
         assert all(record.status for record in crawler.records.values())
         return task.cancelled()
@@ -5912,7 +5780,7 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("arguments, complaint", [
     (["http://no.such.host.invalid"], "nothing could be crawled: "),
-    (["http://[x"], "[x is not an IP address"),
+    (["http://[x"], "'[x' is not a host"),
     (["ftp://h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
     (["--exclude", "(", "h"], "'(' is no regular expression: "), (["-o", "", "h"], "No such file"),
     (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
@@ -6193,12 +6061,12 @@ def test_a_second_signal_of_either_kind_ends_the_program_at_once(site: Server) -
     program = """if True:
         import crawl, os, signal, sys
         class Stubborn(crawl.Crawler):
-            def crawl(self):
+            async def crawl(self):
                 try:
-                    yield from crawl.sleep(60)
+                    await crawl.sleep(60)
                 finally:
                     os.write(1, b"cancelled")
-                    yield from crawl.sleep(60)
+                    await crawl.sleep(60)
         crawl.Crawler = Stubborn
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _: os._exit(128 + number))
@@ -6348,10 +6216,14 @@ def test_help_explains_the_fields(kind: Any, unexplained: set[str]) -> None:
     assert set(", ".join(explained).split(", ")) | unexplained == set(kind._fields)
 
 
-@real_time
-async def test_what_readme_says_of_coroutines_is_so() -> None:
-    story = crawl.sleep(0, "once")
-    assert (await story, await story) == ("once", None)
+async def test_a_coroutine_that_nobody_awaits_warns_and_twice_is_an_error() -> None:
+    with pytest.warns(RuntimeWarning, match="was never awaited"):
+        forgotten: Any = sleep(1)
+        del forgotten
+    story = sleep(1, "once")
+    assert await story == "once"
+    with pytest.raises(RuntimeError, match="already awaited"):
+        await story
 
 
 def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
@@ -6384,6 +6256,8 @@ def test_the_file_itself_names_nothing_before_its_meaning() -> None:
                     if symbol.is_assigned() or symbol.is_imported()}
         for table in tables:  # which grows
             tables += table.get_children()
+            if table.get_name() in ("create_future", "create_task", "run_until_complete"):
+                continue  # the loop's door to the next two sections
             early = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()
                      or table is tables[0]}
             assert early & names <= defined, (table.get_name(), early & names - defined)
@@ -6399,7 +6273,6 @@ def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPa
 def test_no_pattern_repeats_a_group_possessively() -> None:
     """CPython up to 3.11.4 matches `(?:...)*+` and `(?:...)?+` wrongly (gh-106052, gh-100061)."""
     patterns = [value.pattern for value in vars(crawl).values() if isinstance(value, re.Pattern)]
-    patterns += [crawl._tags(fragments).pattern for fragments in (False, True)]
     texts = [node.value for node in ast.walk(ast.parse(text_of("crawl.py")))
              if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)]
     for pattern in [*patterns, *texts]:

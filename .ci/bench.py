@@ -106,7 +106,7 @@ def streams(root):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             length = int(head.partition("content-length:")[2].partition("\r\n")[0])
             text, _ = crawl.decode_page(await reader.readexactly(length), "text/html")
-            for link in crawl.read_markup(text, target).links:
+            for link in crawl.read_markup(text).links:
                 if link not in meanings:
                     meanings[link] = crawl.parse_url(link, target)
                 if str(meanings[link]) not in seen:
