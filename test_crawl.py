@@ -3,7 +3,7 @@
 """What crawl.py claims, section by section. The numbers and titles are crawl.py's own.
 
 Read conftest.py first: `play` runs a coroutine on a clock that jumps, `site` is a web server in a thread
-that answers as scripted. Section 18 is the largest, and has parts of its own; the options are those that
+that answers as scripted. Section 17 is the largest, and has parts of its own; the options are those that
 they are about:
 
     Once each
@@ -13,7 +13,6 @@ they are about:
     Redirects                  --max-redirect
     What a page is
     Failures                   --max-tries, --timeout
-    Courtesy                   --delay, Crawl-delay, Retry-After
     Callbacks
     The end
     Going on with a journal    -o
@@ -2697,7 +2696,7 @@ def test_a_page_with_too_many_references_is_over_a_limit(
     response = crawl.Response(1, 200, "OK", {"content-type": content_type})
     for count in range(1, 9):
         response.body = "".join(body.format(number, -number) for number in range(1, count + 1)).encode()
-        record, _, _ = crawl.record_of(BASE, response)
+        record, _ = crawl.record_of(BASE, response)
         if count * body.count("{}") <= 4:
             assert record.kind == "" and len(record.links + record.assets) == count * body.count("{}")
         else:
@@ -2710,7 +2709,7 @@ def test_the_longer_the_base_of_a_page_the_fewer_references_it_may_have(base: st
     response = crawl.Response(1, 200, "OK", {"content-type": "text/html"})
     links = "".join(f"<a href={number}>" for number in range(10_001))
     response.body = f"<base href={base}>{links}".encode()
-    record, _, _ = crawl.record_of(BASE, response)
+    record, _ = crawl.record_of(BASE, response)
     assert re.fullmatch("more than 99[0-9]{2} references", record.error) and record.links == ()
 
 
@@ -2853,7 +2852,7 @@ def crawled(roots: str | list[str], **options: Any) -> tuple[dict[str, crawl.Rec
         crawler = RecordingCrawler([roots] if isinstance(roots, str) else roots, **options)
         await crawler.crawl()
         assert get_running_loop().tasks == {crawl.current_task()}
-        assert not crawler.in_flight and crawler.frontier.num_waiting() == 0
+        assert not crawler.in_flight and crawler.num_waiting() == 0
         return crawler
     crawler = crawl.run(main())
     return crawler.records, crawler
@@ -2927,7 +2926,7 @@ def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], sto
 
     async def main() -> tuple[list[crawl.Record], crawl.Crawler]:
         told: list[crawl.Record] = []
-        with contextlib.closing(crawl.Journal(str(path))) as journal:
+        with contextlib.closing(crawl.Journal(str(path), resume=True)) as journal:
             crawler = crawl.Crawler(roots, journal=journal, on_record=told.append, **options)
             crawler.client = client
             task = create_task(crawler.crawl())
@@ -2940,6 +2939,30 @@ def journaled(path: pathlib.Path, roots: list[str], answers: dict[str, Any], sto
         return told, crawler
     told, crawler = play(main())
     return told, client, crawler
+
+
+def simulated(root: str, answers: dict[str, Any],
+              **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
+    """Crawl a simulated site; return the records and what was asked for, when."""
+    crawler, client = simulated_crawl([root], answers, **options)
+    return crawler.records, client.asked
+
+
+def pages(count: int) -> dict[str, Any]:
+    """A site of *count* pages, all linked from the root of http://h/."""
+    site: dict[str, Any] = {f"http://h/{number}": "" for number in range(1, count)}
+    return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
+
+
+def gaps(asked: list[tuple[float, str]]) -> list[float]:
+    """Return the seconds between one request and the next."""
+    return [after - before for (before, _), (after, _) in zip(asked, asked[1:])]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time between tries."""
+    monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
 
 
 # 13  Records
@@ -2980,26 +3003,27 @@ def test_a_journal_gives_the_last_definite_answer(tmp_path: pathlib.Path) -> Non
     path = str(tmp_path / "journal")
     records = [crawl.Record("http://h/", 200, links=("http://h/\\x",), seconds=0.5),
                crawl.Record("http://h/", 503, kind="broken"),
-               crawl.Record("http://h/a", 404, at=7.0), crawl.Record("http://h/a", 200, nofollow=True),
+               crawl.Record("http://h/a", 404, at=7.0), crawl.Record("http://h/a", 200),
                crawl.Record("http://h/b", 0, kind="timed out"), crawl.Record("mailto:x", skipped="no"),
                crawl.Record("http://h/i", 200, method="HEAD")]
     with contextlib.closing(crawl.Journal(path)) as journal:
         for record in records:
             journal.write(record)
         assert journal.find("http://h/") is None, "it answers for what stood there before"
-    with contextlib.closing(crawl.Journal(path)) as journal:
+    with contextlib.closing(crawl.Journal(path, resume=True)) as journal:
         assert [journal.find(f"http://h/{page}") for page in ("", "a", "b", "i", "x")] == [
-            records[0], records[3], None, None, None]
-        assert [journal.find(f"http://h/{page}", read=False)
-                for page in ("", "i")] == [records[0], records[6]]
+            records[0], records[3], None, records[6], None]
     assert os.stat(path).st_mode & 0o111 == 0
 
 
 @pytest.mark.parametrize("status, definite", [
     (0, False), (200, True), (301, True), (404, True), (403, True), (408, False), (429, False), (500, False),
     (503, False)])
-def test_what_may_pass_is_no_definite_answer(status: int, definite: bool) -> None:
-    assert crawl.Record("http://h/", status).is_definite() == definite
+def test_what_may_pass_is_no_definite_answer(status: int, definite: bool, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text(json.dumps({"url": "http://h/", "status": status}) + "\n")
+    with contextlib.closing(crawl.Journal(str(path), resume=True)) as journal:
+        assert (journal.find("http://h/") is not None) == definite
 
 
 @pytest.mark.parametrize("text", [
@@ -3010,7 +3034,7 @@ def test_a_file_that_may_not_be_ours_is_never_cut(text: str, tmp_path: pathlib.P
     path = tmp_path / "journal"
     path.write_text(text)
     with pytest.raises(crawl.CrawlError, match=r"no journal .*\(name another file\): line 1"):
-        crawl.Journal(str(path))
+        crawl.Journal(str(path), resume=True)
     assert path.read_text() == text
 
 
@@ -3022,8 +3046,8 @@ def locked(path: pathlib.Path) -> bool:
 def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n' * 300_000)
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "http://h.invalid/"],
-                               stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "--resume",
+                                "http://h.invalid/"], stderr=subprocess.PIPE)
     while not locked(path):
         assert process.poll() is None
         time.sleep(0.001)
@@ -3036,28 +3060,23 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: pathlib.Path
     whole = b'{"url": "http://h/", "status": 200}\n'
     for torn in [whole[:size] for size in range(len(whole) - 1)] + [whole[:9] + b"\0" * 100, b"\0" * 100]:
         path.write_bytes(whole + torn)
-        with contextlib.closing(crawl.Journal(str(path))) as journal:
+        with contextlib.closing(crawl.Journal(str(path), resume=True)) as journal:
             assert journal.find("http://h/") == crawl.Record("http://h/", 200)
             journal.write(crawl.Record("http://h/2"))
         assert path.read_bytes() == whole + b'{"url": "http://h/2"}\n'
 
 
 @pytest.mark.parametrize("text", [
-    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', '{"url": "http://h/", "links": [7]}\n',
-    "[" * 100_000 + "\n",
+    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', "[" * 100_000 + "\n",
     '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
-    '{"url": "http://h/", "status": "200"}\n',
-    '{"url": "http://h/", "num_urls": 7}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n",
-    '{"url"\n{"url": "http://h/"}\n',
-    '{"url": "http://h/\\u0007"}\n', *(f'{{"url": "http://h/", "{name}": "\\u001b[2J"}}\n' for name in (
-        "error", "skipped", "next_url", "content_type", "encoding", "parent", "method")),
-    '{"url": "http://h/", "kind": "sad"}\n', '{"url": "http://h/", "size": ' + "9" * 400 + "}\n",
-    "\x00\n"])
+    '{"url": "http://h/", "status": "200"}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n",
+    '{"url"\n{"url": "http://h/"}\n', '{"url": "http://h/", "at": NaN}\n', '{"url": "http://h/", "at": -1}\n',
+    '{"url": "http://h/", "size": ' + "9" * 400 + "}\n", "\x00\n"])
 def test_what_is_no_journal_is_refused_and_left_as_it_is(
         text: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
-    assert crawl.main(["-o", str(path), "http://h.invalid/"]) == 2
+    assert crawl.main(["-o", str(path), "--resume", "http://h.invalid/"]) == 2
     assert re.search("no journal of a crawl .*: line 1: .",
                      capsys.readouterr().err) and path.read_text() == text
 
@@ -3065,14 +3084,39 @@ def test_what_is_no_journal_is_refused_and_left_as_it_is(
 def test_the_line_that_is_no_record_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
-    assert "line 2: a field of another type was expected" in said("-o", str(path), "http://h/")[2]
+    assert "line 2: fields of other types" in said("-o", str(path), "--resume", "http://h/")[2]
+
+
+def test_a_file_that_holds_something_is_refused_unless_it_is_to_be_gone_on_with(
+        site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/")
+    path = tmp_path / "journal"
+    path.write_text("")  # as good as none
+    assert said("-o", str(path), site.url)[0] == 0
+    written = path.read_bytes()
+    assert said("-o", str(path), site.url) == (
+        2, "", f"crawl.py: {path}: it is not empty; --resume goes on with it\n")
+    assert path.read_bytes() == written and site.requests == ["/robots.txt", "/"]
+    assert said("-o", str(path), "--resume", site.url)[0] == 0
+    assert said("-o", f"{path}2", "--resume", site.url)[0] == 0, "where there is none, it is begun"
+
+
+def test_who_goes_on_is_told_how_much_came_from_the_file_and_how_old_it_is(
+        site: Server, tmp_path: pathlib.Path) -> None:
+    site.add("/", "<a href=/a><a href=/b><a href=/new>")
+    path = tmp_path / "journal"
+    path.write_text("".join(f'{{"url": "{site.url}/{name}", "status": 404, "kind": "broken", "at": {at}}}\n'
+                            for name, at in (("a", 86400 * 2), ("b", 86400 * 3), ("other", 0))))
+    status, out, err = said("-q", "-o", str(path), "--resume", site.url)
+    oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(86400 * 2))
+    assert status == 1 and err == f"2 answers from {path}, the oldest of {oldest}\n"
 
 
 def test_zeros_that_a_power_cut_left_at_the_end_are_dropped(site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/")
     path = tmp_path / "journal"
     path.write_bytes(b'{"url": "http://h/x", "skipped": "other host"}\n' + bytes(100))
-    assert said("-o", str(path), site.url)[0] == 0
+    assert said("-o", str(path), "--resume", site.url)[0] == 0
     assert [line["url"] for line in lines_of(path)] == ["http://h/x", site.url + "/"]
 
 
@@ -3109,10 +3153,10 @@ def test_a_made_up_journal_is_taken_in_or_refused_and_what_is_not_ours_is_left_a
         text = text[:rng.choice((len(text), rng.randrange(len(text) + 1)))] + rng.choice((b"", bytes(9)))
         path.write_bytes(text)
         try:
-            with contextlib.closing(crawl.Journal(str(path), rng.random() < 0.5)) as journal:
+            with contextlib.closing(crawl.Journal(str(path), True, rng.random() < 0.5)) as journal:
                 for number in range(9):
                     record = journal.find(f"http://h/{number}")
-                    assert record is None or record.url == f"http://h/{number}" and record.is_definite()
+                    assert record is None or record.url == f"http://h/{number}"
         except crawl.CrawlError as error:
             ends[str(error).partition(f"{path}: ")[2][:20]] += 1
             assert path.read_bytes() == text
@@ -3131,7 +3175,7 @@ def rechecked(path: pathlib.Path, answers: dict[str, Any]) -> tuple[set[str], li
 
     async def main() -> None:
         with contextlib.closing(crawl.Journal(str(path), recheck=True)) as journal:
-            crawler = crawl.Crawler("http://h/", journal=journal, on_record=told.append, robots=False)
+            crawler = crawl.Crawler("http://h/", journal=journal, on_record=told.append, no_robots=True)
             crawler.client = client
             await crawler.crawl()
     play(main())
@@ -3148,7 +3192,7 @@ def test_what_was_broken_is_asked_again_with_what_leads_there_and_what_refers_to
         "http://h/a": "<a href=/gone>", "http://h/b": "<a href=/old>", "http://h/old": redirect_to("/older"),
         "http://h/older": redirect_to("/lost"), "http://h/c": "<img src=/i><a href='http://x y/'>",
         "http://h/i": [(404, {}, "")]}
-    assert journaled(path, ["http://h/"], site, robots=False)
+    assert journaled(path, ["http://h/"], site, no_robots=True)
     wrong = ["http://x y/", "http://h/gone", "http://h/lost", "http://h/i"]
     everything = {"/", "/a", "/gone", "/b", "/old", "/older", "/lost", "/c", "/i"}
     assert rechecked(path, site) == (everything, wrong)
@@ -3164,8 +3208,8 @@ def test_what_was_broken_is_asked_again_with_what_leads_there_and_what_refers_to
 def test_a_page_in_a_journal_that_is_now_only_checked_is_not_read(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     site: dict[str, Any] = {"http://h/": "<a href=//o/>", "http://o/": "<a href=/x>", "http://o/x": ""}
-    journaled(path, ["http://h/", "http://o/"], site, robots=False)
-    told, client, _ = journaled(path, ["http://h/"], site, robots=False, external=True)
+    journaled(path, ["http://h/", "http://o/"], site, no_robots=True)
+    told, client, _ = journaled(path, ["http://h/"], site, no_robots=True, external=True)
     assert [(record.url, record.method, record.encoding, record.links) for record in told][1:] == [
         ("http://o/", "GET", "", ())]
     assert client.checked == []
@@ -3175,18 +3219,10 @@ def test_a_journal_does_not_answer_for_what_robots_txt_forbids_now(tmp_path: pat
     path = tmp_path / "journal"
     site: dict[str, Any] = {"http://h/": "<a href=/a>", "http://h/a": "<a href=/b>", "http://h/b": "",
                             "http://h/robots.txt": "User-agent: *\nDisallow: /a"}
-    assert len(journaled(path, ["http://h/"], site, robots=False)[0]) == 3
+    assert len(journaled(path, ["http://h/"], site, no_robots=True)[0]) == 3
     told, _, _ = journaled(path, ["http://h/"], site)
     assert [(record.url, record.skipped) for record in told] == [
         ("http://h/", ""), ("http://h/a", "robots.txt: Disallow: /a")]
-
-
-def test_a_journal_of_an_older_version_with_what_was_in_flight_is_one(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/", "error": "the crawl was interrupted", "kind": "not finished", '
-                    '"tries": 1}\n')
-    with contextlib.closing(crawl.Journal(str(path))) as journal:
-        assert journal.find("http://h/") is None
 
 
 def test_recheck_takes_the_journal(site: Server, tmp_path: pathlib.Path) -> None:
@@ -3194,7 +3230,7 @@ def test_recheck_takes_the_journal(site: Server, tmp_path: pathlib.Path) -> None
     path = str(tmp_path / "journal")
     assert said("-o", path, site.url)[0] == 1
     site.add("/gone")
-    assert said("-o", path, site.url)[0] == 1 and said("-o", path, "--recheck", site.url)[0] == 0
+    assert said("-o", path, "--resume", site.url)[0] == 1 and said("-o", path, "--recheck", site.url)[0] == 0
     assert said("-o", path + "x", "--recheck", site.url)[::2] == (
         2, f"crawl.py: {path}x: No such file or directory\n")
 
@@ -3202,7 +3238,7 @@ def test_recheck_takes_the_journal(site: Server, tmp_path: pathlib.Path) -> None
 def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url":"http://h/","status":200,"seconds":2}\n')
-    with contextlib.closing(crawl.Journal(str(path))) as journal:
+    with contextlib.closing(crawl.Journal(str(path), resume=True)) as journal:
         assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
 
 
@@ -3232,23 +3268,22 @@ def test_any_number_of_crawls_may_have_dev_null_for_their_journal() -> None:
         assert journal.find("http://h/") is None
 
 
-def test_of_a_line_that_the_disk_cannot_take_whole_nothing_is_left(
+def test_a_line_is_written_whole_however_little_the_kernel_takes_at_a_time(
         tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, write = tmp_path / "journal", os.write
-    journal = crawl.Journal(str(path))
-    journal.write(crawl.Record("http://h/1"))
-
-    def half(file: int, data: bytes) -> int:
-        if len(data) < 20:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(file, data[:9])
-    monkeypatch.setattr(os, "write", half)
-    with contextlib.closing(journal), pytest.raises(crawl.CrawlError, match="cannot be written: No space"):
-        journal.write(crawl.Record("http://h/2"))
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:9]))
+    with contextlib.closing(crawl.Journal(str(path))) as journal:
+        journal.write(crawl.Record("http://h/1"))
     assert path.read_bytes() == b'{"url": "http://h/1"}\n'
 
 
-def test_a_full_disk_ends_the_crawl_and_leaves_the_journal_as_it_was(
+def test_a_journal_that_cannot_be_written_is_an_error() -> None:
+    with contextlib.closing(crawl.Journal("/dev/full")) as journal:
+        with pytest.raises(crawl.CrawlError, match="/dev/full cannot be written: No space left on device"):
+            journal.write(crawl.Record("http://h/"))
+
+
+def test_a_full_disk_ends_the_crawl_and_leaves_a_journal_that_can_be_gone_on_with(
         site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/a>")
     site.add("/a")
@@ -3260,10 +3295,11 @@ def test_a_full_disk_ends_the_crawl_and_leaves_the_journal_as_it_was(
         """Leave room for a part of one more line."""
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, len(before) + 20))
-    done = command("-o", str(path), site.url, preexec_fn=small)
-    assert (done.returncode, done.stdout) == (2, "") and path.read_bytes() == before
-    assert done.stderr == f"crawl.py: {path} cannot be written: File too large\n"
-    assert command("-o", str(path), site.url).returncode == 0
+    done = command("-o", str(path), "--resume", site.url, preexec_fn=small)
+    assert done.returncode == 2 and path.read_bytes().startswith(before)
+    assert done.stderr.endswith(f"\ncrawl.py: {path} cannot be written: File too large\n")
+    assert "1 page" in done.stdout, "what was done is reported"
+    assert command("-o", str(path), "--resume", site.url).returncode == 0
 
 
 def test_a_pipe_takes_a_journal_too(site: Server, tmp_path: pathlib.Path) -> None:
@@ -3289,28 +3325,7 @@ def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: pat
     reader.start()
     done = command("-o", str(path), site.url)
     reader.join()
-    assert len(lines) == 1 and (done.returncode, done.stdout, done.stderr) == (1, "", "")
-
-
-def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Server) -> None:
-    site.add("/", "<a href=/gone>")
-    done = command("-o", "-", site.url)
-    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == [200, 404]
-    assert done.returncode == 1 and done.stderr.startswith("broken (1)\n")
-
-
-def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run([sys.executable, str(HERE / "crawl.py"), "-o", "-", site.url],
-                          stdout=writer, stderr=subprocess.PIPE)
-    assert done.returncode == 1 and done.stderr == b"" and len(site.requests) < 20
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "dup", lambda _: writer)
-        journal = crawl.Journal("-")
-    with contextlib.closing(journal), pytest.raises(BrokenPipeError):
-        journal.write(crawl.Record("http://h/"))
+    assert len(lines) == 1 and done.returncode == 2 and "cannot be written: Broken pipe" in done.stderr
 
 
 # 14  Scope
@@ -3324,23 +3339,21 @@ def test_a_reader_that_leaves_ends_the_crawl_quietly(site: Server, monkeypatch: 
     ("http://notexample.com/x", {"subdomains": True}, "other host"),
     ("http://sub.example.com:8080/x", {"subdomains": True}, "other host"),
     ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
-    ("http://example.com/blog/x", {"include": ["/blog/"]}, ""),
-    ("http://example.com/x", {"include": ["/blog/"]}, "excluded"),
-    ("http://example.com/blog/x.pdf", {"include": ["/blog/"], "exclude": ["pdf$"]}, "excluded"),
-    ("http://example.com/x", {"include": ["/blog/", "x"]}, ""),
-    ("http://example.com/x", {"exclude": ["pdf$", "x"]}, "excluded"),
-    ("http://example.com" + "/a/b" * 4, {}, ""),
-    ("http://example.com" + "/a/b" * 5, {}, "a path that repeats itself"),
-    ("http://example.com/a/a/a/a/", {}, "")])
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
+    ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
+    ("http://example.com/x", {"include": "/blog/|x"}, ""),
+    ("http://example.com/x", {"exclude": "pdf$|x$"}, "excluded"),
+    ("http://example.com" + "/a/b" * 5, {}, "")])
 def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any],
                                                           reason: str) -> None:
     roots = [crawl.parse_url("http://www.example.com/")]
-    scope = crawl.Scope(roots, **options)
-    assert scope.objection(crawl.parse_url(url), url) == reason
+    scope = crawl.Scope(roots, crawl.Options(**options))
+    assert scope.objection(crawl.parse_url(url), shown=False) == reason
 
 
 def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
-    scope = crawl.Scope([crawl.parse_url("http://www.com/")], subdomains=True)
+    scope = crawl.Scope([crawl.parse_url("http://www.com/")], crawl.Options(subdomains=True))
     assert not scope.covers(crawl.parse_url("http://other.com/"))
 
 
@@ -3353,178 +3366,300 @@ def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None
     ("https://h", "https://other/", False)])
 def test_secrets_go_to_the_hosts_that_were_named_and_over_http_where_that_was_written(
         root: str, url: str, trusted: bool) -> None:
-    scope = crawl.Scope([crawl.parse_url(root)], subdomains=True)
-    assert scope.trusts(crawl.parse_url(url)) == trusted
+    scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
+    asked = crawl.parse_url(url)
+    assert ((asked.scheme, *scope.host(asked)) in scope.trusted) == trusted
 
 
 # 15  Sites
 # =========
 
 
-def frontier_of(root: str = "http://h/", **given: Any) -> tuple[crawl.Frontier, crawl.Node]:
-    """Return a frontier, to be made in a loop, in the round of the pages, and the Node of a root in it."""
-    url, options = crawl.parse_url(root), crawl.Options(**given)
-    frontier = crawl.Frontier(crawl.Scope([url], exclude=options.exclude), options)
-    node = frontier.admit(url)
-    assert isinstance(node, crawl.Node) and frontier.queue.get_nowait() is node
-    frontier.queue.task_done()
-    frontier.roots_known = True
+@pytest.mark.parametrize("delay", [2, 0.25])
+def test_a_delay_separates_requests_to_one_site(delay: float) -> None:
+    _, asked = simulated("http://h/", pages(5), delay=delay, no_robots=True)
+    turn = delay + 0.125  # which an answer takes
+    assert [moment for moment, _ in asked] == pytest.approx([0, turn, 2 * turn, 3 * turn, 4 * turn])
+
+
+@pytest.mark.parametrize("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3),
+                                                    (1, 9999, 300)])
+def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: int, seconds: float) -> None:
+    robots: dict[str, Any] = {"http://h/robots.txt": f"User-agent: *\nCrawl-delay: {theirs}"}
+    _, asked = simulated("http://h/", pages(2) | robots, delay=delay)
+    assert gaps(asked)[1:] == [seconds + 0.125]
+
+
+def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
+    site: dict[str, Any] = {f"http://{host}/{path}": "<a href=/1><a href=/2>"
+                            for host in "ab" for path in ("", "1", "2")}
+    _, client = simulated_crawl(["http://a/", "http://b/"], site, no_robots=True, delay=2)
+    assert client.asked[:4] == [(0, "http://a/"), (0, "http://b/"), (2.125, "http://a/1"),
+                                (2.125, "http://b/1")]
+    site["http://a/1"] = [(429, {"retry-after": "60"}, ""), (200, {}, "")]
+    _, client = simulated_crawl(["http://a/", "http://b/"], site, no_robots=True, max_tasks=1)
+    assert [url for moment, url in client.asked if moment >= 60] == ["http://a/1", "http://a/2"]
+    assert {"http://b/1", "http://b/2"} <= {url for moment, url in client.asked if moment < 2}
+
+
+@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", 300), ("-5", 0),
+                                            ("5_0", 0), ("soon", 0)])
+def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: float) -> None:
+    later = [(503, {"retry-after": value, "seconds": 0.001}, "")]
+    _, asked = simulated("http://h/", {"http://h/": "<a href=/1>", "http://h/1": later},
+                         no_robots=True, max_tries=2)
+    least = max(seconds, crawl.BACKOFF / 2)
+    assert least <= gaps(asked)[1] < max(least, 1.6 * crawl.BACKOFF) + 0.01
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_retry_after_pauses_the_whole_site(tasks: int) -> None:
+    site: dict[str, Any] = pages(6) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")]}
+    records, asked = simulated("http://h/", site, no_robots=True, max_tasks=tasks)
+    assert [url for _, url in asked[:tasks + 1]] == ["http://h/", "http://h/1", "http://h/2"][:tasks + 1]
+    assert len(asked) == 7 and asked[tasks + 1][0] == 60.25  # an answer takes 0.125 s
+    assert len(records) == 6 and records["http://h/1"].status == 200
+
+
+def test_of_two_pauses_the_longer_one_holds() -> None:
+    site: dict[str, Any] = pages(4) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")],
+                                       "http://h/2": [(429, {"retry-after": "1", "seconds": 0.25}, ""),
+                                                      (200, {}, "")]}
+    _, asked = simulated("http://h/", site, no_robots=True, max_tasks=2)
+    assert len(asked) == 6 and [moment >= 60 for moment, _ in asked] == [False] * 3 + [True] * 3
+
+
+def test_a_second_try_takes_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl, "BACKOFF", 1e-6)
+    site: dict[str, Any] = pages(3) | {"http://h/1": [(503, {}, ""), (200, {}, "")]}
+    _, asked = simulated("http://h/", site, no_robots=True, delay=2)
+    assert [moment for moment, _ in asked] == [0, 2.125, 4.25, 6.375]
+
+
+def test_the_retry_after_of_another_status_delays_that_url_alone() -> None:
+    site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "60"}, "")]}
+    records, asked = simulated("http://h/", site, no_robots=True, max_tasks=1)
+    moments = {url: [moment for moment, other in asked if other == url] for _, url in asked}
+    assert len(moments["http://h/1"]) == 3 and all(after - before >= 60 for before,
+                                                   after in zip(moments["http://h/1"],
+                                                                moments["http://h/1"][1:]))
+    assert max(moments["http://h/2"] + moments["http://h/3"]) < 1
+
+
+def test_a_delayed_site_with_retries_keeps_its_delay() -> None:
+    site: dict[str, Any] = pages(20) | {f"http://h/{number}": [(503, {}, "")] for number in range(1, 20)}
+    _, asked = simulated("http://h/", site, no_robots=True, delay=1)
+    assert len(asked) == 1 + 19 * 3 and min(gaps(asked)) >= 1.125 - 1e-6 and asked[-1][0] < 80
+
+
+def test_what_makes_a_crawl_wait_is_told() -> None:
+    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": "User-agent: *\nCrawl-delay: 60"}
+    crawler, client = simulated_crawl(["http://h/"], site)
+    assert list(crawl.Report().lines(crawler, 1.0))[0] == "http://h asks for a Crawl-delay of 60 s"
+    assert gaps(client.asked)[1:] == [60.125, 60.125]
+
+
+def test_a_slow_lookup_does_not_make_requests_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that takes a second, a picture after the other from there, and a delay of 0.3 s."""
+    moments: list[float] = []
+
+    def slow(*_: Any, **__: Any) -> Any:
+        time.sleep(0.5)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", site.port))]
+
+    def note(connection: socket.socket) -> None:
+        moments.append(time.monotonic())
+        connection.sendall(with_body(b"", b"Content-Type: text/html"))
+    with contextlib.closing(Server()) as site:
+        monkeypatch.setattr(socket, "getaddrinfo", slow)
+        site.answers |= {f"/{number}": note for number in range(4)}
+        crawled([f"http://name.test:{site.port}/{number}" for number in range(4)], delay=0.1, no_robots=True)
+    assert min(after - before for before, after in zip(moments, moments[1:])) >= 0.1
+
+
+@pytest.mark.parametrize("burst", [0, 1, 10])
+@pytest.mark.parametrize("rate", [0.5, 1, 5, 20])
+async def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(rate: float, burst: int) -> None:
+    """As nginx's limit_req does, without a Retry-After: requests a second, and so many in advance."""
+    class Limited(SimulatedClient):
+        last = excess = 0.0
+
+        @crawl.coroutine
+        def fetch(self, url: crawl.URL, *arguments: Any, **options: Any) -> Any:
+            response = yield from super().fetch(url, *arguments, **options)
+            now = get_running_loop().time()
+            excess = max(0, self.excess - (now - self.last) * rate + 1) if self.last else 0
+            if excess > burst:
+                response.status, response.body = 429, b""
+            else:
+                self.last, self.excess = now, excess
+            return response
+    crawler, task = begun(Limited(pages(100)), no_robots=True)
+    await task
+    assert all(record.status == 200 for record in crawler.records.values()) and len(crawler.records) == 100
+    assert crawler.loop.time() < 100 / rate * 1.7 + 30
+
+
+def test_addresses_that_always_say_429_cost_five_requests_each_and_a_minute_or_two_in_all() -> None:
+    site = pages(1000)
+    for number in range(1, 1000):
+        site[f"http://h/{number}"] = [(429 if number <= 10 else 200, {"seconds": 0.01}, "")]
+    crawler, client = simulated_crawl(["http://h/"], site, no_robots=True)
+    assert len(client.asked) == 990 + 50 and crawler.loop.time() < 120
+    assert {record.tries for record in crawler.records.values() if record.kind == "blocked"} == {5}
+
+
+@pytest.mark.parametrize("answer, methods", [
+    ((399, {}, ""), "HEAD"), ((400, {}, ""), "GET"), ((404, {}, ""), "GET"), (ConnectionResetError(), "GET"),
+    ((429, {}, ""), "HEAD")])
+def test_what_is_only_asked_for_is_asked_by_get_after_any_error_but_429(answer: Any, methods: str) -> None:
+    records, _ = simulated("http://h/", {"http://h/": "<img src=/i>", "http://h/i": [answer]}, no_robots=True,
+                           max_tries=1)
+    assert records["http://h/i"].method == methods
+
+
+# 16  Frontier
+# ============
+
+
+def frontier_of(**options: Any) -> tuple[crawl.Frontier, crawl.Node, list[crawl.Record]]:
+    """Return a frontier whose root, http://h/, was asked for, its Node, and what will be told."""
+    told, url = list[crawl.Record](), crawl.parse_url("http://h/")
+    how = crawl.Options(no_robots=True, on_record=told.append, **options)
+    frontier = crawl.Frontier([url], how)
+    frontier.begin(0)
+    root = frontier.admit(url)
+    assert isinstance(root, crawl.Node) and frontier.queue.get_nowait() is root
     frontier.begin(1)
-    return frontier, node
+    return frontier, root, told
 
 
-def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str], assets: Sequence[str] = (),
-             base: str = "", nofollow: bool = False) -> crawl.Record:
+async def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str],
+                   assets: Sequence[str] = (), base: str = "") -> crawl.Record:
     """Let in what a page refers to; return its record."""
-    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets), nofollow=nofollow)
-    story = frontier.admit_references(page, record, crawl.parse_url(base, page.url))
-    while True:
+    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
+    return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
+
+
+async def test_mutated_references_mean_what_the_parser_says(rng: random.Random) -> None:
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":",
+              " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
+    frontier, page, _ = frontier_of()
+    for _ in range(ROUNDS):
+        reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
+        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
+        (found,) = (await referred(frontier, page, [reference], (), base)).links
         try:
-            story.send(None)
-        except StopIteration as stop:
-            return cast(crawl.Record, stop.value)
+            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (reference, base)
+        except ValueError:
+            with pytest.raises(ValueError):
+                crawl.parse_url(found, crawl.parse_url(base))
+            assert (await referred(frontier, page, [found], (), base)).links == (found,)
 
 
-def queued(frontier: crawl.Frontier) -> list[str]:
-    """Take out what is queued, and return the paths."""
-    return [cast(crawl.Node, frontier.queue.get_nowait()).text.removeprefix("http://h")
-            for _ in range(frontier.queue.qsize())]
+async def test_a_reference_is_not_taken_for_another_that_is_written_like_its_url() -> None:
+    frontier, page, _ = frontier_of()
+    for reference, meaning in (("//h//x", "http://h//x"), (" http://h//x", "http://h//x"),
+                               ("a//b", "http://h/a//b"), ("http://a b#x", "http://a b"),
+                               ("/x/../y", "http://h/y"), ("http://h ", "http://h/")):
+        for _ in range(2):
+            assert (await referred(frontier, page, [reference])).links == (meaning,)
 
 
-def state(frontier: crawl.Frontier, text: str) -> float | str:
-    """Return in which round a URL is asked for, or why it is refused."""
-    known = frontier.seen_urls[text]
-    return cast(float | str, known if isinstance(known, str) else known.round)
+WAYS: dict[str, Any] = {  # what links to, or shows, http://h/x or http://o/x
+    "a link": (["/x"], []), "what shows it": ([], ["/x"]), "another host's": (["//o/x"], []),
+    "what shows another host's": ([], ["//o/x"])}
 
 
-async def asked_in_turn(then: Callable[[crawl.Node, int], Awaitable[None]], count: int = 5,
-                        delay: float = 2) -> list[tuple[float, str]]:
-    """Return what of a site with a delay was asked for when; *then* is awaited while each is under way."""
-    loop, asked = get_running_loop(), list[tuple[float, str]]()
-    frontier, root = frontier_of()
-    root.site.delay = delay
-    frontier.queue.put_nowait(root)
-    referred(frontier, root, [f"/{number}" for number in range(1, count)])
-    queue = frontier.queue
-
-    async def work() -> None:
-        while len(asked) < count:
-            node = await queue.get()
-            assert node
-            if node.site.take_turn(node):
-                asked.append((loop.time(), node.text[8:]))
-                await then(node, len(asked))
-                node.site.end_turn()
-                queue.task_done()
-            node.site.advance()
-    workers = [create_task(work()) for _ in range(3)]
-    await queue.join()
-    for worker in workers:
-        worker.cancel()
-    assert not root.site.line
-    return asked
+@pytest.mark.parametrize("ways, options, state", [
+    (["a link", "what shows it"], {}, "page"), (["what shows it"], {}, "HEAD"),
+    (["another host's", "what shows another host's"], {}, "HEAD"), (["another host's"], {}, "other host"),
+    (["another host's"], {"external": True}, "HEAD"), (["what shows it"], {"pages_only": True}, "only shown"),
+    (["what shows it", "a link"], {"pages_only": True}, "page"),
+    (["another host's", "what shows another host's"], {"pages_only": True}, "other host"),
+    (["another host's", "what shows another host's"], {"pages_only": True, "external": True}, "HEAD"),
+    (["a link", "what shows it"], {"exclude": "x"}, "excluded"), (["a link"], {"include": "y"}, "excluded"),
+    (["what shows it"], {"include": "y"}, "HEAD"), (["a link", "what shows it"], {"depth": 0}, "HEAD"),
+    (["a link"], {"depth": 0}, "depth"), (["a link"], {"max_pages": 1}, "page")])
+async def test_a_url_is_what_the_best_way_to_it_allows_in_any_order(
+        ways: list[str], options: dict[str, Any], state: str) -> None:
+    for order in itertools.permutations(ways):
+        frontier, page, _ = frontier_of(**options)
+        for way in order * 2:
+            await referred(frontier, page, *WAYS[way])
+        (known,) = [known for text, known in frontier.seen_urls.items() if text != page.text]
+        assert (known.check or "page" if isinstance(known, crawl.Node) else known) == state, order
+        for number in (1, 2, crawl.CHECKS):
+            frontier.begin(number)
+        assert frontier.queue.qsize() == isinstance(known, crawl.Node), "queued once"
 
 
-def test_a_site_with_a_delay_is_asked_one_url_at_a_time_each_one_delay_after_the_last_ended() -> None:
-    async def linger(node: crawl.Node, number: int) -> None:
-        await sleep(10 if number == 2 else 1)
-    assert play(asked_in_turn(linger)) == [(0, "/"), (3, "/1"), (15, "/2"), (18, "/3"), (21, "/4")]
+async def test_limits_count_pages_and_checks_and_not_what_redirects_lead_to() -> None:
+    frontier, root, _ = frontier_of(max_pages=2)
+    await referred(frontier, root, ["/1"], ["/a", "/b", "/c"])
+    one = frontier.seen_urls["http://h/1"]
+    assert isinstance(one, crawl.Node)
+    frontier.follow(one, crawl.Record(one.text, 301, next_url="/target"))
+    await referred(frontier, root, ["/a", "/b", "/2"])
+    assert {text[9:]: known if isinstance(known, str) else known.check or "page"
+            for text, known in frontier.seen_urls.items()} == {
+        "": "page", "1": "page", "a": "page", "b": "HEAD", "c": "page limit", "target": "page",
+        "2": "page limit"}
 
 
-def test_a_pause_holds_for_all() -> None:
-    async def pause(node: crawl.Node, number: int) -> None:
-        if number == 2:
-            node.site.pause(48)
-    assert play(asked_in_turn(pause)) == [(0, "/"), (2, "/1"), (50, "/2"), (52, "/3"), (54, "/4")]
+async def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reason() -> None:
+    frontier, page, told = frontier_of()
+    long = "/" + "x" * 9000
+    for links in (["http://exa mple/", "mailto:x", "HTP://h", "tel:1", long, " http://\u0661 b/#x"],
+                  ["http://exa mple/#b", "http://h:99999/", f"too-long:{long}"[:200]]):
+        await referred(frontier, page, links, ["http://exa mple/"])
+    assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
+        ("http://exa mple/", "broken", 1, "http://h/"), ("http://%D9%A1 b/", "broken", 1, "http://h/"),
+        ("http://h:99999/", "broken", 1, "http://h/")]
+    assert told[0].error == "no URL: 'exa mple' is not a host"
+    assert {record.url: record.skipped for record in frontier.told_last()} == {
+        "mailto:x": "mailto: neither http nor https", "HTP://h": "htp: neither http nor https",
+        "tel:1": "tel: neither http nor https", f"too-long:{long}"[:200]: "too-long: neither http nor https"}
+    broken = frontier.odd["http://exa mple/"]
+    assert isinstance(broken, crawl.Node) and broken.referrers == 2
 
 
-def test_without_a_delay_all_are_asked_at_once_and_after_a_pause_again() -> None:
-    async def pause(node: crawl.Node, number: int) -> None:
-        await sleep(1)
-        if number == 3:
-            node.site.pause(10)
-    asked = play(asked_in_turn(pause, 9, 0))
-    assert [moment for moment, _ in asked] == [0, 0, 0, 1, 1, 11, 11, 11, 12]
+async def test_a_page_that_refers_to_what_is_no_url_by_a_relative_name_hides_no_other() -> None:
+    """What was refused must not stand for what another page means by the same words."""
+    frontier, root, _ = frontier_of()
+    await referred(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
+    assert (await referred(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
+    assert isinstance(frontier.seen_urls["http://h/?page=2"], crawl.Node)
 
 
-@real_time
-async def test_a_429_slows_a_site_down_and_other_answers_speed_it_up_again() -> None:
-    node = frontier_of()[1]
-    site = node.site
-
-    def refused(found: float) -> float | None:
-        node.tries, node.due = 1, 1.0
-        return site.slow_down(node, found, 5.0, 3)
-    site.speed_up(200)
-    assert site.learned == 0 and refused(0.0) == 5.0 and site.learned == 0.1
-    for status in (503, 0):
-        site.speed_up(status)
-        assert site.learned == 0.1
-    refused(0.0)  # asked before the delay was found
-    assert site.learned == 0.1
-    for _ in range(9):
-        refused(site.learned)
-    assert site.learned == site.learned_most == 2.2
-    for answers in range(1, 1000):
-        site.speed_up(404)
-        if not site.learned:
-            break
-    assert 60 < answers < 70
+async def test_while_a_pages_links_are_looked_at_others_run_after_every_500() -> None:
+    frontier, root, _ = frontier_of()
+    record = crawl.Record(root.text, links=tuple(map("//{}.de/".format, range(1600))))
+    assert len(list(frontier.admit_references(root, record, root.url).__await__())) == 3
 
 
-async def test_what_made_a_line_stop_does_not_stop_it_for_good() -> None:
-    """Those who come back may find that robots.txt forbids them, and take no turn."""
-    loop = get_running_loop()
-    frontier, root = frontier_of()
-    root.site.delay = 2
-    frontier.queue.put_nowait(root)
-    referred(frontier, root, [f"/{number}" for number in range(1, 9)])
-    queue, came_back = frontier.queue, set[crawl.Node]()
-    while queue._unfinished:
-        node = await queue.get()
-        assert node
-        if node in came_back:
-            frontier.refuse(node, "robots.txt")
-        elif node.site.take_turn(node):
-            node.site.end_turn()
-            queue.task_done()
-        else:
-            came_back.add(node)
-        node.site.advance()
-    assert loop.time() == 2
-
-
-# 16  Nodes
-# =========
-
-
-@real_time
-async def test_pages_name_their_first_three_referrers_once_each() -> None:
-    frontier, root = frontier_of()
-    referred(frontier, root, ["/1", "/2", "/3", "/4", "/gone"])
-    for number in range(1, 5):
-        page = frontier.seen_urls[f"http://h/{number}"]
-        referred(frontier, page, ["/gone", "/gone#x", "gone"], ["/gone"])
-    gone = frontier.seen_urls["http://h/gone"]
-    assert gone.referrers == 5
-    assert [page.text for page in gone.linked_from] == [f"http://h/{path}" for path in ("", 1, 2)]
+async def test_a_long_reference_costs_no_more_than_its_length() -> None:
+    frontier, root, _ = frontier_of()
+    with linear_time():
+        await referred(frontier, root, ["../" * 3_000_000])
+    assert str(next(frontier.told_last()).skipped) == "too-long: neither http nor https"
 
 
 def missing(site: dict[str, Any], **options: Any) -> list[tuple[str, str, list[str]]]:
     """Return which places are missing on a simulated site, and which pages lead there."""
-    crawler, _ = simulated_crawl(["http://h/"], site, robots=False, fragments=True, **options)
-    nodes = crawler.frontier.seen_urls
+    crawler, _ = simulated_crawl(["http://h/"], site, no_robots=True, fragments=True, **options)
+    nodes = crawler.places
     return [(record.url.removeprefix("http://h"), record.error,
-             [page.text.removeprefix("http://h") for page in nodes[record.url].linked_from])
+             [page.removeprefix("http://h") for page in nodes[record.url].linked_from])
             for record in crawler.records.values() if "#" in record.url]
 
 
 def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
-    assert missing({
+    assert sorted(missing({
         "http://h/": "<p id=here><a href=#here><a href='#nowhere'><a href=/a#good><a href=/a#bad><a href=/b>",
         "http://h/a": "<a name=good><a href=/#here><a href=/#lost>",
-        "http://h/b": "<a href='/a#bad'><a href=/a#bad>"}) == [
-        ("/#nowhere", "no id 'nowhere' on the page", ["/"]), ("/#lost", "no id 'lost' on the page", ["/a"]),
+        "http://h/b": "<a href='/a#bad'><a href=/a#bad>"})) == [
+        ("/#lost", "no id 'lost' on the page", ["/a"]), ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
         ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
 
 
@@ -3534,12 +3669,14 @@ def test_nothing_is_said_of_fragments_that_are_no_places_or_are_found_unquoted(f
     assert missing({"http://h/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
 
 
-def test_a_redirect_passes_a_fragment_on_unless_it_has_its_own() -> None:
+def test_a_redirect_passes_a_fragment_on() -> None:
     site: dict[str, Any] = {
-        "http://h/": "<a href=/old#x><a href=/older#y><a href=/own#z><a href=/new#w>",
+        "http://h/": "<a href=/old#x><a href=/older#y><a href=/new#w>",
         "http://h/new": "<p id=x>", "http://h/old": redirect_to("/new"),
-        "http://h/older": redirect_to("/old"), "http://h/own": redirect_to("/new#x")}
-    assert [(url, pages) for url, _, pages in missing(site)] == [("/older#y", ["/"]), ("/new#w", ["/"])]
+        "http://h/older": redirect_to("/old")}
+    assert {(url, *pages) for url, _, pages in missing(site)} == {("/older#y", "/"), ("/new#w", "/")}
+    ring = {f"http://h/{number}": redirect_to(f"/{(number + 1) % 120}") for number in range(120)}
+    assert missing({"http://h/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring) == []
 
 
 def test_only_pages_that_were_read_are_judged() -> None:
@@ -3547,185 +3684,19 @@ def test_only_pages_that_were_read_are_judged() -> None:
                     "http://h/pdf": [(200, {"content-type": "application/pdf"}, "")]}, external=True) == []
 
 
-def test_a_ring_of_redirects_to_places_ends() -> None:
-    ring = {f"http://h/{number}": redirect_to(f"/{(number + 1) % 120}") for number in range(120)}
-    links = "".join(f"<a href=/{number}#x>" for number in range(120))
-    assert missing({"http://h/": links} | ring) == []
-
-
-def test_a_million_places_are_looked_up_in_seconds() -> None:
-    places, site = crawl.Places(), cast(Any, None)
-    page = crawl.Node("http://h/", site)
-    with linear_time():
-        for number in range(50_000):
-            places.note(page, "http://h/p", f"z{number}")
-        places.add("http://h/p", frozenset(map(str, range(1_000_000))))
-        for number in range(50_000):
-            places.note(page, "http://h/p", f"y{number}")
-            places.note(page, "http://h/p", str(number))
-    assert len(places.links["http://h/p"]) == 100_000
-    places.note(page, "http://h/q", "x" * 10_000)
-    assert "http://h/q" not in places.links
-
-
 def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "journal"
     site: dict[str, Any] = {"http://h/": "<a href=/a#x><img src=/i>", "http://h/a": "", "http://h/i": ""}
     for _ in range(2):
-        told, client, _ = journaled(path, ["http://h/"], site, robots=False, fragments=True)
+        told, client, _ = journaled(path, ["http://h/"], site, no_robots=True, fragments=True)
         assert [record.url for record in told if record.kind] == ["http://h/a#x"]
         assert [url for _, url in client.asked] == ["http://h/", "http://h/a"]
     assert client.checked == []
 
 
-# 17  Frontier
-# ============
-
-
-@real_time
-async def test_mutated_references_mean_what_the_parser_says(rng: random.Random) -> None:
-    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":",
-              " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
-    frontier, page = frontier_of()
-    for _ in range(ROUNDS):
-        reference = "".join(rng.choices(pieces, k=rng.randrange(5)))
-        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
-        (found,) = referred(frontier, page, [reference], (), base).links
-        with contextlib.suppress(ValueError):
-            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (reference, base)
-            continue
-        assert found.removeprefix("http:") == crawl.spell_other(reference).removeprefix("http:")
-
-
-@real_time
-async def test_a_reference_is_not_taken_for_another_that_is_written_like_its_url() -> None:
-    frontier, page = frontier_of()
-    for reference, meaning in (("//h//x", "http://h//x"), (" http://h//x", "http://h//x"),
-                               ("a//b", "http://h/a//b"), ("http://a b#x", "http://a b"),
-                               ("http://a b #x", "http://a b%20"), ("http://h #x", "http://h%20"),
-                               ("http://h ", "http://h/")):
-        assert referred(frontier, page, [reference]).links == (meaning,)
-
-
-WAYS: dict[str, tuple[str, Any, float | str]] = {  # to http://h/x or http://o/x, and what each alone comes to
-    "a link": ("http://h/x", dict(read=True), 1),
-    "what shows it": ("http://h/x", dict(read=False), crawl.CHECKS),
-    "nofollow": ("http://h/x", dict(reason="nofollow"), "nofollow"),
-    "elsewhere": ("http://o/x", dict(read=True), "other host"),
-    "shown": ("http://o/x", dict(read=False), crawl.CHECKS)}
-
-
-@real_time
-@pytest.mark.parametrize("ways, rounds", [
-    (["a link", "what shows it"], 1), (["a link", "nofollow"], 1),
-    (["nofollow", "what shows it"], crawl.CHECKS),
-    (["nofollow", "what shows it", "a link"], 1), (["elsewhere", "shown"], crawl.CHECKS)])
-async def test_a_url_is_what_the_best_way_to_it_allows_in_any_order(ways: list[str], rounds: float) -> None:
-    for order in itertools.permutations(ways):
-        frontier, page = frontier_of()
-        for way in order:
-            url, how, alone = WAYS[way]
-            frontier.admit(crawl.parse_url(url), page, **how)
-            if way == order[0]:
-                assert state(frontier, url) == alone
-        assert state(frontier, url) == rounds
-        frontier.begin(crawl.CHECKS)
-        assert len(queued(frontier)) == 1
-
-
-@real_time
-async def test_each_url_is_queued_once_in_its_round() -> None:
-    frontier, page = frontier_of()
-    referred(frontier, page, ["/a"], ["/a", "/b", "//cdn/c", "/d"])
-    referred(frontier, page, ["/b", "/%41", "?q", "//cdn/c"], ["/a", "/d"])
-    assert queued(frontier) == ["/a", "/b", "/%41", "/?q"]
-    frontier.begin(crawl.CHECKS)
-    assert queued(frontier) == ["http://cdn/c", "/d"]
-
-
-@real_time
-async def test_links_to_other_hosts_are_checked_if_that_is_asked_for() -> None:
-    frontier, page = frontier_of(external=True, pages_only=True, exclude=["pdf"])
-    referred(frontier, page, ["//o/x", "//o/x.pdf", "/y"], ["/z", "//o/i"])
-    assert {url: state(frontier, url) for url in frontier.seen_urls} == {
-        "http://h/": 0, "http://o/x": crawl.CHECKS, "http://o/x.pdf": "excluded", "http://h/y": 1,
-        "http://h/z": "only shown", "http://o/i": "only shown"}
-
-
-@real_time
-async def test_with_a_depth_each_level_is_a_round() -> None:
-    frontier, root = frontier_of(depth=2)
-    referred(frontier, root, ["/1"])
-    assert queued(frontier) == ["/1"]
-    one = frontier.seen_urls["http://h/1"]
-    referred(frontier, one, ["/2", "/moved"])
-    assert queued(frontier) == [] and frontier.begin(2) and queued(frontier) == ["/2", "/moved"]
-    two = frontier.seen_urls["http://h/2"]
-    referred(frontier, two, ["/3"])
-    assert state(frontier, "http://h/3") == "depth" and not frontier.begin(3)
-
-
-@real_time
-async def test_a_redirect_keeps_its_level_and_moves_what_was_not_asked_for_yet_to_it() -> None:
-    frontier, root = frontier_of(depth=5)
-    referred(frontier, root, ["/1", "/old"])
-    referred(frontier, frontier.seen_urls["http://h/1"], ["/new"])
-    assert queued(frontier) == ["/1", "/old"]
-    old = frontier.seen_urls["http://h/old"]
-    frontier.follow(old, crawl.Record(old.text, 301, next_url="/new"))
-    new = frontier.seen_urls["http://h/new"]
-    assert queued(frontier) == ["/new"] and (new.depth, new.parent, new.hops) == (1, old, 1)
-    frontier.begin(2)
-    assert queued(frontier) == []
-
-
-@real_time
-async def test_a_limit_counts_what_is_read_and_what_is_checked_and_a_redirect_takes_over_its_place() -> None:
-    frontier, root = frontier_of(max_pages=2)
-    referred(frontier, root, ["/1", "/2"], ["/a", "/b", "/c"])
-    one = frontier.seen_urls["http://h/1"]
-    frontier.follow(one, crawl.Record(one.text, 301, next_url="/target"))
-    assert [state(frontier, f"http://h/{name}") for name in ("1", "2", "a", "b", "c", "target")] == [
-        1, "page limit", crawl.CHECKS, crawl.CHECKS, "page limit", 1]
-
-
-@real_time
-async def test_what_was_to_be_checked_and_is_to_be_read_gives_its_place_to_another_check() -> None:
-    frontier, root = frontier_of(max_pages=2)
-    referred(frontier, root, [], ["/a", "/b"])
-    referred(frontier, root, ["/a"], ["/c"])
-    assert [state(frontier, f"http://h/{name}") for name in "abc"] == [1, crawl.CHECKS, crawl.CHECKS]
-
-
-@real_time
-async def test_what_robots_txt_forbids_gives_its_place_back() -> None:
-    frontier, root = frontier_of(max_pages=2)
-    referred(frontier, root, ["/1", "/2"])
-    one = cast(crawl.Node, frontier.queue.get_nowait())
-    frontier.refuse(one, "robots.txt: Disallow: /1")
-    referred(frontier, root, ["/1", "/2", "/3"])
-    assert [state(frontier, f"http://h/{name}") for name in "123"] == [
-        "robots.txt: Disallow: /1", 1, "page limit"]
-    root.site.robots = crawl.Robots("User-agent: *\nDisallow: /4")
-    referred(frontier, root, ["/4"], ["/4?x"])
-    assert state(frontier, "http://h/4") == state(frontier, "http://h/4?x") == "robots.txt: Disallow: /4"
-
-
-@real_time
-async def test_a_host_that_joins_the_scope_is_let_in_where_it_is_met_again() -> None:
-    frontier, root = frontier_of()
-    referred(frontier, root, ["//o/1", "//o/2"])
-    frontier.follow(root, crawl.Record(root.text, 301, next_url="//o/"))
-    referred(frontier, root, ["//o/1"])
-    assert queued(frontier) == ["http://o/", "http://o/1"] and "http://o/2" not in frontier.seen_urls
-    referred(frontier, root, ["//p/"])
-    frontier.follow(root, crawl.Record(root.text, 301, next_url="//o/1"))
-    assert state(frontier, "http://p/") == "other host"
-
-
-def test_what_is_no_url_is_one_problem_however_it_is_written(site: Server) -> None:
+def test_what_is_no_url_is_one_problem_wherever_it_is_found(site: Server) -> None:
     site.add("/page", "<a href='http://exa mple.com/'><a href=' http://exa mple.com/#1'>"
-                      "<img src='HTTP://Exa mple.COM/'><a href='http://exa mple.com/P'>")
+                      "<img src='http://exa mple.com/'><a href='http://exa mple.com/P'>")
     site.add("/", "<a href=/page>")
     for root in ("/page", "/"):
         records, _ = crawled(site.url + root)
@@ -3735,101 +3706,8 @@ def test_what_is_no_url_is_one_problem_however_it_is_written(site: Server) -> No
         assert page.links == tuple(broken) and page.assets == tuple(broken[:1])
 
 
-@real_time
-async def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reason() -> None:
-    frontier, page = frontier_of(exclude=["tel"])
-    for _ in range(2):
-        record = referred(frontier, page, ["http://exa mple/", "mailto:x", "HTP://h", "tel:1",
-                                           "/" + "x" * 9000], ["http://h:99999/"])
-        assert record.links == ("http://exa mple/", "mailto:x", "htp://h", "tel:1", "/" + "x" * 8000)
-        assert record.assets == ("http://h:99999/",)
-    assert [(record.url, record.kind, record.depth, record.parent) for record in frontier.untold] == [
-        ("http://exa mple/", "broken", 1, "http://h/"), ("http://h:99999/", "broken", 1, "http://h/")]
-    assert frontier.untold[0].error.startswith("no URL: ")
-    assert {record.url[:9]: record.skipped for record in frontier.told_last()} == {
-        "mailto:x": "mailto: neither http nor https", "htp://h": "htp: neither http nor https",
-        "tel:1": "excluded", "/xxxxxxxx": "longer than 8000 characters"}
-    assert frontier.seen_urls["http://exa mple/"].referrers == 2
-
-
-@pytest.mark.parametrize("reference, unfetchable", [
-    ("http://\u200d/", False), ("/" + "\u00e9" * 3000, True), ("data:,\x1b[2J", True),
-    ("http://a\x07b/#c", False), ("//[\ud800", False), ("HTTP://\u00fc :99999/P", False),
-    ("//exa mple\n/", False)])
-def test_what_is_no_url_stays_none_in_its_one_spelling_which_is_printable(
-        reference: str, unfetchable: bool) -> None:
-    text = crawl.spell_other(reference)
-    assert re.fullmatch("[ -~]*", text) and crawl.spell_other(text) == text
-    for each in (reference, text):
-        with pytest.raises(ValueError) as caught:
-            crawl.parse_url(each, BASE)
-        assert isinstance(caught.value, crawl.UnfetchableError) == unfetchable
-
-
-@pytest.mark.parametrize("reference", ["/{}", "//{}.de/", "http://a b{}/"])
-async def test_while_a_pages_links_are_seen_to_others_run_every_50_milliseconds(
-        reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look at the clock takes a hundredth of a second here, so it is after six of them each time."""
-    frontier, root = frontier_of()
-    record = crawl.Record(root.text, links=tuple(map(reference.format, range(50))))
-    monkeypatch.setattr(time, "monotonic", lambda clock=itertools.count(): next(clock) / 100)
-    assert len(list(frontier.admit_references(root, record, root.url).__await__())) == 8
-
-
-@real_time
-async def test_what_is_no_url_is_told_while_others_run(site: Server) -> None:
-    """Here ten thousand on a page, in the order in which they stand there, and in the end what is refused."""
-    site.add("/", "".join(f"<a href='http://a b{number:05}/'><a href=mailto:{number}>"
-                          for number in range(10_000)))
-    ticks, told = list[str](), list[str]()
-
-    async def beside() -> None:
-        while True:
-            await sleep(0)
-            ticks.append(told[-1][:4] if told else "")
-    task = create_task(beside())
-    await crawl.Crawler(site.url, on_record=lambda record: told.append(record.url)).crawl()
-    task.cancel()
-    broken = [url for url in told if url.startswith("http://a b")]
-    assert len(broken) == 10_000 and broken == sorted(broken)
-    assert ticks.count("http") > 10_000 and ticks.count("mail") >= 9
-
-
-def test_a_reference_with_thousands_of_blanks_is_spelled_at_once() -> None:
-    with linear_time():
-        for _ in range(1000):
-            crawl.spell_other("x:" + " " * 7980 + "y")
-
-
-@real_time
-async def test_a_long_reference_costs_no_more_than_its_length() -> None:
-    frontier, root = frontier_of()
-    with linear_time():
-        referred(frontier, root, ["../" * 3_000_000])
-    assert str(next(frontier.told_last()).skipped) == "longer than 8000 characters"
-
-
-# 18  Crawler
+# 17  Crawler
 # ===========
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time between tries."""
-    monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
-
-
-def simulated(root: str, answers: dict[str, Any],
-              **options: Any) -> tuple[dict[str, crawl.Record], list[tuple[float, str]]]:
-    """Crawl a simulated site; return the records and what was asked for, when."""
-    crawler, client = simulated_crawl([root], answers, **options)
-    return crawler.records, client.asked
-
-
-def pages(count: int) -> dict[str, Any]:
-    """A site of *count* pages, all linked from the root of http://h/."""
-    site: dict[str, Any] = {f"http://h/{number}": "" for number in range(1, count)}
-    return site | {"http://h/": [(200, {}, "".join(f"<a href=/{number}>" for number in range(1, count)))]}
 
 
 # Once each
@@ -3870,7 +3748,7 @@ def test_a_record_says_what_came_decoded_and_how_the_server_named_it(site: Serve
 
 def test_a_record_says_when_its_url_was_asked_for() -> None:
     began = time.time()
-    records, _ = simulated("http://h/", {"http://h/": [(200, {"seconds": 60.1234}, "")]}, robots=False)
+    records, _ = simulated("http://h/", {"http://h/": [(200, {"seconds": 60.1234}, "")]}, no_robots=True)
     assert began - 0.001 <= records["http://h/"].at <= time.time() + 0.001
     record = records["http://h/"]
     assert record.seconds == 60.123
@@ -3935,17 +3813,11 @@ def test_a_root_without_a_scheme_is_https_and_nothing_else_is_tried(site: Server
     assert list(crawled(f"localhost:{tls_site.port}")[0]) == [tls_site.url + "/"]
 
 
-@real_time
-@pytest.mark.parametrize("name, value, error", [
-    *[(name, 0, crawl.CrawlError) for name in ("max_tasks", "max_tries", "max_pages", "max_body", "timeout")],
-    *[(name, 2.5, crawl.CrawlError) for name in ("max_tasks", "max_redirect", "max_body", "depth")],
-    *[(name, -1, crawl.CrawlError) for name in ("depth", "max_redirect", "delay")],
-    ("delay", math.nan, crawl.CrawlError), ("delay", math.inf, crawl.CrawlError),
-    ("timeout", "5", crawl.CrawlError), ("depth", "x", crawl.CrawlError),
-    ("on_page", None, TypeError), ("on_record", 7, TypeError), ("journal", "site.jsonl", TypeError)])
-async def test_what_cannot_be_is_refused_where_it_comes_in(
-        name: str, value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=name):
+@pytest.mark.parametrize("name, value", [
+    *[(name, 0) for name in ("max_tasks", "max_tries", "max_pages", "max_body", "timeout")],
+    *[(name, -1) for name in ("depth", "max_redirect", "delay")], ("delay", math.nan), ("delay", math.inf)])
+def test_what_cannot_be_is_refused_where_it_comes_in(name: str, value: Any) -> None:
+    with pytest.raises(crawl.CrawlError, match=f"{name}: a number of at least .* was expected, not {value}"):
         crawl.Crawler("http://h/", **{name: value})
 
 
@@ -3966,7 +3838,7 @@ def test_the_hosts_that_a_root_redirects_to_are_the_scope(path: str) -> None:
 
 def test_a_root_that_redirects_nowhere_is_a_problem() -> None:
     for location in ("", "/", "mailto:x", "http://["):
-        crawler, client = simulated_crawl(["http://h/"], {"http://h/": redirect_to(location)}, robots=False)
+        crawler, client = simulated_crawl(["http://h/"], {"http://h/": redirect_to(location)}, no_robots=True)
         assert [url for _, url in client.asked] == ["http://h/"] and client.checked == []
         assert [record.kind != "" for record in crawler.records.values()] == [True]
 
@@ -3983,11 +3855,6 @@ def test_roots_are_asked_by_get_whatever_head_would_get(status: int, site: Serve
         assert len(records) == 3 and other.requests == ["/robots.txt", "/", "/page"] and site.checked == []
 
 
-def gaps(asked: list[tuple[float, str]]) -> list[float]:
-    """Return the seconds between one request and the next."""
-    return [after - before for (before, _), (after, _) in zip(asked, asked[1:])]
-
-
 def test_roots_have_tries_robots_txt_delay_and_a_record_like_all_pages() -> None:
     answers: dict[str, Any] = {"http://h/robots.txt": "User-agent: *\nDisallow: /no\nCrawl-delay: 5",
                                "http://h/a": [(503, {}, ""), (200, {}, "")], "http://h/b": ""}
@@ -3998,32 +3865,22 @@ def test_roots_have_tries_robots_txt_delay_and_a_record_like_all_pages() -> None
     assert min(gaps(client.asked)[1:]) >= 5
 
 
-def test_what_the_roots_refer_to_is_let_in_when_each_was_answered_or_failed_once() -> None:
+def test_what_the_roots_refer_to_is_let_in_when_all_of_them_have_ended() -> None:
+    """One of two redirects late, after a 503: what was met before is on its host, and in scope."""
     answers: dict[str, Any] = {
         "http://a/": "<a href=http://c/1><a href=http://d/1>",
         "http://b/": [(302, {"location": "http://c/", "seconds": 9}, "")], "http://c/": "", "http://c/1": "",
         "http://e/": [(503, {"retry-after": "60"}, ""), (302, {"location": "http://d/"}, "")],
         "http://d/": "<a href=/1>", "http://d/1": ""}
-    crawler, client = simulated_crawl(["http://a/", "http://b/", "http://e/"], answers, robots=False)
+    crawler, client = simulated_crawl(["http://a/", "http://b/", "http://e/"], answers, no_robots=True)
     moments = {url: moment for moment, url in client.asked}
-    assert 9 < moments["http://c/1"] < 10 and moments["http://d/1"] > 60
-    assert crawler.reasons == {} and crawler.records["http://d/1"].parent == "http://d/"
+    assert 9 < moments["http://c/1"] < 10 and 9 < moments["http://d/1"] < 10, "no Retry-After is waited for"
+    assert crawler.reasons == {} and {record.depth for record in crawler.records.values()} == {0, 1}
 
 
 def test_what_a_root_redirects_to_may_be_excluded() -> None:
     crawler, _ = simulated_crawl(["http://h/"], {"http://h/": redirect_to("/login")}, exclude="login")
     assert crawler.reasons == {"http://h/login": "excluded"}
-
-
-def test_a_root_that_fails_when_the_scope_is_fixed_is_met_by_the_crawl() -> None:
-    answers: dict[str, Any] = {"http://h.de/": [(503, {}, ""), (503, {}, ""),
-                                                (302, {"location": "http://www.h.de/x"}, "")],
-                               "http://www.h.de/x": "<a href=/y>", "http://www.h.de/y": "",
-                               "http://dead/": [OSError("no")]}
-    crawler, _ = simulated_crawl(["http://h.de/", "http://dead/"], answers, robots=False, max_tries=3)
-    assert {url: (record.status, record.tries) for url, record in crawler.records.items()} == {
-        "http://h.de/": (302, 3), "http://www.h.de/x": (200, 1), "http://www.h.de/y": (200, 1),
-        "http://dead/": (0, 3)}
 
 
 def test_two_roots_that_redirect_to_one_another_are_a_problem_at_once() -> None:
@@ -4037,7 +3894,7 @@ def test_two_roots_that_redirect_to_one_another_are_a_problem_at_once() -> None:
 def test_of_a_thousand_roots_one_may_be_dead() -> None:
     answers: dict[str, Any] = {f"http://h{number}/": "" for number in range(999)}
     crawler, client = simulated_crawl([*answers, "http://dead/"], answers | {"http://dead/": [OSError("no")]},
-                                      robots=False)
+                                      no_robots=True)
     assert sum(record.status == 200
                for record in crawler.records.values()) == 999 and len(crawler.records) == 1000
     assert client.asked[-1][0] < 60
@@ -4046,17 +3903,21 @@ def test_of_a_thousand_roots_one_may_be_dead() -> None:
 def test_include_chooses_among_pages_and_neither_among_roots_nor_assets() -> None:
     site = {"http://h/": "<a href=/blog/1><a href=/other><img src=/logo>", "http://h/blog/1": "",
             "http://h/logo": ""}
-    crawler, client = simulated_crawl(["http://h/"], site, include="blog", robots=False)
+    crawler, client = simulated_crawl(["http://h/"], site, include="blog", no_robots=True)
     assert [url for _, url in client.asked] == ["http://h/", "http://h/blog/1"]
     assert client.checked == ["http://h/logo"]
     assert crawler.reasons == {"http://h/other": "excluded"}
 
 
-def test_exclude_holds_for_whatever_leads_there_but_not_for_roots() -> None:
+def test_exclude_holds_for_whatever_leads_there_and_must_spare_the_roots() -> None:
     site = {"http://h/": "<a href=/a><img src=/secret.png>", "http://h/a": redirect_to("/secret")}
-    crawler, client = simulated_crawl(["http://h/"], site, exclude="h/$|secret", robots=False)
+    crawler, client = simulated_crawl(["http://h/"], site, exclude="secret", no_robots=True)
     assert [url for _, url in client.asked] == ["http://h/", "http://h/a"] and client.checked == []
     assert crawler.reasons == {"http://h/secret.png": "excluded", "http://h/secret": "excluded"}
+    with pytest.raises(crawl.CrawlError, match="--exclude 'x.h/.' would leave out https://h/"):
+        crawl.Crawler("h", exclude="x|h/$")
+    with pytest.raises(crawl.CrawlError, match="--exclude 'cal' would leave out http://localhost/"):
+        crawl.Crawler("http://localhost", exclude="cal")
 
 
 def test_what_is_refused_is_told_in_the_end_when_nothing_can_let_it_in() -> None:
@@ -4074,14 +3935,14 @@ def test_what_is_refused_is_told_in_the_end_when_nothing_can_let_it_in() -> None
 def test_every_url_that_is_not_fetched_has_a_reason(site: Server) -> None:
     site.add("/robots.txt", "User-agent: *\nDisallow: /private/\nAllow: /", 200)
     site.add("/", "<a href=//other.test/><a href=mailto:x><a href=/a.pdf>"
-                  "<a href=/private/x><a href=/1><a href=/r/r/r/r/r>")
+                  "<a href=/private/x><a href=/1>")
     site.add("/1", "<a href=/2>")
     site.add("/2", "<a href=/3>")
     _, crawler = crawled(site.url, exclude=r"\.pdf$", depth=2)
     assert {url.removeprefix(site.url): reason for url, reason in crawler.reasons.items()} == {
         "http://other.test/": "other host", "mailto:x": "mailto: neither http nor https",
         "/a.pdf": "excluded",
-        "/private/x": "robots.txt: Disallow: /private/", "/r/r/r/r/r": "a path that repeats itself",
+        "/private/x": "robots.txt: Disallow: /private/",
         "/3": "depth"}
 
 
@@ -4092,16 +3953,7 @@ def test_depth_and_number_of_pages_have_limits(site: Server) -> None:
     records, crawler = crawled(site.url, depth=2)
     assert len(records) == 3 and crawler.skipped["depth"] == 1
     records, crawler = crawled(site.url, max_pages=2)
-    assert len(records) == 2 and crawler.skipped["page limit"] == 1
-
-
-def test_what_robots_txt_forbids_does_not_count_as_a_page(site: Server) -> None:
-    site.add("/robots.txt", "User-agent: *\nDisallow: /no", 200)
-    site.add("/", "".join(f"<a href=/no{number}>" for number in range(9)) + "<a href=/yes>")
-    site.add("/yes")
-    records, crawler = crawled(site.url, max_pages=2)
-    assert [url.removeprefix(site.url) for url in records] == ["/", "/yes"]
-    assert crawler.skipped == {"robots.txt: Disallow: /no": 9}
+    assert len(records) == 3 and crawler.skipped["page limit"] == 1
 
 
 def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
@@ -4115,7 +3967,7 @@ def test_a_page_too_deep_here_may_be_near_enough_from_elsewhere() -> None:
 def test_only_with_a_depth_a_level_waits_for_the_one_before(depth: int | None, waits: bool) -> None:
     _, asked = simulated("http://h/", {
         "http://h/": "<a href=/slow><a href=/a>", "http://h/slow": [(200, {"seconds": 9}, "")],
-        "http://h/a": "<a href=/b>", "http://h/b": ""}, depth=depth, robots=False)
+        "http://h/a": "<a href=/b>", "http://h/b": ""}, depth=depth, no_robots=True)
     assert [moment > 9 for moment, url in asked if url == "http://h/b"] == [waits]
 
 
@@ -4123,20 +3975,18 @@ def test_redirects_do_not_use_up_the_page_limit() -> None:
     answers: dict[str, Any] = {"http://h/": redirect_to("/a"), "http://h/a": redirect_to("/b"),
                                "http://h/b": "<a href=/c><a href=/d>", "http://h/c": redirect_to("/e"),
                                "http://h/e": ""}
-    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, max_pages=2, max_tasks=1)
+    crawler, _ = simulated_crawl(["http://h/"], answers, no_robots=True, max_pages=1, max_tasks=1)
     assert list(crawler.records) == [f"http://h/{page}" for page in ("", "a", "b", "c", "e")]
     assert crawler.skipped == {"page limit": 1}
 
 
-def test_links_of_a_page_that_says_nofollow_are_recorded_and_not_followed(site: Server) -> None:
+def test_a_page_that_says_nofollow_has_no_links(site: Server) -> None:
     site.add("/", "<a href=/meta>")
     site.add("/meta", "<meta name=robots content=nofollow><a href=/x><a href=/><img src=/logo>")
     records, crawler = crawled(site.url)
     assert set(records) == {site.url + path for path in ("/", "/meta", "/logo")}
-    assert records[site.url + "/meta"].links == (site.url + "/x", site.url + "/")
-    assert records[site.url + "/meta"].nofollow
-    assert records[site.url + "/meta"].assets == (site.url + "/logo",)
-    assert set(crawler.reasons.values()) == {"nofollow"}
+    assert records[site.url + "/meta"].links == ()
+    assert records[site.url + "/meta"].assets == (site.url + "/logo",) and crawler.reasons == {}
 
 
 def test_headers_are_for_the_hosts_that_were_named(site: Server) -> None:
@@ -4193,7 +4043,7 @@ def test_assets_obey_robots_and_exclude_and_have_a_limit() -> None:
                                "http://o/b.pdf": "excluded"}
     assert set(client.checked) == {"http://h/1", "http://h/2", "http://o/3"}
     assert "http://o/robots.txt" not in [url for _, url in client.asked]
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_pages=2)
+    crawler, client = simulated_crawl(["http://h/"], answers, no_robots=True, max_pages=2)
     assert len(client.checked) == 2 and crawler.skipped == {"page limit": 4}
 
 
@@ -4205,7 +4055,7 @@ def test_the_redirects_of_assets_are_followed_and_join_pages() -> None:
         "http://h/page.png": redirect_to("/page"),
         "http://h/page": "",
         "http://h/loop": redirect_to("/loop")}
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False)
+    crawler, client = simulated_crawl(["http://h/"], answers, no_robots=True)
     kinds = {url: (record.kind, record.method) for url, record in crawler.records.items()}
     assert kinds == {"http://h/": ("", ""), "http://h/page": ("", ""), "http://h/moved": ("", "HEAD"),
                      "http://cdn/new": ("", "HEAD"),
@@ -4233,7 +4083,7 @@ def test_links_to_other_hosts_are_asked_for_through_their_redirects(site: Server
 def test_a_link_to_another_host_is_asked_for_though_what_pages_show_is_not(pages: tuple[str, str]) -> None:
     answers = {"http://h/": pages[0] + "<a href=/next><img src=/logo>", "http://h/next": pages[1],
                "http://cdn/x": "", "http://h/logo": ""}
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, external=True, pages_only=True)
+    crawler, client = simulated_crawl(["http://h/"], answers, no_robots=True, external=True, pages_only=True)
     assert client.checked == ["http://cdn/x"] and crawler.reasons == {"http://h/logo": "only shown"}
 
 
@@ -4241,14 +4091,14 @@ def test_a_link_to_another_host_is_asked_for_though_what_pages_show_is_not(pages
 def test_the_target_of_a_checked_redirect_is_asked_for_also_if_a_page_shows_it(order: str) -> None:
     answers: dict[str, Any] = {"http://h/": order, "http://o/a": redirect_to("/b"),
                                "http://o/b": [(404, {}, "")]}
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, external=True, pages_only=True)
+    crawler, client = simulated_crawl(["http://h/"], answers, no_robots=True, external=True, pages_only=True)
     assert client.checked == ["http://o/a", "http://o/b"] and crawler.reasons == {}
     assert crawler.records["http://o/b"].kind == "broken"
 
 
 def test_what_is_linked_and_shown_on_another_host_is_told_once() -> None:
     answers: dict[str, Any] = {"http://h/": "<a href=//o/x><img src=//o/x>", "http://o/x": ""}
-    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False)
+    crawler, _ = simulated_crawl(["http://h/"], answers, no_robots=True)
     assert list(crawler.records) == ["http://h/", "http://o/x"] and crawler.reasons == {}
 
 
@@ -4275,13 +4125,14 @@ def test_sheets_are_read_and_what_they_use_is_linked_from_them(site: Server) -> 
     assert crawled(site.url, pages_only=True)[0][site.url + "/linked.css"].assets == ()
 
 
-def test_sheets_that_import_one_another_without_end_are_read_to_the_usual_depth() -> None:
+def test_sheets_that_import_one_another_without_end_are_read_up_to_the_page_limit() -> None:
+    """At whatever depth: that is for pages."""
     css = {"content-type": "text/css"}
     site: dict[str, Any] = {f"http://h/{number}": [(200, css, f"@import '/{number + 1}';")]
                             for number in range(150)}
     site["http://h/"] = "<link rel=stylesheet href=/0>"
-    crawler, _ = simulated_crawl(["http://h/"], site, robots=False)
-    assert len(crawler.records) == 1 + crawl.MAX_DEPTH and set(crawler.reasons.values()) == {"depth"}
+    crawler, _ = simulated_crawl(["http://h/"], site, no_robots=True, max_pages=120)
+    assert len(crawler.records) == 1 + 120 and crawler.reasons == {"http://h/120": "page limit"}
 
 
 def test_a_journals_check_of_a_sheet_does_not_answer_for_it(tmp_path: pathlib.Path) -> None:
@@ -4290,10 +4141,10 @@ def test_a_journals_check_of_a_sheet_does_not_answer_for_it(tmp_path: pathlib.Pa
                                 "content_type": "text/css", "tries": 1}) + "\n")
     site: dict[str, Any] = {"http://h/": "<link rel=stylesheet href=/a.css>",
                             "http://h/a.css": [(200, {"content-type": "text/css"}, "p{src:url(/gone)}")]}
-    told, _, _ = journaled(path, ["http://h/"], site, robots=False)
+    told, _, _ = journaled(path, ["http://h/"], site, no_robots=True)
     assert [(record.url, record.kind) for record in told][1:] == [
         ("http://h/a.css", ""), ("http://h/gone", "broken")]
-    told, client, _ = journaled(path, ["http://h/"], site, robots=False)
+    told, client, _ = journaled(path, ["http://h/"], site, no_robots=True)
     assert len(told) == 3 and client.checked == []
 
 
@@ -4320,21 +4171,21 @@ def test_a_sitemap_of_many_urls_stays_within_max_pages() -> None:
     listed = "".join(f"<loc>http://h/{number}</loc>" for number in range(20_000))
     crawler, client = simulated_crawl(["http://h/sitemap.xml"], {
         "http://h/sitemap.xml": [(200, {"content-type": "application/xml"}, listed)]},
-        robots=False, max_pages=5)
+        no_robots=True, max_pages=4)
     assert len(client.asked) == 5 and crawler.skipped == {"page limit": 20_000 - 4}
 
 
 def test_a_server_that_says_429_to_head_is_not_asked_by_get() -> None:
     answers: dict[str, Any] = {"http://h/": "<img src=/x>", "http://h/x": [(429, {"retry-after": "60"}, "")]}
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_tries=2)
-    assert client.checked == ["http://h/x"] * 3 and crawler.records["http://h/x"].kind == "blocked"
+    crawler, client = simulated_crawl(["http://h/"], answers, no_robots=True, max_tries=2)
+    assert client.checked == ["http://h/x"] * 4 and crawler.records["http://h/x"].kind == "blocked"
     assert crawler.loop.time() >= 60
 
 
 def test_another_host_that_says_429_gets_its_tries_and_no_delay() -> None:
     answers: dict[str, Any] = {"http://h/": "<img src=//o/x>", "http://o/x": [(429, {}, "")]}
-    crawler, client = simulated_crawl(["http://h/"], answers, robots=False, max_tries=2)
-    assert client.checked == ["http://o/x"] * 2 and crawler.frontier.sites["http://o"].learned_most == 0
+    crawler, client = simulated_crawl(["http://h/"], answers, no_robots=True, max_tries=2)
+    assert client.checked == ["http://o/x"] * 2 and crawler.sites["http://o"].refusals == 0
 
 
 async def test_an_asset_that_get_alone_gives_is_not_read() -> None:
@@ -4349,7 +4200,7 @@ async def test_an_asset_that_get_alone_gives_is_not_read() -> None:
                     wishes.append(wanted(response))
             return response
     wishes: list[bool] = []
-    crawler, task = begun(GetOnly({"http://h/": "<img src=/logo>", "http://h/logo": ""}), robots=False)
+    crawler, task = begun(GetOnly({"http://h/": "<img src=/logo>", "http://h/logo": ""}), no_robots=True)
     await task
     record = crawler.records["http://h/logo"]
     assert (record.status, record.method, record.encoding, wishes) == (200, "GET", "", [False])
@@ -4365,24 +4216,29 @@ def test_a_robots_file_is_obeyed_and_asked_for_once(site: Server) -> None:
     records, crawler = crawled(site.url)
     assert site.requests == ["/robots.txt", "/", "/public"]
     assert crawler.reasons == {site.url + "/private/x": "robots.txt: Disallow: /private"}
-    assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, robots=False)[0]]
+    assert "/private/x" in [url.removeprefix(site.url) for url in crawled(site.url, no_robots=True)[0]]
 
 
-@pytest.mark.parametrize("status", [500, 503, 599, 429])
+@pytest.mark.parametrize("status, kind, tries", [
+    (500, "broken", 2), (503, "broken", 2), (599, "broken", 1), (429, "blocked", 2)])
 def test_a_robots_file_that_fails_is_asked_for_as_often_as_a_url_and_fails_all_of_its_site(
-        status: int, site: Server, impatient: None) -> None:
+        status: int, kind: str, tries: int, site: Server, impatient: None) -> None:
     site.add("/robots.txt", "", status)
     records, _ = crawled([site.url + "/a", site.url + "/b"], max_tries=2)
-    assert {url.removeprefix(site.url): (record.kind, record.error, record.tries)
+    assert {url.removeprefix(site.url): (record.kind, record.error, record.status, record.tries)
             for url, record in records.items()} == {
-        path: ("refused", f"robots.txt: {status} Words", 0) for path in ("/a", "/b")}
-    assert site.requests == ["/robots.txt"] * (2 if status != 599 else 1)
+        path: (kind, f"robots.txt: {status} Words", 0, tries) for path in ("/a", "/b")}
+    assert site.requests == ["/robots.txt"] * tries
 
 
-def test_a_robots_file_that_gets_no_answer_is_named(closed: int, impatient: None) -> None:
+def test_a_robots_file_that_gets_no_answer_is_named_only_if_somebody_listens(
+        closed: int, site: Server, impatient: None) -> None:
     url = f"http://127.0.0.1:{closed}/"
     record = crawled(url)[0][url]
-    assert (record.kind, record.error) == ("refused", "robots.txt: Connection refused")
+    assert (record.kind, record.error) == ("refused", "Connection refused")
+    site.answers["/robots.txt"] = socket.socket.close
+    record = crawled(site.url, max_tries=1)[0][site.url + "/"]
+    assert record.kind == "broken" and record.error.startswith("robots.txt: the connection was closed ")
 
 
 @pytest.mark.parametrize("status", [401, 404, 499])
@@ -4483,7 +4339,7 @@ def test_a_circle_too_long_to_be_found_ends_all_the_same() -> None:
     answers: dict[str, Any] = {f"http://h/{number}": redirect_to(f"/{(number + 1) % 102}")
                                for number in range(102)}
     answers["http://h/"] = "".join(f"<a href=/{number}>" for number in range(102))
-    assert len(simulated("http://h/", answers, robots=False)[0]) == 103
+    assert len(simulated("http://h/", answers, no_robots=True)[0]) == 103
 
 
 def test_a_chain_of_redirects_has_a_limit(site: Server) -> None:
@@ -4565,17 +4421,18 @@ def test_a_reference_that_depends_on_its_page_means_another_on_the_next(site: Se
      (crawl.TruncatedError("a\x1b[31m"), "a\\x1b[31m"),
     (crawl.ProtocolError("x" * 999), "x" * crawl.MAX_SHOWN)])
 def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, words: str) -> None:
-    records, _ = simulated("http://h/", {"http://h/": [error]}, robots=False, max_tries=1)
+    records, _ = simulated("http://h/", {"http://h/": [error]}, no_robots=True, max_tries=1)
     assert records["http://h/"].error == words
 
 
 def test_a_bad_certificate_and_what_speaks_no_tls_are_told_without_lines_of_c(
         site: Server, tls_site: Server, impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
-    bad, none = [crawled(url, robots=False)[0][url + "/"]
+    bad, none = [crawled(url, no_robots=True)[0][url + "/"]
                  for url in (tls_site.url, site.url.replace("http:", "https:"))]
     assert (bad.kind, bad.tries) == ("bad certificate", 1)
-    assert re.fullmatch("its certificate cannot be trusted: self[- ]signed certificate", bad.error)
+    assert re.fullmatch(
+        "its certificate cannot be trusted: self[- ]signed certificate .see SSL_CERT_FILE.", bad.error)
     assert none.kind == "refused" and none.error.startswith("TLS: ") and "_ssl.c" not in none.error
 
 
@@ -4609,15 +4466,15 @@ def test_who_is_not_let_in_is_blocked_others_broken_and_what_may_pass_is_tried_a
     site.add("/", "", status)
     record = crawled(site.url)[0][site.url + "/"]
     assert (record.status, record.kind, record.tries) == (status, kind, tries)
-    assert site.requests.count("/") == tries + (status == 429)  # of which the first is no try
+    assert site.requests.count('/') == tries
 
 
 def test_what_cannot_be_reached_is_a_record(closed: int, impatient: None) -> None:
     url = f"http://127.0.0.1:{closed}/"
-    record = crawled(url, robots=False)[0][url]
+    record = crawled(url, no_robots=True)[0][url]
     assert (record.kind, record.error, record.tries) == ("refused", "Connection refused", 3)
     unknown = {"http://h/": [socket.gaierror(socket.EAI_NONAME, "Name or service not known")]}
-    assert simulated("http://h/", unknown, robots=False)[0]["http://h/"].tries == 1
+    assert simulated("http://h/", unknown, no_robots=True)[0]["http://h/"].tries == 1
 
 
 def test_a_silent_server_is_a_record(site: Server, impatient: None) -> None:
@@ -4630,7 +4487,7 @@ def test_a_silent_server_is_a_record(site: Server, impatient: None) -> None:
 def test_each_try_waits_twice_as_long_as_the_one_before_give_or_take_a_half(
         byte: int, part: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "urandom", lambda size: bytes([byte]) * size)
-    records, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, robots=False, max_tries=11)
+    records, asked = simulated("http://h/", {"http://h/": [(503, {}, "")]}, no_robots=True, max_tries=11)
     assert [gap - 0.125 for gap in gaps(asked)] == pytest.approx(
         [crawl.BACKOFF * part * factor for factor in (1, 2, 4, 8, 16, 32, 64, 128, 256, 256)], rel=0.01)
     assert records["http://h/"].tries == 11
@@ -4639,7 +4496,7 @@ def test_each_try_waits_twice_as_long_as_the_one_before_give_or_take_a_half(
 def test_without_descriptors_a_url_is_tried_again_and_not_for_ever() -> None:
     site = pages(3) | {"http://h/1": [OSError(errno.EMFILE, "Too many open files"), (200, {}, "")],
                        "http://h/2": [OSError(errno.EMFILE, "Too many open files")]}
-    records, _ = simulated("http://h/", site, robots=False)
+    records, _ = simulated("http://h/", site, no_robots=True)
     assert [(record.status, record.tries) for record in records.values()] == [(200, 1), (200, 2), (0, 3)]
 
 
@@ -4655,151 +4512,6 @@ def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server)
     site.answers["/"] = drip
     record = crawled(site.url, timeout=0.3, max_tries=1)[0][site.url + "/"]
     assert record.kind == "timed out" and record.seconds >= 0.3 and not late.is_set()
-
-
-# Courtesy
-
-
-@pytest.mark.parametrize("delay", [2, 0.25])
-def test_a_delay_separates_requests_to_one_site(delay: float) -> None:
-    _, asked = simulated("http://h/", pages(5), delay=delay, robots=False)
-    turn = delay + 0.125  # which an answer takes
-    assert [moment for moment, _ in asked] == pytest.approx([0, turn, 2 * turn, 3 * turn, 4 * turn])
-
-
-@pytest.mark.parametrize("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3),
-                                                    (1, 9999, 300)])
-def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: int, seconds: float) -> None:
-    robots: dict[str, Any] = {"http://h/robots.txt": f"User-agent: *\nCrawl-delay: {theirs}"}
-    _, asked = simulated("http://h/", pages(2) | robots, delay=delay)
-    assert gaps(asked)[1:] == [seconds + 0.125]
-
-
-def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
-    site: dict[str, Any] = {f"http://{host}/{path}": "<a href=/1>" for host in "ab" for path in ("", "1")}
-    _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, delay=2)
-    assert client.asked == [(0, "http://a/"), (0, "http://b/"), (2.125, "http://a/1"), (2.125, "http://b/1")]
-    site["http://a/"] = [(429, {"retry-after": "60"}, ""), (200, {}, "<a href=/1>")]
-    _, client = simulated_crawl(["http://a/", "http://b/"], site, robots=False, max_tasks=1)
-    assert [(moment >= 60, url) for moment, url in client.asked] == [
-        (False, "http://a/"), (False, "http://b/"), (False, "http://b/1"), (True, "http://a/"),
-        (True, "http://a/1")]
-
-
-@pytest.mark.parametrize("value, seconds", [("", 0), ("7", 7), ("99999", 300), ("-5", 0),
-                                            ("5_0", 0), ("soon", 0)])
-def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: float) -> None:
-    _, asked = simulated("http://h/", {"http://h/": [(503, {"retry-after": value, "seconds": 0.001}, "")]},
-                         robots=False, max_tries=2)
-    least = max(seconds, crawl.BACKOFF / 2)
-    assert [least <= gap < max(least, 1.6 * crawl.BACKOFF) + 0.01 for gap in gaps(asked)] == [True]
-
-
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_a_retry_after_pauses_the_whole_site(tasks: int) -> None:
-    site: dict[str, Any] = pages(6) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")]}
-    records, asked = simulated("http://h/", site, robots=False, max_tasks=tasks)
-    assert [url for _, url in asked[:tasks + 1]] == ["http://h/", "http://h/1", "http://h/2"][:tasks + 1]
-    assert len(asked) == 7 and asked[tasks + 1][0] == 60.25  # an answer takes 0.125 s
-    assert len(records) == 6 and records["http://h/1"].status == 200
-
-
-def test_of_two_pauses_the_longer_one_holds() -> None:
-    site: dict[str, Any] = pages(4) | {"http://h/1": [(429, {"retry-after": "60"}, ""), (200, {}, "")],
-                                       "http://h/2": [(429, {"retry-after": "1", "seconds": 0.25}, ""),
-                                                      (200, {}, "")]}
-    _, asked = simulated("http://h/", site, robots=False, max_tasks=2)
-    assert len(asked) == 6 and [moment >= 60 for moment, _ in asked] == [False] * 3 + [True] * 3
-
-
-def test_a_second_try_takes_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl, "BACKOFF", 1e-6)
-    site: dict[str, Any] = pages(3) | {"http://h/1": [(503, {}, ""), (200, {}, "")]}
-    _, asked = simulated("http://h/", site, robots=False, delay=2)
-    assert [moment for moment, _ in asked] == [0, 2.125, 4.25, 6.375]
-
-
-def test_the_retry_after_of_another_status_delays_that_url_alone() -> None:
-    site: dict[str, Any] = pages(4) | {"http://h/1": [(503, {"retry-after": "60"}, "")]}
-    records, asked = simulated("http://h/", site, robots=False, max_tasks=1)
-    moments = {url: [moment for moment, other in asked if other == url] for _, url in asked}
-    assert len(moments["http://h/1"]) == 3 and all(after - before >= 60 for before,
-                                                   after in zip(moments["http://h/1"],
-                                                                moments["http://h/1"][1:]))
-    assert max(moments["http://h/2"] + moments["http://h/3"]) < 1
-
-
-def test_a_delayed_site_with_retries_keeps_its_delay() -> None:
-    site: dict[str, Any] = pages(20) | {f"http://h/{number}": [(503, {}, "")] for number in range(1, 20)}
-    _, asked = simulated("http://h/", site, robots=False, delay=1)
-    assert len(asked) == 1 + 19 * 3 and min(gaps(asked)) >= 1.125 - 1e-6 and asked[-1][0] < 80
-
-
-def test_what_makes_a_crawl_wait_is_told() -> None:
-    site: dict[str, Any] = pages(3) | {"http://h/robots.txt": "User-agent: *\nCrawl-delay: 60"}
-    crawler, client = simulated_crawl(["http://h/"], site)
-    output = io.StringIO()
-    crawl.Report().print(crawler, 1.0, output)
-    assert output.getvalue().startswith("http://h asks for a Crawl-delay of 60 s\n0 pages, ")
-    assert gaps(client.asked)[1:] == [60.125, 60.125]
-
-
-def test_a_slow_lookup_does_not_make_requests_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that takes a second, a picture after the other from there, and a delay of 0.3 s."""
-    moments: list[float] = []
-
-    def slow(*_: Any, **__: Any) -> Any:
-        time.sleep(0.5)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", site.port))]
-
-    def note(connection: socket.socket) -> None:
-        moments.append(time.monotonic())
-        connection.sendall(with_body(b"", b"Content-Type: text/html"))
-    with contextlib.closing(Server()) as site:
-        monkeypatch.setattr(socket, "getaddrinfo", slow)
-        site.answers |= {f"/{number}": note for number in range(4)}
-        crawled([f"http://name.test:{site.port}/{number}" for number in range(4)], delay=0.1, robots=False)
-    assert min(after - before for before, after in zip(moments, moments[1:])) >= 0.1
-
-
-@pytest.mark.parametrize("burst", [0, 1, 10])
-@pytest.mark.parametrize("rate", [0.5, 1, 5, 20])
-async def test_a_site_that_says_429_is_found_its_pace_and_every_page_is_read(rate: float, burst: int) -> None:
-    """As nginx's limit_req does, without a Retry-After: requests a second, and so many in advance."""
-    class Limited(SimulatedClient):
-        last = excess = 0.0
-
-        @crawl.coroutine
-        def fetch(self, url: crawl.URL, *arguments: Any, **options: Any) -> Any:
-            response = yield from super().fetch(url, *arguments, **options)
-            now = get_running_loop().time()
-            excess = max(0, self.excess - (now - self.last) * rate + 1) if self.last else 0
-            if excess > burst:
-                response.status, response.body = 429, b""
-            else:
-                self.last, self.excess = now, excess
-            return response
-    crawler, task = begun(Limited(pages(100)), robots=False)
-    await task
-    assert all(record.status == 200 for record in crawler.records.values()) and len(crawler.records) == 100
-    assert crawler.loop.time() < 100 / rate * 1.7 + 30
-
-
-def test_addresses_that_always_say_429_cost_four_requests_each_and_a_minute_in_all() -> None:
-    site = pages(1000)
-    for number in range(1, 1000):
-        site[f"http://h/{number}"] = [(429 if number <= 10 else 200, {"seconds": 0.01}, "")]
-    crawler, client = simulated_crawl(["http://h/"], site, robots=False)
-    assert len(client.asked) == 990 + 40 and crawler.loop.time() < 60
-
-
-@pytest.mark.parametrize("answer, methods", [
-    ((399, {}, ""), "HEAD"), ((400, {}, ""), "GET"), ((404, {}, ""), "GET"), (ConnectionResetError(), "GET"),
-    ((429, {}, ""), "HEAD")])
-def test_what_is_only_asked_for_is_asked_by_get_after_any_error_but_429(answer: Any, methods: str) -> None:
-    records, _ = simulated("http://h/", {"http://h/": "<img src=/i>", "http://h/i": [answer]}, robots=False,
-                           max_tries=1)
-    assert records["http://h/i"].method == methods
 
 
 # Callbacks
@@ -4835,17 +4547,9 @@ async def test_an_error_in_a_callback_ends_the_crawl_with_it_and_leaves_nothing(
     site.add("/", "<a href=/a><a href=/b>")
     options: dict[str, Any] = {callback: fail}
     with pytest.raises(OSError, match="my disk"):
-        await crawl.Crawler([site.url], robots=False, **options).crawl()
+        await crawl.Crawler([site.url], no_robots=True, **options).crawl()
     assert get_running_loop().tasks == {crawl.current_task()}
     assert len(calls) == 1
-
-
-@real_time
-async def test_an_error_of_on_page_says_for_which_page(site: Server) -> None:
-    site.add("/")
-    with pytest.raises(ZeroDivisionError) as caught:
-        await crawl.Crawler([site.url], on_page=lambda record, page: 1 / 0).crawl()
-    assert caught.value.__notes__ == [f"on_page was called for {site.url}/"]
 
 
 def test_an_error_in_a_callback_is_no_error_of_the_network() -> None:
@@ -4889,31 +4593,28 @@ async def test_a_crawl_ends_also_if_a_callback_does_not_let_itself_be_cancelled(
 
 def cut_off(crawler: crawl.Crawler) -> str:
     """Return what the report says of a crawl that did not come to its end."""
-    report, output = crawl.Report(), io.StringIO()
-    report.print(crawler, 1.0, output)
-    return output.getvalue().splitlines()[0]
+    return next(crawl.Report().lines(crawler, 1.0))
 
 
 async def test_a_cancelled_crawl_names_what_was_in_flight_and_leaves_no_record_of_it() -> None:
     site = pages(9) | {f"http://h/{number}": [(200, {"seconds": 9}, "")] for number in range(1, 9)}
-    crawler, task = begun(SimulatedClient(site), robots=False, max_tasks=4)
+    crawler, task = begun(SimulatedClient(site), no_robots=True, max_tasks=4)
     await sleep(0.5)
     task.cancel()
     with pytest.raises(CancelledError):
         await task
     assert get_running_loop().tasks == {crawl.current_task()}
     assert list(crawler.records) == ["http://h/"] and crawler.reasons == {}
-    assert cut_off(crawler) == "cut off: 4 in flight (http://h/1, http://h/2, http://h/3, ...), 4 queued"
+    assert cut_off(crawler) == "cut off: 4 queued, 4 in flight http://h/1 http://h/2 http://h/3"
 
 
 async def test_a_cancelled_crawl_counts_what_waits_for_a_pause_to_end_and_forgets_the_pause() -> None:
-    crawler, task = begun(SimulatedClient(pages(9)), robots=False, delay=5)
+    crawler, task = begun(SimulatedClient(pages(9)), no_robots=True, delay=5)
     await sleep(7)
-    assert crawler.describe().splitlines()[1:] == ["7 wait, http://h/2 for 3 s"]
     task.cancel()
     with pytest.raises(CancelledError):
         await task
-    assert cut_off(crawler) == "cut off: 0 in flight, 7 queued"
+    assert cut_off(crawler) == "cut off: 7 queued, 0 in flight"
     assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
 
 
@@ -4921,22 +4622,12 @@ async def test_what_waits_for_another_try_or_for_its_round_is_counted_when_a_cra
     site: dict[str, Any] = {"http://h/": "<a href=/1><img src=/i>", "http://h/1": [(503, {}, "")],
                             "http://h/slow": [(200, {"seconds": 9}, "")]}
     for roots, waiting in ((["http://h/"], 2), (["http://h/1", "http://h/slow"], 1)):
-        crawler, task = begun(SimulatedClient(site), roots, robots=False)
+        crawler, task = begun(SimulatedClient(site), roots, no_robots=True)
         await sleep(0.4)
         task.cancel()
         with pytest.raises(CancelledError):
             await task
-        assert crawler.frontier.num_waiting() == waiting
-
-
-async def test_of_two_fetches_the_older_one_is_named() -> None:
-    site = pages(3) | {"http://h/": "<a href=/1><a href=/2>", "http://h/1": [(200, {"seconds": 9}, "")],
-                       "http://h/2": [(200, {"seconds": 9}, "")]}
-    crawler, task = begun(SimulatedClient(site), robots=False)
-    await sleep(5)
-    name = crawler.waits_for()
-    await task
-    assert name == "4.9 s http://h/1"
+        assert crawler.num_waiting() == waiting
 
 
 @real_time
@@ -4978,9 +4669,9 @@ async def test_a_crawl_describes_what_it_waits_for(site: Server) -> None:
         await sleep(0.001)
     first, fetch, *stack = crawler.describe().splitlines()
     task.cancel()
-    assert first == "1 in flight, 0 queued, 0 connections idle"
-    assert re.fullmatch(re.escape(site.url) + r"/silent: for 0\.\d s", fetch)
-    assert "_work" in stack[0]
+    assert first == "1 in flight, 0 queued"
+    assert re.fullmatch(r"0\.\d s " + re.escape(site.url) + "/silent", fetch)
+    assert stack[0].startswith("<Task ")
     assert "in Crawler._answer" in "".join(stack)
     assert "in Stream.read" in "".join(stack)
 
@@ -5026,7 +4717,8 @@ def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(options: dict[str, Any],
     for moment in range(1, len(undisturbed.asked) + 1):
         path = tmp_path / f"journal{moment}"
         first, before, _ = journaled(path, ["http://h/"], PIECES, stop_after=moment, **options)
-        definite = {record.url for record in first if record.is_definite()} - {"http://h/"}
+        definite = {record.url for record in first
+                    if record.status in (200, 301, 302, 404)} - {"http://h/"}
         union, client, crawler = journaled(path, ["http://h/"], PIECES, **options)
         assert fates(union) == fates(whole), moment
         assert not definite & {url for _, url in client.asked}
@@ -5049,7 +4741,7 @@ async def test_what_needs_no_request_holds_up_nobody(
             await sleep(0)
     looking = create_task(look())
     for _ in range(2):
-        with contextlib.closing(crawl.Journal(str(tmp_path / "journal"))) as journal:
+        with contextlib.closing(crawl.Journal(str(tmp_path / "journal"), resume=True)) as journal:
             await crawl.Crawler([site.url], journal=journal, max_tasks=4, on_record=told.append).crawl()
     looking.cancel()
     assert len(site.requests) == (4 if rules else 104) and 1 <= most <= (100 if rules else 4)
@@ -5057,12 +4749,12 @@ async def test_what_needs_no_request_holds_up_nobody(
 
 async def test_what_comes_too_early_holds_up_nobody() -> None:
     told = Queue[crawl.Record]()
-    crawler, task = begun(SimulatedClient(pages(100)), robots=False, delay=1.0, max_tasks=4,
+    crawler, task = begun(SimulatedClient(pages(100)), no_robots=True, delay=1.0, max_tasks=4,
                           on_record=told.put_nowait)
     await told.get()  # the root's
     waiting = [0]
     for _ in range(100):
-        waiting.append(len(crawler.frontier.sites["http://h"].line))
+        waiting.append(len(crawler.sites["http://h"].line))
         await sleep(0)
     await task
     assert 1 <= max(after - before for before, after in zip(waiting, waiting[1:])) <= 4
@@ -5116,7 +4808,7 @@ def test_whatever_made_up_pages_hold_their_journal_can_be_gone_on_with(
     for number in range(ROUNDS // 200):
         answers = {f"http://h/{name}": page() for name in ("", "a", "a/a", "1", "b" * 4000)}
         path, other = tmp_path / f"journal{number}", tmp_path / f"whole{number}"
-        options: dict[str, Any] = {"robots": False, "external": number % 2 == 0}
+        options: dict[str, Any] = {"no_robots": True, "external": number % 2 == 0}
         whole, client, _ = journaled(other, ["http://h/"], answers, **options)
         journaled(path, ["http://h/"], answers, stop_after=rng.randrange(1, len(client.asked) + 1), **options)
         assert fates(journaled(path, ["http://h/"], answers, **options)[0]) == fates(whole)
@@ -5152,7 +4844,7 @@ def test_made_up_crawls_that_end_anywhere_are_gone_on_with_under_any_options(
                                                   {"max_pages": 3}, {"pages_only": True}))
             journaled(path, ["http://h/"], site, stop_after=rng.randrange(1, 30),
                       max_tries=rng.randrange(1, 4), **options)
-        options = rng.choice(({}, {"external": True}, {"subdomains": True}, {"robots": False}))
+        options = rng.choice(({}, {"external": True}, {"subdomains": True}, {"no_robots": True}))
         steady = {url: answers[-1:] for url, answers in site.items()}  # what came and went has gone
         told, _, _ = journaled(path, ["http://h/"], steady, **options)
         final = {url: (record.status, record.kind == "broken") for url,
@@ -5340,7 +5032,7 @@ def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> N
     known: set[str] = set()  # the root aside, which is asked for in every run
     for run, point in enumerate([*points, 10 ** 9]):
         last = len(site.requests) + point
-        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path),
+        process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-q", "-o", str(path), "--resume",
                                     "-H", f"User-Agent: run-{run}", site.url + "/0"])
         process.wait()
         # Of this run: what a dead one had sent may have been on its way.
@@ -5413,12 +5105,12 @@ def test_a_site_with_planted_faults_is_reported_in_full_also_after_a_kill(
         connection.sendall(cast(bytes, page))
     site.answers["/api/"] = kill
     arguments = [sys.executable, str(HERE / "crawl.py"), "--fragments", "-o", str(tmp_path / "journal"),
-                 site.url, tls_site.url]
+                 "--resume", site.url, tls_site.url]
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     assert process.wait(60) == -signal.SIGKILL
     process = None
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and done.stderr == ""
+    assert done.returncode == 1 and re.fullmatch(r"(\d+ answers from .*\n)?", done.stderr)
     records = {line["url"]: line for line in lines_of(tmp_path / "journal")}
     assert {(line["kind"], url) for url, line in records.items() if "kind" in line} == faults
     for kind, url in faults:
@@ -5474,7 +5166,7 @@ def test_a_system_call_that_fails_in_whatever_way_costs_one_try(
                 return code
             raise OSError(code, os.strerror(code))
         monkeypatch.setattr(owner, name, failing)
-        records, _ = crawled(f"http://127.0.0.1:{site.port}", robots=False)
+        records, _ = crawled(f"http://127.0.0.1:{site.port}", no_robots=True)
         assert [(record.status, record.tries) for record in records.values()] == [(200, 2)]
 
 
@@ -5545,7 +5237,7 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
     assert max(files for _, files in used[20:]) <= used[20][1] + 20
 
 
-# 19  Report
+# 18  Report
 # ==========
 
 
@@ -5590,21 +5282,19 @@ def test_the_report_says_what_is_broken_and_where_the_links_to_it_stand(site: Se
     site.add("/file", "text", Content_Type="text/plain")
     status, out, err = said(site.url, "--max-tasks", "1")
     assert status == 1 and err == ""
-    assert out.replace(site.url, "").splitlines()[:-3] == [
+    assert out.replace(site.url, "").splitlines()[:-4] == [
         "broken (4)",
+        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more",
+        "  /logo.png", "    404 Not Found", "    linked from /a5",
         "  /missing", "    404 Not Found", "    redirected from /moved2",
         "    linked from /, /a0, /a1 and 3 more",
-        "    path / > /moved > /moved2 > /missing",
-        "  /gone", "    404 Not Found", "    linked from /a0, /a1, /a2 and 2 more",
-        "    path / > /a > /a0 > /gone",
-        "  /rare", "    404 Not Found", "    linked from /a", "    path / > /a > /rare",
-        "  /logo.png", "    404 Not Found", "    linked from /a5", "    path / > /a > /a5 > /logo.png",
+        "  /rare", "    404 Not Found", "    linked from /a",
         "blocked (1)", "  /secret", "    403 Words", "    linked from /"]
-    numbers, statuses, reasons = out.splitlines()[-3:]
-    assert re.fullmatch(r"8 pages, 1\.3 MB, 1 other file, 1 URL only asked for in \d\.\d s, \d+ URLs/s, "
-                        r"5 problems", numbers)
-    assert (statuses, reasons) == ("statuses: 9 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 4 x 404",
-                                   "not fetched: 1 (other host)")
+    *numbers, last = out.splitlines()[-4:]
+    assert numbers == ["8 pages, 1 other file, 1 checked URL, 1.3 MB",
+                       "statuses: 9 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 4 x 404",
+                       "not fetched: 1 (other host; --external checks them)"]
+    assert re.fullmatch(r"5 problems in 8 pages \(\d\.\d s, \d+ URLs/s\)", last)
 
 
 def test_problems_are_reported_worst_first() -> None:
@@ -5616,10 +5306,10 @@ def test_problems_are_reported_worst_first() -> None:
         "http://h/closed": [OSError(errno.ECONNREFUSED, "refused")], "http://h/slow": [TimeoutError("slow")],
         "http://h/gone": [(404, {}, "")]}
     answers["http://h/"] = "".join(f"<a href={url}>" for url in answers)
-    report, output = crawl.Report(), io.StringIO()
-    crawler, _ = simulated_crawl(["http://h/"], answers, robots=False, max_tries=1, on_record=report.add)
-    report.print(crawler, 1.0, output, brief=True)
-    assert re.findall("^([a-z ]+) [(]1[)]$", output.getvalue(), re.MULTILINE) == [
+    report = crawl.Report()
+    crawler, _ = simulated_crawl(["http://h/"], answers, no_robots=True, max_tries=1, on_record=report.add)
+    shown = "\n".join([*report.lines(crawler, 1.0, brief=True), ""])
+    assert re.findall("^([a-z ]+) [(]1[)]$", shown, re.MULTILINE) == [
         "broken", "timed out", "refused", "bad certificate", "over a limit", "too many redirects", "blocked"]
 
 
@@ -5636,39 +5326,56 @@ def test_links_that_are_no_urls_are_problems(site: Server) -> None:
     site.add("/", "<a href='https://exa mple.com/'><a href=http://example.com:99999/><a href=htp://x/>")
     status, out, _ = said(site.url)
     assert status == 1 and out.replace(site.url, "").splitlines()[:7] == [
-        "broken (2)", "  https://exa mple.com/", "    no URL: 'exa mple.com' is not a host",
-        "    linked from /",
+        "broken (2)",
         "  http://example.com:99999/", "    no URL: 'example.com:99999' is not a host and a port",
-        "    linked from /"]
+        "    linked from /",
+        "  https://exa mple.com/", "    no URL: 'exa mple.com' is not a host", "    linked from /"]
     assert "not fetched: 1 (htp: neither http nor https)" in out and "no answer" not in out
 
 
-def test_of_problems_that_are_alike_the_first_ten_are_shown(site: Server) -> None:
-    site.add("/", "".join(f"<a href=/gone{number}>" for number in range(37)) + "<a href=/secret>")
-    site.add("/secret", "", 403)
-    out = said(site.url)[1]
-    assert out.startswith("broken (37)\n") and out.count("    404 Not Found\n") == 10
-    assert f"  ... and 27 more of {site.url}: 404\nblocked (1)\n  {site.url}/secret\n" in out
+def test_all_answers_that_are_problems_are_shown_and_ten_of_a_host_that_does_not_answer() -> None:
+    links = "".join(f"<a href=/gone{number:02}><a href=//o/{number:02}>" for number in range(37))
+    report = crawl.Report()
+    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": links} | {
+        f"http://o/{number:02}": [OSError("no")] for number in range(37)}, no_robots=True, external=True,
+        max_tries=1, on_record=report.add)
+    shown = "\n".join([*report.lines(crawler, 1.0), ""])
+    assert shown.startswith("broken (37)\n  http://h/gone00\n") and shown.count("    404 Words\n") == 37
+    assert "  http://o/09\n    no\n    linked from http://h/\n  ... and 27 more of http://o\n" in shown
 
 
-def test_the_delay_that_a_site_was_given_is_reported() -> None:
+def test_of_thousands_of_problems_and_of_reasons_the_first_are_shown_and_the_rest_counted() -> None:
+    report = crawl.Report()
+    links = "".join(f"<a href=/{number:04}><a href=x{number % 20:02}:y{number}>" for number in range(1200))
+    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": links}, no_robots=True, on_record=report.add)
+    lines = list(report.lines(crawler, 1.0))
+    assert lines[:2] == ["broken (1200)", "  http://h/0000"] and "  http://h/0999" in lines
+    assert lines[3001:3003] == ["  ... and 200 more", "1 page, 0 other files, 0 checked URLs, 0.0 MB"]
+    assert lines[-12:-10] == ["not fetched: 60 (x00: neither http nor https)",
+                              "not fetched: 60 (x01: neither http nor https)"]
+    assert lines[-2] == "not fetched: others, for 10 more reasons"
+
+
+def test_a_site_that_said_429_is_named() -> None:
     site: dict[str, Any] = pages(3) | {"http://h/1": [(429, {}, ""), (200, {}, "")]}
-    crawler, _ = simulated_crawl(["http://h/"], site, robots=False)
-    output = io.StringIO()
-    crawl.Report().print(crawler, 1.0, output)
-    assert output.getvalue().startswith("http://h said 429: slowed down, at most to once in 0.1 s\n")
+    crawler, _ = simulated_crawl(["http://h/"], site, no_robots=True)
+    assert next(crawl.Report().lines(crawler, 1.0)) == "http://h said 429 1 time: asked more slowly"
 
 
-def test_at_fifty_columns_the_progress_line_names_what_is_waited_for(loop: JumpingLoop) -> None:
-    async def main() -> str:
-        report = crawl.Report()
-        crawler, task = begun(SimulatedClient(pages(4)), robots=False, on_record=report.add)
-        await sleep(0.1)
-        line = report.progress(crawler, 0.5, 50)
-        await task
-        return line
-    line = loop.run_until_complete(main())
-    assert len(line) < 50 and "http://h/" in line
+def test_rules_that_are_too_many_are_told() -> None:
+    rules = "User-agent: *\n" + "Disallow: /x\n" * (crawl.MAX_RULES + 7)
+    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": "", "http://h/robots.txt": rules})
+    assert next(crawl.Report().lines(crawler, 1.0)) == "http://h/robots.txt: 7 rules behind 5000 ignored"
+
+
+async def test_the_oldest_fetch_is_named_first() -> None:
+    site = pages(3) | {"http://h/": "<a href=/1><a href=/2>", "http://h/1": [(200, {"seconds": 9}, "")],
+                       "http://h/2": [(200, {"seconds": 9}, "")]}
+    crawler, task = begun(SimulatedClient(site), no_robots=True)
+    await sleep(5)
+    fetches = crawler.fetches()
+    await task
+    assert fetches == ["4.9 s http://h/1", "4.9 s http://h/2"]
 
 
 def test_the_quiet_report_holds_the_problems_only(site: Server) -> None:
@@ -5681,11 +5388,10 @@ def test_what_the_journal_gave_is_reported_as_if_it_had_just_come(
         site: Server, tmp_path: pathlib.Path) -> None:
     site.add("/", "<a href=/a><a href=/gone>")
     site.add("/a", "<a href=/gone>")
-    path = str(tmp_path / "journal")
-    first, second = [said("-o", path, site.url, "--max-tasks", "1")[1].splitlines() for _ in range(2)]
+    arguments = ["-o", str(tmp_path / "journal"), "--resume", site.url, "--max-tasks", "1"]
+    first, second = [said(*arguments)[1].splitlines()[:-1] for _ in range(2)]
     assert site.requests == ["/robots.txt", "/", "/a", "/gone"] + ["/robots.txt", "/"]
-    assert second[:4] == first[:4] and second[-2] == first[-2] == "statuses: 2 x 200, 1 x 404"
-    assert second[-1] == "when they are mended: the same command with --recheck looks at them again"
+    assert second == first and first[-1] == "statuses: 2 x 200, 1 x 404"
 
 
 def test_a_fourth_page_with_the_link_is_one_more(site: Server) -> None:
@@ -5711,8 +5417,8 @@ def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.Capt
 
 
 def test_a_report_counts_what_it_is_told() -> None:
-    report, output = crawl.Report(), io.StringIO()
-    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": ""}, robots=False)
+    report = crawl.Report()
+    crawler, _ = simulated_crawl(["http://h/"], {"http://h/": ""}, no_robots=True)
     for record in (crawl.Record("http://h/a", 200, encoding="utf-8", size=1_500_000, tries=1),
                    crawl.Record("http://h/b", 200, tries=1),
                    crawl.Record("http://h/c", 300, tries=1), crawl.Record("http://h/d", 299, tries=1),
@@ -5720,10 +5426,11 @@ def test_a_report_counts_what_it_is_told() -> None:
                    crawl.Record("http://h/f", 200, method="HEAD", tries=1),
                    crawl.Record("http://h/g", skipped="excluded")):
         report.add(record)
-    report.print(crawler, 0.5, output)
-    assert output.getvalue().splitlines() == [
-        "1 page, 1.5 MB, 2 other files, 1 URL only asked for in 0.5 s, 12 URLs/s, 0 problems",
-        "statuses: 1 x no answer, 3 x 200, 1 x 299, 1 x 300", "not fetched: 1 (excluded)"]
+    shown = "\n".join([*report.lines(crawler, 0.5), ""])
+    assert shown.splitlines() == [
+        "1 page, 2 other files, 1 checked URL, 1.5 MB",
+        "statuses: 1 x no answer, 3 x 200, 1 x 299, 1 x 300", "not fetched: 1 (excluded)",
+        "0 problems in 1 page (0.5 s, 12 URLs/s)"]
 
 
 def test_a_problem_names_its_own_referrers_if_it_has_any(site: Server) -> None:
@@ -5760,13 +5467,7 @@ def test_a_url_that_no_joining_gives_is_found_again_by_the_report(site: Server) 
     assert f"broken (1)\n  {site.url}/a//b\n    404 Not Found\n" in said(site.url)[1]
 
 
-def test_the_links_of_a_page_that_says_nofollow_are_still_references(site: Server) -> None:
-    site.add("/", "<a href=/gone><a href=/a>")
-    site.add("/a", "<meta name=robots content=nofollow><a href=/gone>")
-    assert f"linked from {site.url}/, {site.url}/a\n" in said("--max-tasks", "1", site.url)[1]
-
-
-# 20  Command line
+# 19  Command line
 # ================
 
 
@@ -5784,15 +5485,13 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
     (["ftp://h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
     (["--exclude", "(", "h"], "'(' is no regular expression: "), (["-o", "", "h"], "No such file"),
     (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
-    (["--max-tries", "1", "127.0.0.1:1"], "write http://... if that is meant"),
-    (["-o", "/dev/full", "h.invalid"], "No space left"),
     (["--include", "a{99999999999999999999}", "h"], "too large"),
     (["--exclude", "(" * 3000, "h"], "recursion"),
     (["--delay", "nan", "h"], "delay: a number of at least 0 was expected, not nan"),
     (["mailto:me@h.invalid"], "mailto: neither http nor https"), (["ftp:/h/"], "ftp: neither http nor https"),
     (["--timeout", "0", "h"], "timeout: a number of at least 0.001 was expected, not 0.0"),
-    (["--depth", "-1", "h"], "depth: a whole number of at least 0 was expected, not -1"),
-    (["--max-pages", "0", "h"], "max_pages: a whole number of at least 1 was expected, not 0"),
+    (["--depth", "-1", "h"], "depth: a number of at least 0 was expected, not -1"),
+    (["--max-pages", "0", "h"], "max_pages: a number of at least 1 was expected, not 0"),
     (["-H", "User-Agent: a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
         arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -5802,10 +5501,10 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
     assert ("write http://" in printed.err) == (arguments[-1] == "127.0.0.1:1")
 
 
-def test_who_gave_one_root_without_a_scheme_is_told_what_that_means() -> None:
+def test_what_a_root_without_a_scheme_means_is_said() -> None:
     _, _, err = said("--max-tries", "1", "http://127.0.0.1:1", "127.0.0.1:1")
-    assert err.startswith("crawl.py: nothing could be crawled: robots.txt: Connection refused "
-                          "(http://127.0.0.1:1 127.0.0.1:1; write http://... if that is meant)")
+    assert err.startswith("crawl.py: nothing could be crawled: Connection refused "
+                          "(http://127.0.0.1:1 127.0.0.1:1; https, unless it says http://)")
 
 
 def test_help_says_what_the_exit_status_means() -> None:
@@ -5821,9 +5520,10 @@ def test_a_root_that_robots_forbid_is_status_2(site: Server, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("option, name, value", [
-    ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", ["7"]),
-    ("--exclude=7", "exclude", ["7"]),
-    ("--subdomains", "subdomains", True), ("--external", "external", True), ("--no-robots", "robots", False),
+    ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7), ("--include=7", "include", "7"),
+    ("--exclude=7", "exclude", "7"),
+    ("--subdomains", "subdomains", True), ("--external", "external", True),
+    ("--no-robots", "no_robots", True),
     ("--pages-only", "pages_only", True), ("--max-tasks=7", "max_tasks", 7),
     ("--max-redirect=0", "max_redirect", 0),
     ("--max-tries=7", "max_tries", 7), ("--max-body=7", "max_body", 7), ("--timeout=0.7", "timeout", 0.7),
@@ -5836,18 +5536,19 @@ def test_an_option_reaches_the_crawler_and_the_others_keep_their_defaults(
     def crawler(roots: list[str], **options: Any) -> None:
         given.update(options)
         raise crawl.CrawlError("seen enough")
-    defaults: dict[str, Any] = {**crawl.Options()._asdict(), "headers": {}, "include": [], "exclude": []}
+    defaults: dict[str, Any] = {**crawl.Options()._asdict(), "headers": {}}
+    for name_of_none in ("journal", "on_page"):
+        del defaults[name_of_none]
     monkeypatch.setattr(crawl, "Crawler", crawler)
     assert said("h", option, "other") == (2, "", "crawl.py: seen enough\n")
     assert given.pop("on_record") is not defaults.pop("on_record") and given == defaults | {name: value}
 
 
 @pytest.mark.parametrize("options, answer, why", [
-    ([], {"body": "%PDF", "Content_Type": "application/pdf"}, "is application/pdf"),
-    ([], {"body": "p { src: url(data:,x) }", "Content_Type": "text/css"}, "is text/css"),
+    ([], {"body": "%PDF", "Content_Type": "application/pdf"}, "no page was found"),
     (["--exclude", "login"], {"body": "", "status": 302, "Location": "/login"}, "excluded"),
     (["--max-body", "9"], {"body": "x" * 10}, "a body of more than 9 bytes"),
-    ([], {"body": "", "status": 302, "Location": "http://127.0.0.1:1/"}, "robots.txt: Connection refused")])
+    ([], {"body": "", "status": 302, "Location": "http://127.0.0.1:1/"}, "Connection refused")])
 def test_where_no_page_can_be_read_and_nothing_is_broken_there_was_no_crawl(
         options: list[str], answer: dict[str, Any], why: str, site: Server) -> None:
     site.add("/", **answer)
@@ -5861,20 +5562,20 @@ def test_where_no_page_can_be_read_and_nothing_is_broken_there_was_no_crawl(
 def test_of_several_patterns_each_holds() -> None:
     site = {"http://h/": "<a href=/a1><a href=/b2><a href=/c3><a href=/a4.pdf><a href=/b5.png>"} | {
         f"http://h/{name}": "" for name in ("a1", "b2")}
-    crawler, _ = simulated_crawl(["http://h/"], site, include=["a", "b"], exclude=["pdf", "png"],
-                                 robots=False)
+    crawler, _ = simulated_crawl(["http://h/"], site, include="a|b", exclude="pdf|png",
+                                 no_robots=True)
     assert list(crawler.records) == ["http://h/", "http://h/a1", "http://h/b2"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--max-tasks", "x", "h"], ["--timeout", "x", "h"],
-                                       ["--nonsense", "h"], ["--recheck", "h"], ["--recheck", "-o", "-", "h"],
+                                       ["--nonsense", "h"], ["--recheck", "h"], ["--resume", "h"],
                                        ["--user-agent", "x", "h"], ["--max_tasks", "1", "h"],
                                        ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch("crawl.py: .*--help lists the options.\n", printed.err)
+    assert re.fullmatch(r"usage: crawl.py \[options\] URL ...\ncrawl.py: error: .*\n", printed.err)
 
 
 def test_the_program_runs_as_a_program(site: Server) -> None:
@@ -5928,16 +5629,17 @@ def test_the_status_and_the_journal_do_not_depend_on_who_reads_or_on_the_environ
 def test_wrong_use_is_status_2_in_any_alphabet_also_if_nobody_can_be_told(
         environment: dict[str, str]) -> None:
     done = shell("crawl --depth $(printf 'caf\\303\\251') h", **environment)
-    assert done.returncode == 2 and "--help lists the options" in done.stderr
+    assert done.returncode == 2 and "usage: " in done.stderr
     for streams in ("2>/dev/full", "2>&-"):
         assert shell(f"crawl --nonsense h {streams}", **environment).returncode == 2
 
 
-def test_verbose_names_each_url_and_what_became_of_it(site: Server) -> None:
+def test_verbose_names_each_url_what_became_of_it_and_what_led_there(site: Server) -> None:
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
     assert said("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
-        "/ 200", "/gone 404 Not Found", "/old 302 /", "mailto:x not fetched: mailto: neither http nor https"]
+        "/ 200", "/gone 404 Not Found (from /)", "/old 302 / (from /)",
+        "mailto:x mailto: neither http nor https"]
 
 
 def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -5953,38 +5655,13 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: pytest
     monkeypatch.setattr(crawl, "PROGRESS", 0.01)
     *states, end = in_terminal(site.url, stream="stderr", columns=70, shown=shown).split("\r\x1b[K")[1:]
     assert end == "" and all(len(state) < 70 and "\n" not in state for state in states)
-    assert any(re.match(r"1 done, 0 queued, 0 problems, \d+\.\d s http://", state) for state in states)
+    assert any(re.match(r"1 done, 0 queued, 0 problems, \d+/s \d+\.\d s http://", state) for state in states)
 
 
 @pytest.mark.parametrize("option", ["-v", "-q"])
 def test_no_progress_is_shown_to_who_wants_each_url_or_only_problems(option: str, site: Server) -> None:
     site.add("/")
     assert "queued" not in in_terminal(site.url, option, stream="stderr")
-
-
-def test_a_report_on_the_terminal_of_the_progress_line_follows_it(site: Server) -> None:
-    site.add("/")
-    shown = in_terminal(site.url, "-o", "-", stream="stderr")
-    assert shown.startswith("\r\x1b[K0 done") and shown.rpartition("\r\x1b[K")[2].startswith("1 page, ")
-
-
-def test_a_progress_line_names_the_oldest_fetch_or_else_what_is_waited_for(loop: JumpingLoop) -> None:
-    lines: list[str] = []
-
-    async def main() -> None:
-        report = crawl.Report()
-        crawler = crawl.Crawler(["http://h/"], delay=9, robots=False, on_record=report.add)
-        crawler.client = SimulatedClient(pages(4) | {"http://h/": [  # type: ignore[assignment]
-            (200, {"seconds": 2}, "<a href=/1><a href=/2><a href=/3>")]})
-        task = create_task(crawler.crawl())
-        for moment in (1, 3):
-            await sleep(moment - loop.time())
-            lines.append(report.progress(crawler, 0.5, 200))
-        lines.append(report.progress(crawler, 2.0, 10))
-        await task
-    loop.run_until_complete(main())
-    assert lines == ["0 done, 0 queued, 0 problems, 1.0 s http://h/, 0/s",
-                     "1 done, 3 queued, 0 problems, 3 wait, http://h/1 for 8 s, 2/s", "1 done, 3"]
 
 
 def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -6002,18 +5679,29 @@ def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[s
     return process
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_is_handled_while_main_runs_and_no_longer(
-        number: int, status: int, site: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_handled_while_main_runs_and_no_longer(
+        site: Server, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(connection: socket.socket) -> None:
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGINT)
         silence(connection)
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
     before = [signal.getsignal(each) for each in ours]
-    site.answers["/"] = interrupt
-    assert crawl.main([site.url]) == status
-    assert capsys.readouterr().out.startswith(f"cut off: 1 in flight ({site.url}/), 0 queued\n0 pages, ")
+    site.add("/", "<a href=/silent>")
+    site.answers["/silent"] = interrupt
+    assert crawl.main([site.url]) == 130
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"cut off: 0 queued, 1 in flight {site.url}/silent\n1 page, ")
     assert [signal.getsignal(each) for each in ours] == before
+
+
+@pytest.mark.parametrize("arguments, status", [((), 130), ((signal.SIGTERM,), 143)])
+def test_a_signal_before_the_crawl_ends_the_program_without_a_report(
+        arguments: tuple[Any, ...], status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(story: Any) -> None:
+        story.close()
+        raise KeyboardInterrupt(*arguments)
+    monkeypatch.setattr(crawl, "run", interrupted)
+    assert said("http://h/") == (status, "", "")
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -6024,12 +5712,12 @@ def test_a_signal_ends_the_crawl_at_once_with_a_report_and_a_journal(
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (status, "")
-    assert out.startswith(f"cut off: 1 in flight ({site.url}/silent), 1 queued\n")
+    assert out.startswith(f"cut off: 1 queued, 1 in flight {site.url}/silent\n")
     assert [record["url"] for record in lines_of(path)] == [site.url + "/"]
 
 
 @pytest.mark.parametrize("number, status, arguments", [
-    (signal.SIGINT, 130, ["-o", "-"]), (signal.SIGTERM, 143, ["-v"]), (signal.SIGINT, 130, []),
+    (signal.SIGINT, 130, ["-v"]), (signal.SIGTERM, 143, ["-v"]), (signal.SIGINT, 130, []),
     (signal.SIGTERM, 143, [])])
 def test_a_second_signal_ends_the_program_while_nobody_reads_what_it_writes(
         number: int, status: int, arguments: list[str], site: Server) -> None:
@@ -6069,9 +5757,9 @@ def test_a_second_signal_of_either_kind_ends_the_program_at_once(site: Server) -
                     await crawl.sleep(60)
         crawl.Crawler = Stubborn
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: os._exit(128 + number))
+            signal.signal(number, crawl.interrupt)
         os.write(1, b"ready")
-        crawl.main(sys.argv[1:])"""
+        os._exit(crawl.main(sys.argv[1:]))"""
     process = subprocess.Popen([sys.executable, "-c", program, site.url], cwd=HERE, stdout=subprocess.PIPE)
     assert process.stdout and process.stdout.read(5) == b"ready"
     while signal.SIGQUIT not in caught_by(process.pid):
@@ -6128,7 +5816,7 @@ def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> 
     site.answers["/"] = ask
     status, out, err = said("--max-tasks", "1", site.url)
     lines = err.splitlines()
-    assert lines[0].startswith("1 in flight, 0 queued, ") and lines[1].startswith(f"{site.url}/: for ")
+    assert lines[0] == "1 in flight, 0 queued" and lines[1].endswith(f" s {site.url}/")
     assert any("crawl.py:" in line and " in Client." in line for line in lines)
     assert status == 0 and out.startswith("1 page,")
 
@@ -6150,42 +5838,10 @@ def text_of(name: str) -> str:
     return (HERE / name).read_text("utf-8")
 
 
-def test_the_file_itself_names_its_sections_in_its_contents() -> None:
-    source = text_of("crawl.py")
-    contents = re.findall(r"^ {4,5}(\d+)  (\S.*?)(?:  .*)?$", source, re.MULTILINE)
-    headings = re.findall(r"^# (\d+)  (.*)\n# =+$", source, re.MULTILINE)
-    assert contents == headings and len(headings) == 20
-
-
-def test_the_tests_have_the_sections_of_the_file_itself_in_its_order() -> None:
-    heading = re.compile(r"^# ([0-9]+  .*)\n# =+$", re.MULTILINE)
-    sections = heading.findall(text_of("crawl.py"))
-    assert heading.findall(text_of("test_crawl.py")) == sections[1:]  # 1 has nothing to test
-
-
-def test_the_file_itself_imports_the_standard_library_only() -> None:
-    tree = ast.parse(text_of("crawl.py"))
-    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert len(modules) > 20
-    assert {name.split(".")[0] for name in modules} <= sys.stdlib_module_names | {"__future__"}
-
-
-def test_the_file_itself_documents_its_public_names() -> None:
-    for name, value in vars(crawl).items():
-        if name.startswith("_") or getattr(value, "__module__",
-                                           "") != "crawl" or not isinstance(value, type | types.FunctionType):
-            continue
-        assert value.__doc__, name
-        methods = vars(value) if isinstance(value, type) else {}
-        for method, function in methods.items():
-            if isinstance(function, types.FunctionType) and not method.startswith("_"):
-                assert function.__doc__ or any(getattr(base, method, None)
-                                               for base in getattr(value, "__mro__")[1:]), (name, method)
-
-
-def test_the_file_itself_checks_with_errors_and_not_with_assert() -> None:
-    assert not re.findall(r"^\s*assert ", text_of("crawl.py"), re.MULTILINE)
+def test_the_files_keep_to_their_bounds() -> None:
+    """Sizes, order, contents, docstrings: see .ci/check.py."""
+    done = subprocess.run([sys.executable, HERE / ".ci/check.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
@@ -6229,8 +5885,7 @@ async def test_a_coroutine_that_nobody_awaits_warns_and_twice_is_an_error() -> N
 def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
     readme = text_of("README.md")
     table = readme.partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
-    types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple,
-                             "boolean": bool}
+    types: dict[str, Any] = {"string": str, "number": (int, float), "array of strings": tuple}
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()]
     named = [(name, kind.replace("arrays", "array").removesuffix("s")
               if "of" not in kind else "array of strings")
@@ -6239,74 +5894,11 @@ def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
     assert all(isinstance(value, types[kind]) for value, (_, kind) in zip(crawl.Record(""), named))
 
 
-def test_the_file_itself_names_nothing_before_its_meaning() -> None:
-    """No code refers to what is defined further down; annotations, which are not evaluated, may."""
-    tree = ast.parse(text_of("crawl.py"))
-    for node in ast.walk(tree):
-        for field in ("annotation", "returns"):
-            if getattr(node, field, None) is not None:
-                setattr(node, field, ast.Constant(None))
-    defined: set[str] = set()
-    names = {symbol.get_name() for symbol in symtable.symtable(ast.unparse(tree), "crawl.py",
-                                                               "exec").get_symbols()
-             if symbol.is_assigned() or symbol.is_namespace() or symbol.is_imported()}
-    for statement in tree.body:
-        tables = [symtable.symtable(ast.unparse(statement), "crawl.py", "exec")]
-        defined |= {symbol.get_name() for symbol in tables[0].get_symbols()
-                    if symbol.is_assigned() or symbol.is_imported()}
-        for table in tables:  # which grows
-            tables += table.get_children()
-            if table.get_name() in ("create_future", "create_task", "run_until_complete"):
-                continue  # the loop's door to the next two sections
-            early = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()
-                     or table is tables[0]}
-            assert early & names <= defined, (table.get_name(), early & names - defined)
-
-
 def test_the_file_itself_says_which_python_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     code = compile(text_of("crawl.py"), str(HERE / "crawl.py"), "exec")
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
         exec(code, {"__name__": "crawl"})
-
-
-def test_no_pattern_repeats_a_group_possessively() -> None:
-    """CPython up to 3.11.4 matches `(?:...)*+` and `(?:...)?+` wrongly (gh-106052, gh-100061)."""
-    patterns = [value.pattern for value in vars(crawl).values() if isinstance(value, re.Pattern)]
-    texts = [node.value for node in ast.walk(ast.parse(text_of("crawl.py")))
-             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)]
-    for pattern in [*patterns, *texts]:
-        text = pattern if isinstance(pattern, str) else pattern.decode("latin-1")
-        # Neither an escaped parenthesis nor one of a set ends a group.
-        bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", text)
-        assert not re.search(r"\)(?:[*+?]|\{[0-9,]*\})\+", bare) or "`" in text, pattern
-    assert len(patterns) > 15
-
-
-def test_no_line_is_wider_than_a_screen() -> None:
-    for name, width in (("crawl.py", 100), ("test_crawl.py", 110), ("conftest.py", 110)):
-        assert all(len(line) <= width for line in text_of(name).splitlines()), name
-
-
-def test_the_file_itself_keeps_to_its_bound() -> None:
-    """What it was when it was last made smaller; whatever comes has to take the place of something."""
-    source = text_of("crawl.py")
-    prose: set[int] = set()
-    statements = 0
-    for node in ast.walk(ast.parse(source)):
-        if (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-                    and isinstance(node.value.value, str)):
-            prose |= set(range(node.lineno, (node.end_lineno or 0) + 1))
-        else:
-            statements += isinstance(node, ast.stmt)
-    code = [number for number, line in enumerate(source.splitlines(), 1)
-            if line.strip() and not line.strip().startswith("#") and number not in prose]
-    starts = [source[:match.start()].count("\n")
-              for match in re.finditer(r"^# \d+  .*\n# =+$", source, re.MULTILINE)]
-    sizes = [sum(start < number <= end for number in code) for start,
-             end in zip(starts, [*starts[1:], len(source)])]
-    assert len(sizes) == 20 and max(sizes) <= 220
-    assert len(code) <= 2347 and statements <= 2100 and source.count("\n") <= 4050
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
@@ -6336,7 +5928,7 @@ def test_the_readmes_example_is_what_is_printed(tmp_path: pathlib.Path) -> None:
     example = textwrap.dedent(
         readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("\n\n")[0])
     printed = printed.replace(f":{server.server_port}", ":8765")
-    for number in r"[0-9.]+(?= MB)", r"(?<= in )[0-9.]+(?= s)", r"[0-9]+(?= URLs/s)":
+    for number in r"[0-9.]+(?= MB)", r"(?<=[(])[0-9.]+(?= s)", r"[0-9]+(?= URLs/s)":
         example, printed = re.sub(number, "N", example), re.sub(number, "N", printed)
     assert status == 1 and printed.splitlines() == example.splitlines()
 
