@@ -2159,7 +2159,7 @@ class Options(NamedTuple):
 
 
 # Of the table above the rows that are options: name, value, least, meaning.
-_ROWS = re.findall("(?m)^ +([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
+_ROWS = re.findall("(?m)^ *([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
 
 
 class Scope:
@@ -2764,7 +2764,7 @@ class Crawler(Frontier):
         """Have a URL come back if it is to be tried again; return whether it is.
 
             a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
-            429 on our hosts                        in its site's line; two of them are no tries
+            429 on our hosts                        first in its site's line; two are no tries
             429 elsewhere, 503, no answer, ...      after a back-off, or its Retry-After
 
         In round 0, and for robots.txt, back-offs are all there is: no site holds up the others.
@@ -2786,7 +2786,7 @@ class Crawler(Frontier):
         if wait is None or node.tries >= self.options.max_tries + min(node.refusals, 2):
             return False
         if refused:
-            site.line.append(node)
+            site.line.appendleft(node)
         else:
             self.back_offs.append(
                 self.loop.call_later(max(wait, pause * usual), self.come_back, node))
