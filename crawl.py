@@ -1625,7 +1625,7 @@ LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more than that co
 
 def _check_count(references: Sized, length: int = 0) -> None:
     """Raise LimitError if these are too many, with a base of so many characters before each."""
-    limit = MAX_REFERENCES * 500 // max(500, length)
+    limit = MAX_REFERENCES * 200 // max(200, length)
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
 
@@ -1636,10 +1636,10 @@ _BLANK = r"\t-\r\x20"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
-    (?=[a-zA-Z!?])                                              # to save time: no </a>,
-    (?!(?!xmp)[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)           # no <p>, and no <i class="x">
+    (?!/)                                                       # to save time: no </a>,
+    (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # no <p>, and no <i class="x">
     (?: a[ ](?>class="[^"]*+"[ ]|)                              # of <a class="x" href="/b#c">,
-        href=("[^"&{_BLANK}]*+)"{_ATTRIBUTES}>                  # the usual link, captures "/b#c
+        href=("[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)            # the usual link, captures "/b#c
       | ((?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
             (script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
         (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # of <IMG SRC=f> captures IMG SRC=f,
@@ -1992,7 +1992,7 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
             text, charset = decode_page(outcome.body, content_type)
             markup = reader(text)
             with suppress(ValueError):
-                base = parse_url(markup.base or "", url)
+                base = parse_url(markup.base, url) if markup.base else url
             _check_count(markup.links + markup.assets, len(f"{base}"))
             asked = markup.nofollow.isdisjoint(("robots", product.lower()))
             fields.update(encoding=charset, assets=markup.assets, links=markup.links * asked)
@@ -2321,7 +2321,7 @@ class Site:
 
 CHECKS = math.inf   # the last round, of what is not read
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
-SLICE = 500         # references of a page that are looked at between two ticks: some milliseconds
+SLICE = 8           # references of a page that are parsed between two ticks
 
 
 class Node:
@@ -2332,7 +2332,7 @@ class Node:
     depth = hops = 0                # links from a root; redirects in a row that led here
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
     referrers = 0                   # how many pages refer to it, and three of them, by spelling
-    linked_from: tuple[str, ...] = ()
+    linked_from: tuple[str, ...] | list[str] = ()
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
@@ -2345,12 +2345,6 @@ class Node:
     def url(self) -> URL:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
-
-    def add_referrer(self, page: Node) -> None:
-        """Note that *page* refers to it."""
-        self.referrers += 1
-        if self.referrers <= 3 or page.text < self.linked_from[2]:
-            self.linked_from = tuple(sorted((*self.linked_from, page.text))[:3])
 
     def chain(self) -> list[Node]:
         """Return the redirects that led here, the first of them first, and this node."""
@@ -2481,39 +2475,43 @@ class Frontier(Scope):
         page's Node is settled, and a reason settles links; all else is parsed, and `admit` asked.
         """
         links, assets, places = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        seen_urls, origin, own = self.seen_urls, base.origin, f"{base}"
         path = base.target.partition("?")[0].rpartition("/")[0]
-        folder, own = f"{base.origin}{path}/", f"{base}"
-        for number, whole in enumerate(record.links + record.assets):
-            shown = number >= len(record.links)
-            reference, _, fragment = whole.partition("#")
-            if reference[:1] == "/" != reference[1:2]:
-                text = base.origin + reference
-            elif ":" in reference or reference[:1] in ("/", "?"):
-                text = reference
-            elif reference[:1] == "." and len(reference) < MAX_URL:
-                upper, rest = path, reference.removeprefix("./")
-                while rest[:3] == "../":
-                    upper, rest = upper.rpartition("/")[0], rest[3:]
-                text = f"{base.origin}{upper}/{rest}"
-            else:
-                text = folder + reference if reference else own
-            known: Any = self.seen_urls.get(text)
-            settled = (shown or not known.check if known.__class__ is Node else
-                       known is not None and (known == "only shown") == shown)
-            if not settled:
-                text, known = self._admit_one(page, whole, base, shown)
-            (assets if shown else links)[text] = known
-            if fragment and self.options.fragments and not shown:
-                fragment = fragment.partition(":~:")[0].strip()
-                place = f"{text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
-                # But not "", top, and what scripts make of "#/a" and "#!a".
-                if not re.match("(?i)(?:top)?$|[/!]", fragment):
-                    places[place] = self.places.setdefault(place, Node(place, page.site))
-            if number % SLICE == SLICE - 1:
-                await sleep(0)
+        folder = f"{origin}{path}/"
+        for shown, found, references in (
+                (False, links, record.links), (True, assets, record.assets)):
+            for number, whole in enumerate(references):
+                reference, _, fragment = whole.partition("#")
+                first = reference[:1]
+                if first == "/" != reference[1:2]:
+                    text = origin + reference
+                elif first == "/" or first == "?" or ":" in reference:
+                    text = reference
+                elif first == "." and len(reference) < MAX_URL:
+                    upper, rest = path, reference.removeprefix("./")
+                    while rest[:3] == "../":
+                        upper, rest = upper.rpartition("/")[0], rest[3:]
+                    text = f"{origin}{upper}/{rest}"
+                else:
+                    text = folder + reference if reference else own
+                known: Any = seen_urls.get(text)
+                if (known.check and not shown if known.__class__ is Node else
+                        known is None or (known == "only shown") != shown):
+                    text, known = self._admit_one(page, whole, base, shown)
+                    if not number % SLICE:
+                        await sleep(0)
+                found[text] = known
+                if fragment and self.options.fragments and not shown:
+                    fragment = fragment.partition(":~:")[0].strip()
+                    place = f"{text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
+                    # But not "", top, and what scripts make of "#/a" and "#!a".
+                    if not re.match("(?i)(?:top)?$|[/!]", fragment):
+                        places[place] = self.places.setdefault(place, Node(place, page.site))
         for known in (links | assets | places).values():
             if known.__class__ is Node:
-                known.add_referrer(page)
+                known.referrers += 1
+                if known.referrers <= 3 or page.text < known.linked_from[2]:
+                    known.linked_from = sorted((*known.linked_from, page.text))[:3]
         return record._replace(links=tuple(links), assets=tuple(assets))
 
     def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> tuple[str, Any]:

@@ -2723,7 +2723,7 @@ def test_the_longer_the_base_of_a_page_the_fewer_references_it_may_have(base: st
     links = "".join(f"<a href={number}>" for number in range(10_001))
     response.body = f"<base href={base}>{links}".encode()
     record, _ = crawl.record_of(BASE, response)
-    assert re.fullmatch("more than 99[0-9]{2} references", record.error) and record.links == ()
+    assert re.fullmatch("more than 39[0-9]{2} references", record.error) and record.links == ()
 
 
 def test_mutated_pages_never_fail(rng: random.Random) -> None:
@@ -3645,10 +3645,10 @@ async def test_a_page_that_refers_to_what_is_no_url_by_a_relative_name_hides_no_
     assert isinstance(frontier.seen_urls["http://h/?page=2"], crawl.Node)
 
 
-async def test_while_a_pages_links_are_looked_at_others_run_after_every_500() -> None:
+async def test_while_a_pages_links_are_parsed_others_run_again_and_again() -> None:
     frontier, root, _ = frontier_of()
     record = crawl.Record(root.text, links=tuple(map("//{}.de/".format, range(1600))))
-    assert len(list(frontier.admit_references(root, record, root.url).__await__())) == 3
+    assert len(list(frontier.admit_references(root, record, root.url).__await__())) == 200
 
 
 async def test_a_long_reference_costs_no_more_than_its_length() -> None:
@@ -4765,7 +4765,7 @@ async def test_what_comes_too_early_holds_up_nobody() -> None:
     crawler, task = begun(SimulatedClient(pages(100)), no_robots=True, delay=1.0, max_tasks=4,
                           on_record=told.put_nowait)
     await told.get()  # the root's
-    waiting = [0]
+    waiting = [len(crawler.sites["http://h"].line)]
     for _ in range(100):
         waiting.append(len(crawler.sites["http://h"].line))
         await sleep(0)
