@@ -1636,7 +1636,7 @@ _BLANK = r"\t-\r\x20"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
-    (?!/)                                                       # to save time: no </a>,
+    (?=[a-zA-Z!?])                                              # to save time: no </a>,
     (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # no <p>, and no <i class="x">
     (?: a[ ](?>class="[^"]*+"[ ]|)                              # of <a class="x" href="/b#c">,
         href=("[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)            # the usual link, captures "/b#c
