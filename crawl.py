@@ -2011,7 +2011,8 @@ def _parse_record(line: bytes) -> Record:
     # JSON knows no tuples, and jq writes 2.0 as 2.
     record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
                              at=float(record.at), seconds=float(record.seconds))
-    if list(map(type, record)) != list(map(type, Record(""))) or not all(
+    types = [*map(type, Record("")), *[str] * len(record.links + record.assets)]
+    if [*map(type, (*record, *record.links, *record.assets))] != types or not all(
             0 <= number < 1 << 40 for number in record if isinstance(number, (int, float))):
         raise ValueError("fields of other types, or smaller numbers, were expected")
     return record
@@ -2118,8 +2119,8 @@ class Options(NamedTuple):
     (Option       value  least    meaning)
     depth         N      0        links from a root; given, level by level (100)
     max_pages     N      1        pages, and as many URLs that are only checked
-    include       RE     -        only roots, and pages in whose URL this is found
-    exclude       RE     -        nothing in whose URL this is found
+    include       RE     -        roots, and of pages only those in whose URL this is found
+    exclude       RE     -        nothing in whose URL this is found (or this, given again)
     subdomains    -      -        hosts below the roots' hosts, too
     external      -      -        check also what links to other hosts lead to
     pages_only    -      -        do not check images, scripts and the like
@@ -2179,9 +2180,8 @@ class Scope:
 
     def host(self, url: URL) -> tuple[str, int]:
         """Return the host without "www.", and the port, 0 if it is the scheme's own."""
-        host = url.host
-        if host.count(".") > 1:  # www.com is not the host com
-            host = host.removeprefix("www.")
+        # (www.com is not the host com.)
+        host = url.host.removeprefix("www.") if url.host.count(".") > 1 else url.host
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
     def covers(self, url: URL) -> bool:
@@ -2534,7 +2534,7 @@ class Frontier(Scope):
         except ValueError as error:
             if words not in self.odd:
                 self.odd[words] = f"{error}"
-                if not isinstance(error, UnfetchableError):
+                if not (isinstance(error, UnfetchableError) or self.exclude.search(words)):
                     self.odd[words] = Node(words, page.site)
                     self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
                                      depth=page.depth + 1, parent=page.text))
@@ -2547,7 +2547,7 @@ class Frontier(Scope):
             known = self.seen_urls.get(url)
             steps = known.ahead() if isinstance(known, Node) else ()
             ids = next((step.ids for step in steps if step.ids is not None), {fragment})
-            if ids.isdisjoint((fragment, unquote(fragment))):
+            if ids.isdisjoint((fragment, unquote(fragment))) and not self.exclude.search(place):
                 yield Record(place, error=f"no id {_printable(fragment)!r} on the page",
                              kind="broken", parent=node.linked_from[0])
         for text, reason in itertools.chain(self.seen_urls.items(), self.odd.items()):

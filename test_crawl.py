@@ -3522,6 +3522,13 @@ def test_addresses_that_always_say_429_cost_five_requests_each_and_a_minute_or_t
     assert {record.tries for record in crawler.records.values() if record.kind == "blocked"} == {5}
 
 
+def test_two_429s_are_no_tries_wherever_they_come_among_others() -> None:
+    for answers in ((429, 429, 503, 503, 200), (503, 429, 503, 429, 200), (429, 503, 429, 503, 200)):
+        site: dict[str, Any] = pages(2) | {"http://h/1": [(status, {}, "") for status in answers]}
+        records, _ = simulated("http://h/", site, no_robots=True, max_tries=3)
+        assert (records["http://h/1"].status, records["http://h/1"].tries) == (200, 5)
+
+
 @pytest.mark.parametrize("answer, methods", [
     ((399, {}, ""), "HEAD"), ((400, {}, ""), "GET"), ((404, {}, ""), "GET"), (ConnectionResetError(), "GET"),
     ((429, {}, ""), "HEAD")])
@@ -3635,6 +3642,13 @@ async def test_what_is_no_url_is_told_once_and_what_is_none_for_us_with_its_reas
         "tel:1": "tel: neither http nor https", f"too-long:{long}"[:200]: "too-long: neither http nor https"}
     broken = frontier.odd["http://exa mple/"]
     assert isinstance(broken, crawl.Node) and broken.referrers == 2
+
+
+def test_exclude_leaves_out_what_is_no_url_and_missing_places_too() -> None:
+    site: dict[str, Any] = {"http://h/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}
+    crawler, _ = simulated_crawl(["http://h/"], site, no_robots=True, fragments=True, exclude="a b|gone")
+    assert [url for url, record in crawler.records.items() if record.kind] == ["http://c d/"]
+    assert crawler.reasons == {"http://a b/": "'a b' is not a host"}
 
 
 async def test_a_page_that_refers_to_what_is_no_url_by_a_relative_name_hides_no_other() -> None:
@@ -3889,6 +3903,34 @@ def test_what_the_roots_refer_to_is_let_in_when_all_of_them_have_ended() -> None
     moments = {url: moment for moment, url in client.asked}
     assert 9 < moments["http://c/1"] < 10 and 9 < moments["http://d/1"] < 10, "no Retry-After is waited for"
     assert crawler.reasons == {} and {record.depth for record in crawler.records.values()} == {0, 1}
+
+
+def test_a_root_that_fails_at_first_has_its_pages_on_the_first_level() -> None:
+    site: dict[str, Any] = {"http://h/": [(503, {}, ""), (200, {}, "<a href=/1>")],
+                            "http://h/1": "<a href=/2>", "http://h/2": ""}
+    crawler, _ = simulated_crawl(["http://h/"], site, no_robots=True, depth=1)
+    assert list(crawler.records) == ["http://h/", "http://h/1"] and crawler.reasons == {"http://h/2": "depth"}
+
+
+def test_no_site_holds_up_the_others_by_what_it_says_of_robots_txt() -> None:
+    site: dict[str, Any] = {"http://a/robots.txt": [(429, {"retry-after": "300"}, ""), (404, {}, "")],
+                            "http://b/": "<a href=/1>", "http://b/1": "", "http://a/": ""}
+    crawler, client = simulated_crawl(["http://a/", "http://b/"], site)
+    assert client.asked[-1][0] < 5 and {record.status for record in crawler.records.values()} == {200}
+
+
+def test_a_server_that_answers_everything_with_its_index_page_is_one_page_and_a_few_checks() -> None:
+    class Index(SimulatedClient):
+        async def fetch(self, url: crawl.URL, *arguments: Any, **options: Any) -> Any:
+            self.answers[str(url)] = "<script src=js/app.js></script><img src=a.png><a href=/>"
+            return await super().fetch(url, *arguments, **options)
+
+    async def main() -> RecordingCrawler:
+        crawler, task = begun(Index({}), no_robots=True)
+        await task
+        return crawler
+    assert {url[8:]: record.method for url, record in play(main()).records.items()} == {
+        "/": "", "/js/app.js": "HEAD", "/a.png": "HEAD"}
 
 
 def test_what_a_root_redirects_to_may_be_excluded() -> None:
@@ -5003,7 +5045,7 @@ def test_a_journal_of_hundred_thousand_lines_is_taken_in_in_seconds(tmp_path: pa
         path.write_text("".join(line % (number, number + 1) for number in range(100_000)))
         began = time.process_time()
         for recheck in (False, True):
-            crawl.Journal(str(path), recheck).close()
+            crawl.Journal(str(path), True, recheck).close()
         print(f"{name}: {time.process_time() - began:.1f} s for two times 100,000 lines")
         assert time.process_time() - began < 30
 
@@ -5042,6 +5084,7 @@ def killed_and_resumed(site: Server, path: pathlib.Path, points: list[int]) -> N
     links = {f"/{number}": [f"{site.url}/{(number * 3 + step) % 300}" for step in range(4)]
              for number in range(300)}
     site.answers |= {path: page(its_links) for path, its_links in links.items()}
+    site.heads.clear()
     known: set[str] = set()  # the root aside, which is asked for in every run
     for run, point in enumerate([*points, 10 ** 9]):
         last = len(site.requests) + point
