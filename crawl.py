@@ -2045,8 +2045,8 @@ class Journal:
                     self._forget(problems)
         except (OSError, ValueError) as error:
             self.close()
-            busy = "another crawl writes there" if isinstance(error, BlockingIOError) else ""
-            raise CrawlError(f"{path}: {busy or _explain(error)}") from None
+            raise CrawlError(f"{path}: {'in use: ' * isinstance(error, BlockingIOError)}"
+                             f"{_explain(error)}")
 
     def _read(self) -> set[str]:
         """Note where answers begin; return the problems. ValueError for what is no record."""
@@ -2059,10 +2059,10 @@ class Journal:
                     os.ftruncate(self._file, start)
                     break
                 raise ValueError("no journal of a crawl (name another file): "
-                                 f"line {number}: {_explain(error)}") from None
+                                 f"line {number}: {_explain(error)}")
             if 0 < record.status < 500 and record.status not in _MAY_PASS:
                 self._answers[record.url] = start
-            (problems.add if record.kind else problems.discard)(record.url)
+            (problems.add if record.kind else problems.discard)(record.url * (not record.skipped))
             start += len(line)
         return problems
 
@@ -2093,7 +2093,7 @@ class Journal:
             while line:
                 line = line[os.write(self._file, line):]
         except OSError as error:
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from None
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
 
     def close(self) -> None:
         """Close the file; another crawl may use it."""
@@ -2321,7 +2321,7 @@ class Site:
 
 CHECKS = math.inf   # the last round, of what is not read
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
-SLICE = 8           # references of a page that are parsed between two ticks
+SLICE = 100         # references of a page that are parsed between two ticks
 
 
 class Node:
@@ -2431,7 +2431,8 @@ class Frontier(Scope):
                 self._round_of(known.check, known.depth) <= max(self.round, number)):
             return known  # it is asked for as early as this way allows
         counts = parent is not None and not hops
-        reason = reason or ("depth" if depth > self.deepest and not shown else
+        reason = reason or ("robots" if f"{known}".startswith("robots.txt: ") else
+                            "depth" if depth > self.deepest and not shown else
                             "page limit" if counts and not self._left[shown] else "")
         if reason:
             if known in (None, "only shown"):  # which says less than a link's reason
@@ -2475,12 +2476,12 @@ class Frontier(Scope):
         page's Node is settled, and a reason settles links; all else is parsed, and `admit` asked.
         """
         links, assets, places = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-        seen_urls, origin, own = self.seen_urls, base.origin, f"{base}"
+        seen_urls, origin, own, parsed = self.seen_urls, base.origin, f"{base}", 0
         path = base.target.partition("?")[0].rpartition("/")[0]
         folder = f"{origin}{path}/"
         for shown, found, references in (
                 (False, links, record.links), (True, assets, record.assets)):
-            for number, whole in enumerate(references):
+            for whole in references:
                 reference, _, fragment = whole.partition("#")
                 first = reference[:1]
                 if first == "/" != reference[1:2]:
@@ -2498,7 +2499,8 @@ class Frontier(Scope):
                 if (known.check and not shown if known.__class__ is Node else
                         known is None or (known == "only shown") != shown):
                     text, known = self._admit_one(page, whole, base, shown)
-                    if not number % SLICE:
+                    parsed += 1
+                    if not parsed % SLICE:
                         await sleep(0)
                 found[text] = known
                 if fragment and self.options.fragments and not shown:
@@ -2599,7 +2601,7 @@ class Crawler(Frontier):
             self.client = Client(options.headers, options.timeout, options.max_body,
                                  max(MAX_IDLE, options.max_tasks))
         except (ValueError, re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(_explain(error)) from None
+            raise CrawlError(_explain(error))
         self.in_flight, self.back_offs = dict[Node, float](), list[Handle]()  # since when
         self.held = dict[Node, Any]()  # what came in round 0, but for redirects
         self.answered, self.ended = list[float](), False  # from the journal; has it cleaned up?
@@ -2622,8 +2624,8 @@ class Crawler(Frontier):
                 await _until_done(rest)
                 self.ended = True
             finally:  # also when it is cancelled here
-                timers = self.back_offs + [site.timer for site in self.sites.values() if site.timer]
-                for timer in timers:
+                for timer in self.back_offs + [
+                        site.timer for site in self.sites.values() if site.timer]:
                     timer.cancel()
                 self.client.close()
 
@@ -2697,7 +2699,7 @@ class Crawler(Frontier):
         if not journal or not node.depth or self.options.fragments and not check:
             return None
         record = journal.find(node.text)
-        if record is None or record.method and not check:
+        if not record or record.method and not check or record.kind and record.status in _REDIRECTS:
             return None
         if not self._wants(node, record):
             return record._replace(method=check and "GET", encoding="", links=(), assets=())
@@ -2903,9 +2905,8 @@ class Report:
                 silent[origin] += record.tries > 0 == record.status
                 if silent[origin] <= MAX_ALIKE:
                     yield from _story(nodes[record.url], record)
-            for origin, count in silent.items():
-                if count > MAX_ALIKE:
-                    yield f"  ... and {count - MAX_ALIKE} more of {origin}"
+            yield from (f"  ... and {count - MAX_ALIKE} more of {origin}"
+                        for origin, count in silent.items() if count > MAX_ALIKE)
             if len(found) > MAX_PROBLEMS:
                 yield f"  ... and {len(found) - MAX_PROBLEMS} more"
         if not brief:
@@ -2915,7 +2916,7 @@ class Report:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
         names, queued = [node.text for node in crawler.in_flight], crawler.num_waiting()
         if names or queued:
-            yield f"cut off: {queued} queued, {len(names)} in flight {' '.join(names[:3])}".rstrip()
+            yield f"cut off: {queued} queued, {len(names)} in flight {' '.join(names[:3])}"
         for origin, site in sorted(crawler.sites.items()):
             if site.delay > crawler.options.delay:
                 yield f"{origin} asks for a Crawl-delay of {site.delay:g} s"
