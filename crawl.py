@@ -2521,13 +2521,13 @@ class Frontier(Scope):
 
         What is no URL has no one spelling, and is known by the words that are shown of it.
         """
-        words = re.sub("[^ -~]+", _percent, reference.partition("#")[0].strip())
         try:
             url = parse_url(reference, base)
             if shown and self.options.pages_only:
                 return f"{url}", self.seen_urls.setdefault(f"{url}", "only shown")
             return f"{url}", self.admit(url, page, 0, shown)
         except ValueError:
+            words = re.sub("[^ -~]+", _percent, reference.partition("#")[0].strip())
             words = words[:MAX_SHOWN].rstrip()
         try:
             parse_url(words, base)
@@ -3029,7 +3029,6 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
 async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
     """Crawl; Ctrl-\\ (SIGQUIT) says what is going on, and so does a line if *live*."""
     loop = crawler.loop = get_running_loop()
-
     before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
         lambda: _say(_CLEAR * live + crawler.describe())))
     if live:
