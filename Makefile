@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
-FILES := crawl.py test_crawl.py conftest.py
+FILES := crawl.py test_crawl.py conftest.py .ci/soak.py
 PYTEST = $(VENV)/bin/pytest -q
 
 test: $(VENV)/ready
@@ -20,7 +20,7 @@ bench:
 
 # What takes minutes.
 soak: $(VENV)/ready
-	$(PYTEST) -m soak -s
+	$(PYTEST) .ci/soak.py -s
 	SEED=$$(date +%s) ROUNDS=1000000 $(PYTEST) -k 'mutated or made_up' -o faulthandler_timeout=3600
 
 $(VENV)/ready: Makefile

@@ -1,31 +1,55 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
 # SPDX-License-Identifier: 0BSD
-"""What the tests share: a clock that jumps, a web server in a thread, a check for leaks."""
+"""What the tests share: a clock that jumps, a web server in a thread, simulated sites, a check for leaks.
+
+A *site* is a dict from paths of http://h, or whole URLs, to what is answered there (else a 404):
+
+    "<a href=/x>"                      a page
+    "-> /x"                            a redirect
+    404                                an empty page of that status
+    OSError(...)                       no answer, but this error
+    (200, {"seconds": 9}, "text")      with fields of the head; "seconds" is how long it takes, else 0.125
+    {"HEAD": 501, "GET": ""}           what differs
+    [503, ""]                          one after the other; the last stays
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import gzip
 import inspect
+import io
+import json
 import os
 import pathlib
+import pty
 import random
 import selectors
 import signal
 import socket
 import ssl
+import subprocess
+import sys
+import termios
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 import crawl
+from crawl import create_task, get_running_loop, sleep
+
+HERE = pathlib.Path(__file__).parent
+ROUNDS = int(os.environ.get("ROUNDS", "10000"))  # of made-up input; `make soak` takes more
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what takes minutes, unless it is asked for; hide from children what they inherit.
+    """Hide from children what they inherit.
 
     That is PYTHON variables, what makes Python's own words depend on a terminal, and that signals are
     ignored, as in what a shell runs in the background.
@@ -35,7 +59,6 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
         if name.startswith("PYTHON") or name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES"):
             del os.environ[name]
-    config.option.markexpr = config.option.markexpr or "not soak"
 
 
 # A key and a certificate for localhost and 127.0.0.1, good for nothing but these tests,
@@ -201,12 +224,449 @@ class Server:
             thread.join()
 
 
+
+Site = dict[str, Any]
+
+
+def absolute(path: str) -> str:
+    """Return the URL of a path of http://h; that of a URL is itself."""
+    return f"http://h{path}" if path.startswith("/") else path
+
+
+def short(url: str) -> str:
+    """Return the path of a URL of http://h; others are themselves."""
+    return url.removeprefix("http://h") if url.startswith("http://h/") else url
+
+
+def fate(record: crawl.Record) -> str:
+    """Return what became of a URL: "200", "HEAD 200", "404 broken", "timed out x3" or why it was left out."""
+    tries = f"x{record.tries}" * (record.tries > 1)
+    words = (record.method, str(record.status or ""), record.kind or record.skipped, tries)
+    return " ".join(filter(None, words))
+
+
+class SimulatedClient:
+    """Answers for a site, on a clock that jumps; notes what it was asked for."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = {absolute(path): answer[:] if isinstance(answer, list) else answer
+                     for path, answer in site.items()}
+        self.asked: list[tuple[float, str]] = []  # by GET: when, and which path or URL
+        self.checked: list[str] = []              # by HEAD, which takes no time
+        self.trusted: dict[str, bool] = {}        # whether the user's headers were sent there
+        self.lookups, self.pool, self.user_agent = dict[Any, Any](), dict[Any, str](), "crawl"
+
+    async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
+                    wanted: Any = None) -> crawl.Response:
+        answer, path = self.site.get(str(url), 404), short(str(url))
+        self.trusted[path] = own_headers
+        if method == "HEAD":
+            self.checked.append(path)
+        else:
+            self.asked.append((get_running_loop().time(), path))
+        if isinstance(answer, dict):
+            answer = answer[method]
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        if isinstance(answer, int):
+            answer = answer, {}, ""
+        elif isinstance(answer, str):
+            target = answer.removeprefix("-> ")
+            answer = (200, {}, answer) if target == answer else (302, {"location": target}, "")
+        status, headers, body = answer if isinstance(answer, tuple) else (0, {}, "")
+        await sleep(0 if method == "HEAD" else headers.get("seconds", 0.125))
+        if isinstance(answer, Exception):
+            raise answer
+        response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
+        if method == "GET" and (wanted is None or wanted(response)):
+            response.body = body.encode()
+        return response
+
+    def close(self) -> None:
+        pass
+
+
+class RecordingCrawler(crawl.Crawler):
+    """A crawler that keeps what it tells, and may ask a simulated *client*."""
+
+    client: Any
+
+    def __init__(self, roots: str | Sequence[str], client: Any = None, **options: Any) -> None:
+        self.told: list[crawl.Record] = []
+        self.report = crawl.Report()
+        super().__init__(roots, **{"on_record": self.keep} | options)
+        self.client = client or self.client
+
+    def keep(self, record: crawl.Record) -> None:
+        self.told.append(record)
+        self.report.add(record)
+
+    @property
+    def records(self) -> dict[str, crawl.Record]:
+        """What was told, by path or URL."""
+        return {short(record.url): record for record in self.told}
+
+    @property
+    def ends(self) -> dict[str, str]:
+        """What became of each path or URL, in a few words."""
+        return {path: fate(record) for path, record in self.records.items()}
+
+    @property
+    def asked(self) -> list[str]:
+        """What was asked for by GET, in order."""
+        return [path for _, path in self.client.asked]
+
+    def lines(self, brief: bool = False) -> list[str]:
+        """The report, with paths instead of the URLs of http://h."""
+        return [line.replace("http://h/", "/") for line in self.report.lines(self, 1.0, brief)]
+
+
+def whole(crawler: RecordingCrawler) -> RecordingCrawler:
+    """Return a crawler that has come to its end: nothing is left of it, and each URL was told once."""
+    assert not crawler.in_flight and crawler.num_waiting() == 0
+    assert get_running_loop().tasks == {crawl.current_task()}
+    assert len(crawler.records) == len(crawler.told)
+    return crawler
+
+
+def begun(site: Site | SimulatedClient, *roots: str, **options: Any) -> tuple[RecordingCrawler, Any]:
+    """Begin to crawl a simulated site; return the crawler and its task."""
+    client = SimulatedClient(site) if isinstance(site, dict) else site
+    robots = any(url.endswith("robots.txt") for url in client.site)
+    crawler = RecordingCrawler([absolute(root) for root in roots or ["/"]], client,
+                               **{"no_robots": not robots} | options)
+    return crawler, create_task(crawler.crawl())
+
+
+def simulated(site: Site | SimulatedClient, *roots: str, **options: Any) -> RecordingCrawler:
+    """Crawl a simulated site, from its "/" if no *roots* are named, and without robots.txt if it has none."""
+    async def main() -> RecordingCrawler:
+        crawler, task = begun(site, *roots, **options)
+        await task
+        return whole(crawler)
+    result: RecordingCrawler = play(main())
+    return result
+
+
+def journaled(path: pathlib.Path, site: Site, *roots: str, stop_after: int = 0, recheck: bool = False,
+              **options: Any) -> RecordingCrawler:
+    """Crawl a simulated site with a journal, going on with it; perhaps only until so many requests."""
+    async def main() -> RecordingCrawler:
+        with contextlib.closing(crawl.Journal(str(path), resume=True, recheck=recheck)) as journal:
+            crawler, task = begun(site, *roots, journal=journal, **options)
+            while stop_after and not task.done() and len(crawler.client.asked) < stop_after:
+                await sleep(0.01)
+            if stop_after:
+                task.cancel()
+            with contextlib.suppress(crawl.CancelledError):
+                await task
+        return crawler
+    result: RecordingCrawler = play(main())
+    return result
+
+
+def crawled(*roots: str, **options: Any) -> RecordingCrawler:
+    """Crawl real servers."""
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler(roots, **options)
+        await crawler.crawl()
+        return whole(crawler)
+    return crawl.run(main())
+
+
+def pages(count: int) -> Site:
+    """A site of *count* pages, all linked from the root of http://h."""
+    links = "".join(f"<a href=/{number}>" for number in range(1, count))
+    return {f"/{number}": "" for number in range(1, count)} | {"/": links}
+
+
+def gaps(crawler: RecordingCrawler) -> list[float]:
+    """Return the seconds between one request and the next."""
+    moments = [moment for moment, _ in crawler.client.asked]
+    return [after - before for before, after in zip(moments, moments[1:])]
+
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run crawl.py as a user does."""
+    return subprocess.run([sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
+                          text=True, timeout=60, **options)
+
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Run main; return its status and what it wrote to stdout and stderr."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        status = crawl.main(list(arguments))
+    return status, out.getvalue(), err.getvalue()
+
+
+def lines_of(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return what stands in a journal."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@contextlib.contextmanager
+def linear_time() -> Iterator[None]:
+    """Fail when the block takes seconds of the processor: what is linear takes milliseconds, else minutes."""
+    began = time.process_time()
+    yield
+    assert time.process_time() - began < 5
+
+
+def holds(claim: Callable[[list[Any]], object], parts: list[Any]) -> None:
+    """Check a claim about something that is made up of parts; if it fails, show how few of them will do."""
+    def fails(some: list[Any]) -> bool:
+        try:
+            claim(some)
+        except Exception:
+            return True
+        return False
+    if fails(parts):
+        size = len(parts)
+        while size:
+            for start in range(len(parts) - size, -1, -size):
+                if fails(fewer := parts[:start] + parts[start + size:]):
+                    parts = fewer
+            size //= 2
+        print("it fails for", parts)
+        claim(parts)
+
+
+class CountingLoop(crawl.EventLoop):
+    """Calls *then* before the callback or step with the number *at*, counting from when it was set."""
+
+    at, then = 0, staticmethod(lambda: None)
+
+    def _run(self, entry: Any) -> None:
+        self.at -= 1
+        if self.at == 0:
+            self.then()
+        super()._run(entry)
+
+
+class MeteredLoop(crawl.EventLoop):
+    """A loop that notes how long its longest callback kept the processor, in seconds."""
+
+    longest = 0.0
+
+    def _run(self, entry: Any) -> None:
+        began = time.thread_time()
+        super()._run(entry)
+        self.longest = max(self.longest, time.thread_time() - began)
+
+
+def printed_by(program: str, path: pathlib.Path) -> str:
+    """Return what a program, in a file of its own beside crawl.py, prints; on stderr it prints nothing."""
+    (path / "crawl.py").symlink_to(HERE / "crawl.py")
+    (path / "program.py").write_text(textwrap.dedent(program))
+    done = subprocess.run([sys.executable, "program.py"], cwd=path, capture_output=True, text=True,
+                          timeout=60)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def silence(connection: socket.socket) -> None:
+    """Say nothing until the client leaves."""
+    connection.recv(1)
+
+
+def says(data: bytes, then: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    """Answer with *data* and do something *then*."""
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(data)
+        then(connection)
+    return answer
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+GZIPPED = gzip.compress(b"zipped")
+
+
+def with_body(body: bytes, *fields: bytes) -> bytes:
+    """Return a response of *body* and its length, with other *fields*."""
+    head = OK + b"".join(field + b"\r\n" for field in fields)
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout",
+                shown: bytearray | None = None) -> str:
+    """Run main with stdout (or stderr) on a pseudo-terminal; return what that shows, by and by in *shown*."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    shown = bytearray() if shown is None else shown
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):  # EIO is how a terminal ends
+            while True:
+                shown.extend(os.read(ours, 65536))
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with open(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setattr(sys, "stderr", io.StringIO())
+        patch.setattr(sys, stream, terminal)
+        crawl.main(list(arguments))
+    watcher.join()
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def shell(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell, in which `crawl` runs crawl.py, in an environment that holds nothing else."""
+    script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
+    return subprocess.run(["/bin/sh", "-c", script, "sh", *arguments], capture_output=True, text=True,
+                          encoding="utf-8", timeout=60, env={
+        "PYTHON": sys.executable, "CRAWL": str(HERE / "crawl.py"), "PATH": os.defpath, **environment})
+
+
+def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a crawl of a page that links to a silent one; return when that is in flight."""
+    asked = threading.Event()
+
+    def ask(connection: socket.socket) -> None:
+        asked.set()
+        silence(connection)
+    site.add("/", "<a href=/silent><a href=/next>")
+    site.answers["/silent"] = site.answers["/next"] = ask
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    assert asked.wait(60)
+    return process
+
+
+@contextlib.asynccontextmanager
+async def specified_timeout(delay: float) -> AsyncIterator[None]:
+    """Do what asyncio.timeout is specified to do.
+
+    That of Python 3.11.2 does not end a block with TimeoutError where the task had been asked to end
+    before the block began; that of 3.11.7 does, for "no more requests than before" is what counts.
+    """
+    task: Any = asyncio.current_task()
+    before = task.cancelling()
+    try:
+        async with asyncio.timeout(delay) as limit:
+            yield
+    except asyncio.CancelledError as error:
+        if limit.expired() and task.cancelling() <= before:
+            raise TimeoutError from error
+        raise
+
+
+class JumpingAsyncioLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop on a clock that jumps."""
+
+    def __init__(self) -> None:
+        self.clock = JumpingSelector()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.now
+
+
+Plan = list[tuple[Any, ...]]
+
+
+def planned(rng: random.Random, depth: int = 0) -> Plan:
+    """Make up what a task does: a few waits, some within others; no two end at one moment, but for 0."""
+    plan: Plan = []
+    for _ in range(rng.randrange(1, 5)):
+        kind = rng.choice(("put", "get", "get", "join", "sleep", "sleep", "fail", "cancel", "timeout",
+                           "timeout", "gather", "gather", "finally",
+                           # before 3.13 it took nothing back
+                           *(["uncancel"] if sys.version_info >= (3, 13) else [])))
+        if kind in ("timeout", "gather", "finally"):
+            if depth < 2:
+                plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2)),
+                             [planned(rng, depth + 1) for _ in range(1 + (kind == "gather"))]))
+        else:
+            plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2))))
+    return plan
+
+
+class Performance:
+    """One run of a made-up program under *lib*: some tasks and two queues."""
+
+    def __init__(self, lib: Any, log: Callable[..., None]) -> None:
+        self.lib, self.log, self.began = lib, log, lib.get_running_loop().time()
+        self.timeout = specified_timeout if lib is asyncio and sys.version_info < (3, 11, 7) else lib.timeout
+        self.queues: list[Any] = [lib.Queue(1), lib.Queue()]
+        self.tasks: list[Any] = []
+
+    async def run(self, program: list[Plan]) -> None:
+        """Perform the program; what is not done after 100 seconds is cancelled until it is."""
+        for number, plan in enumerate(program):
+            self.tasks.append(self.lib.create_task(self.act(str(number), plan)))
+        await self.lib.sleep(100)
+        while not all(task.done() for task in self.tasks):
+            for task in self.tasks:
+                task.cancel()
+            await self.lib.sleep(10)
+        self.log([task.cancelled() or type(task.exception()).__name__ for task in self.tasks],
+                 [queue.qsize() for queue in self.queues])
+
+    async def act(self, name: str, plan: Plan) -> str:
+        """Do one step after the other, and log how and when each ended."""
+        for number, (kind, what, *rest) in enumerate(plan):
+            try:
+                outcome = await self.do(f"{name}.{number}", kind, what, *rest)
+            except (TimeoutError, KeyError, self.lib.CancelledError) as error:
+                outcome = error
+            self.log(name, number, kind, outcome, round(self.lib.get_running_loop().time() - self.began, 6))
+            if isinstance(outcome, (KeyError, self.lib.CancelledError)) and what:
+                raise outcome
+        return name
+
+    async def do(self, name: str, kind: str, what: int, delay: float, inner: Sequence[Plan] = ()) -> Any:
+        """Do one step, and return what there is to say of it."""
+        queue = self.queues[what % 2]
+        match kind:
+            case "put":
+                return await queue.put(name)
+            case "get":
+                item = await queue.get()
+                queue.task_done()
+                return item
+            case "join":
+                return await queue.join()
+            case "sleep":
+                return await self.lib.sleep(delay)
+            case "fail":
+                raise KeyError(name)
+            case "cancel":
+                return self.tasks[what % len(self.tasks)].cancel()
+            case "uncancel":
+                return self.lib.current_task().uncancel()
+            case "timeout":
+                async with self.timeout(delay):
+                    return await self.act(name, inner[0])
+            case "gather":
+                parts = [self.lib.create_task(self.act(name + letter, part))
+                         for letter, part in zip("ab", inner)]
+                self.tasks.extend(parts)
+                return await self.lib.gather(*parts, return_exceptions=what > 1)
+            case _:  # a clean-up that waits, too
+                try:
+                    await self.act(name, inner[0])
+                finally:
+                    await self.lib.sleep(delay)
+
+
 @pytest.fixture
 def rng() -> random.Random:
     """What is random in a test. Where it fails, its seed is shown: SEED=that makes it fail again."""
     seed = os.environ.get("SEED", "1")
     print(f"SEED={seed}")
     return random.Random(seed)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time between tries."""
+    monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
 
 
 Pair = tuple[socket.socket, socket.socket]

@@ -161,8 +161,8 @@ class EventLoop:
         # A heap of (deadline, sequence number, handle): the number keeps equal deadlines in order.
         self._timeouts, self._sequence = list[Any](), itertools.count()
         self._sweep_at, self._stopping = TIMEOUT_SWEEP, False  # at that size cancelled ones go
-        self.tasks = set[Any]()  # every unfinished Task (4),
-        self.current_task: Any = None       # and the one taking a step
+        self.tasks = set[Any]()         # every unfinished Task (4)
+        self.current_task: Any = None   # the one that takes a step
         # The self-pipe: a byte written to one end, by a thread or a signal, ends a sleep.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
@@ -479,7 +479,7 @@ class Future(Generic[T]):
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
 #         sock.send(b"GET / HTTP/1.0\r\n\r\n")           sock.send(b"GET / HTTP/1.0\r\n\r\n")
-#         answer = Future()                              answer = Future()
+#         answer = Future(loop=loop)                     answer = Future(loop=loop)
 #         loop.add_reader(sock, answer.set_result, 1)    loop.add_reader(sock, answer.set_result, 1)
 #         yield from answer                              await answer
 #         loop.remove_reader(sock)                       loop.remove_reader(sock)
@@ -487,7 +487,7 @@ class Future(Generic[T]):
 #
 #     waiting = fetch(sock)    nothing of it has run
 #     waiting.send(None)       -> <Future pending>: the request has left
-#     loop.tick()              sleeps until the answer is there, and resolves the future
+#     loop.tick()              sleeps for a second at most; the answer resolves the future
 #     waiting.send(None)       -> StopIteration(b"HTTP/1.0 200 OK\r\n\r\n"): it has returned
 #
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
@@ -506,7 +506,7 @@ class Future(Generic[T]):
 # of the one future in `_waiting_for`; and it is in the loop's `tasks`, which keeps it alive.
 
 class Task(Future[T]):
-    """The coroutine *coro*, run from soon on in a copy of the context, and its result's Future."""
+    """The Future of what *coro* returns; runs it, from soon on, in a copy of the context."""
 
     __slots__ = ("_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
@@ -563,7 +563,7 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # Meanwhile it waits for nothing, or tasks in a circle would hand this on for ever.
+        # None meanwhile, so that tasks which wait in a circle hand this on only once.
         waited, self._waiting_for = self._waiting_for, None
         if waited is None or not waited.cancel():
             self._must_cancel = True
@@ -607,25 +607,22 @@ Runnable = Coro[T] | Future[T]  # what run_until_complete() and gather() take
 # When a wait has ended, its deadline does nothing; when `run` has returned, there is no task.
 
 @coroutine
-def _next_tick(result: Any) -> Generator[None, None, Any]:
+def _next_tick() -> Generator[None, None, None]:
     """Let the others run once: a bare `yield` is a wait for no future."""
     yield
-    return result
 
 
-async def _sleep(delay: float, result: Any) -> Any:
+async def sleep(delay: float, result: Any = None) -> Any:
+    """Wait *delay* seconds (ValueError for NaN), return *result*; 0 lets others run once."""
+    if delay <= 0:
+        await _next_tick()
+        return result
     waiter: Future[Any] = Future()
     timeout = get_running_loop().call_later(delay, waiter._resolve, result)
     try:
         return await waiter
     finally:
         timeout.cancel()
-
-
-def sleep(delay: float, result: Any = None) -> Coro[Any]:
-    """Wait *delay* seconds (ValueError for NaN), return *result*; 0 lets others run once."""
-    # (types.coroutine makes a coroutine, and is declared to make something that can do less.)
-    return _next_tick(result) if delay <= 0 else _sleep(delay, result)  # pyright: ignore
 
 
 class TimeLimit:
@@ -649,7 +646,7 @@ class TimeLimit:
         #     requests at the entry, at the deadline, then    the error
         #     alone            0       1      0               becomes TimeoutError
         #     and Ctrl-C       0       2      1               goes on as it is
-        #     two limits       0, 0    2      1, 0            goes on, to the outer one
+        #     two limits       0, 0    2      1, 0            goes on: it is the outer's
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -709,8 +706,8 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     are results. Cancelling it cancels all of them, and it ends when they have ended.
     """
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
-    outer = _Gathering(loop=children[0]._loop if children else None)
-    outer.children, left = children, len(awaitables)
+    outer, left = _Gathering(), len(children)
+    outer.children = children
 
     def child_done(child: Future[Any]) -> None:
         nonlocal left
@@ -751,9 +748,9 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     return future
 
 
-def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
+def current_task() -> Task[Any] | None:
     """Return the task whose step is running now, None between steps."""
-    return cast("Task[Any] | None", (loop or get_running_loop()).current_task)
+    return cast("Task[Any] | None", get_running_loop().current_task)
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -912,7 +909,7 @@ class Queue(Generic[T]):
             except BaseException:
                 line.pop(waiter, None)
                 if not waiter.cancelled() and not blocked():
-                    self._wake(line)  # woken, but unable to use it: the next one may be
+                    self._wake(line)  # it was woken in vain: wake the next one
                 raise
 
 
@@ -987,7 +984,7 @@ class Stream:
         while True:
             try:
                 return operation(*args)
-            except OSError as error:  # TLS may have to read in order to write, and the reverse
+            except OSError as error:  # by name: ssl may not be loaded; TLS may read to write
                 wanted = {"BlockingIOError": event, "SSLWantReadError": EVENT_READ,
                           "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
                 if wanted is None:
@@ -1138,10 +1135,8 @@ def _parse_host(text: str) -> str:
             raise ValueError
         if host.startswith("["):
             packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
-            low = f"{packed[12] << 8 | packed[13]:x}:{packed[14] << 8 | packed[15]:x}"
-            address = socket.inet_ntop(socket.AF_INET6, packed)  # may end in 1.2.3.4
-            return f"[{re.sub('[0-9]+[.].*', low, address)}]"
-        # (Encoding takes long; the condition keeps one character from becoming eighteen before.)
+            return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
+        # (A host that NFKC would change is refused: one character of it may become eighteen.)
         name = host.encode("idna" if unicodedata.is_normalized("NFKC", host) else "ascii").decode()
         if name != host and name.encode().decode("idna") != host or not re.fullmatch(
                 "(?:[a-z0-9_-]{1,63}[.])*[a-z0-9_-]{1,63}[.]?", name):
@@ -1232,9 +1227,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# The invariants. Every byte is accounted for: an end before the length is reached, two lengths
-# that differ, or a Transfer-Encoding that is not plain chunked or has a length beside it, are
-# errors; bytes after the end are nobody's answer, and the connection is not used again. Each
+# The invariants. Every byte is accounted for. These are errors: an end before the length is
+# reached, two lengths, a Transfer-Encoding that is not plain chunked, or that has a length beside
+# it. Bytes after the end are nobody's answer, and the connection is not used again. Each
 # piece has a limit. The cost: linear in the bytes, however they are cut.
 
 MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
@@ -1318,19 +1313,19 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
     """Undo a Content-Encoding of gzip; LimitError for more than *limit* bytes."""
     if coding in ("", "identity") or not body:
         return body
-    if coding not in ("gzip", "x-gzip"):
+    if coding != "gzip":
         raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
     unzip = zlib.decompressobj(31)  # a gzip header, and 32 KB of window
     try:
         decoded = unzip.decompress(body, limit + 1)
     except zlib.error as error:
-        raise ProtocolError(f"the {coding} body is corrupt: {error}") from None
+        raise ProtocolError(f"the gzip body is corrupt: {error}") from None
     if len(decoded) > limit:
         raise LimitError(f"a decoded body of more than {limit} bytes (max_body)")
     if not unzip.eof:
         raise TruncatedError("the compressed body ends too early")
     if unzip.unused_data.strip(b"\0"):  # zeros are padding
-        raise ProtocolError(f"something follows the end of the {coding} body")
+        raise ProtocolError("something follows the end of the gzip body")
     return decoded
 
 
@@ -1456,7 +1451,7 @@ class ResponseParser:
 #
 #     kept      if its response was read to the end, and it may be reused
 #     closed    otherwise, cancelled requests included; when there are too many; and when it is
-#               taken and there is something to read: the server's end of it, or no answer of ours
+#               taken and has something to read: its end, or bytes nobody asked for
 #
 # The server may still close it, or send a stray message, just as the next request leaves: so a
 # request that fails on a kept connection before a whole head came back is sent again, on a fresh
@@ -1616,15 +1611,13 @@ async def fetch(url: str, **options: Any) -> Response:
 # a `<` and a letter the whole tag matches and is behind us, however it goes on. The cost: some 6
 # microseconds per KB, where html.parser takes 130.
 
-MAX_SHOWN = 200  # characters of somebody else's words that are shown
-PRODUCT = "crawl"  # the name that robots.txt knows us by: see product_of(), 12
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 MAX_ATTRIBUTES = 100      # of an element: those that count stand first
 LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more than that could take seconds
 
 
 def _check_count(references: Sized, length: int = 0) -> None:
-    """Raise LimitError if these are too many, with a base of so many characters before each."""
+    """Raise LimitError for too many; a base longer than 200 characters allows fewer."""
     limit = MAX_REFERENCES * 200 // max(200, length)
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
@@ -1692,7 +1685,6 @@ def read_sitemap(text: str) -> Markup:
     """Return the URLs that a sitemap, or an index of sitemaps, lists; of other XML nothing."""
     urls = re.findall(r"<(?:(?!image:)\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
-
 
 
 @lru_cache(1000)  # a site's pages share many tags
@@ -1765,7 +1757,7 @@ _WEB_CHARSET = re.compile(b"(?i)iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return a page's text and charset: by its BOM, *content_type*, its meta, or UTF-8.
 
-    What is wrong is replaced; more than LARGE_PAGE bytes that are wrong are read as UTF-8.
+    Wrong bytes are replaced; a body above LARGE_PAGE that has some is read as UTF-8.
     """
     charset, errors = "utf-8", "replace" if len(body) <= LARGE_PAGE else "strict"
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -1819,6 +1811,8 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 MAX_RULES = 5000         # rules: the first ones count, for each is tried on each URL
+MAX_SHOWN = 200          # characters of somebody else's words that are shown
+PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
 
 
 def _comparable(path: str) -> str:
@@ -1881,7 +1875,7 @@ class Robots:
             return None
         path = f"\n{_comparable(target).replace('*', '%2A').replace('$', '%24')}$"
         for key, pattern, parts in self.rules:
-            at = 0  # where the part of the pattern that was found last ends
+            at = 0  # the end of the last part found; find() gives -1 for none
             if all((at := path.find(part, at) + len(part)) >= len(part) for part in parts):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
@@ -1994,8 +1988,8 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
             with suppress(ValueError):
                 base = parse_url(markup.base, url) if markup.base else url
             _check_count(markup.links + markup.assets, len(f"{base}"))
-            asked = markup.nofollow.isdisjoint(("robots", product.lower()))
-            fields.update(encoding=charset, assets=markup.assets, links=markup.links * asked)
+            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
+            fields.update(encoding=charset, assets=markup.assets, links=markup.links * follow)
     except (OSError, ProtocolError) as error:
         fields.update(error=_explain(error), kind=(
             "timed out" if isinstance(error, TimeoutError) else "bad certificate"
@@ -2023,9 +2017,12 @@ class Journal:
 
     A file that holds something is refused, unless with *resume* or *recheck*. Then its definite
     answers are taken for the server's; with *recheck*, for which there must be a file, all but
-    problems, redirects that lead to one, and what refers to either. Raises CrawlError for a file
-    that cannot be opened, is used by another crawl, or is no journal.
+    problems, redirects that lead to one, and what refers to either (its *places* says whether
+    some are missing places). Raises CrawlError for a file that cannot be opened, is used by another
+    crawl, or is no journal.
     """
+
+    places = False
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         import fcntl  # Windows has none, and can import the rest
@@ -2042,6 +2039,7 @@ class Journal:
                 self._lines = self._files.enter_context(open(path, "rb"))
                 problems = self._read()
                 if recheck:
+                    self.places = "#" in "".join(problems)
                     self._forget(problems)
         except (OSError, ValueError) as error:
             self.close()
@@ -2117,10 +2115,10 @@ class Options(NamedTuple):
     """How to crawl: the arguments of Crawler after the roots, by name; --help shows most of them.
 
     (Option       value  least    meaning)
-    depth         N      0        links from a root; given, level by level (100)
+    depth         N      0        links from a root, level by level (else 100)
     max_pages     N      1        pages, and as many URLs that are only checked
     include       RE     -        roots, and of pages only those in whose URL this is found
-    exclude       RE     -        nothing in whose URL this is found (or this, given again)
+    exclude       RE     -        nothing in whose URL this is found; may be given again
     subdomains    -      -        hosts below the roots' hosts, too
     external      -      -        check also what links to other hosts lead to
     pages_only    -      -        do not check images, scripts and the like
@@ -2129,12 +2127,12 @@ class Options(NamedTuple):
     max_tasks     N      1        URLs fetched at a time
     max_redirect  N      0        redirects in a row
     max_tries     N      1        tries where an error may pass
-    max_body      BYTES  1        size of a page, unpacked
+    max_body      BYTES  1        size of a page, sent or unpacked
     timeout       S      0.001    seconds for a whole fetch
     delay         S      0        seconds between two requests to a site
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
-    journal       (a Journal) answers for the server where it can
-    on_record     (called with a Record) as soon as it is one; of what is left out, in the end
+    journal       (a Journal) is told each Record, and answers for the server where it can
+    on_record     (called with a Record) when a URL has ended; for what is left out, in the end
     on_page       (called with Record, Response) for each page before that; awaited, if it can be
     """
 
@@ -2210,7 +2208,7 @@ class Scope:
 #
 #     time    a worker brings     in line       why
 #     0       /a, /b              /a /b         robots.txt is asked for first
-#     1       /a                  /b            robots.txt is known, /a is asked for
+#     1       /a, /b              /b            robots.txt is known, /a is asked for
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
@@ -2313,9 +2311,9 @@ class Site:
 #     /a was read       read     a page            "other host"
 #     /b was read                read, once        "other host"
 #
-# `seen_urls` holds each http or https URL that was met: its Node, or why it is left out. `admit` is
-# the one door to it, and knows the rules. What came as a check may come again as a page, which can
-# only make it earlier. No lock is needed: control passes to another task only at an `await`, and in
+# `seen_urls` holds each http or https URL that was met: its Node, or why it is left out. `admit`
+# alone puts Nodes there, and knows the rules. What came as a check may come again as a page, and
+# earlier for it. No lock is needed: control passes to another task only at an `await`, and in
 # `admit` there is none. The crawl ends: pages and checks are at most max_pages each (not counting
 # roots, and what redirects lead to), redirects in a row max_redirect, links from a root MAX_DEPTH.
 
@@ -2345,13 +2343,6 @@ class Node:
     def url(self) -> URL:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
-
-    def chain(self) -> list[Node]:
-        """Return the redirects that led here, the first of them first, and this node."""
-        nodes = [self]
-        while nodes[0].hops and nodes[0].parent:
-            nodes.insert(0, nodes[0].parent)
-        return nodes
 
     def ahead(self) -> Iterator[Node]:
         """Yield this node and what it redirects to, a hundred at most, for it may be a ring."""
@@ -2458,11 +2449,11 @@ class Frontier(Scope):
         if node.depth == 0:
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
-        circle = isinstance(known, Node) and node in known.ahead()
-        if circle or node.hops >= self.options.max_redirect:
-            chain = " -> ".join([step.text for step in node.chain()] + [record.next_url])
-            return record._replace(kind="too many redirects", error=(
-                f"too many redirects{', in a circle' * circle}: {chain}"))
+        circle = list(known.ahead()) if isinstance(known, Node) else []
+        if node in circle or node.hops >= self.options.max_redirect:
+            how = ("in a circle: " + " -> ".join(step.text for step in [*circle, circle[0]])
+                   if node in circle else f"more than {self.options.max_redirect} in a row")
+            return record._replace(kind="too many redirects", error=f"redirects {how}")
         known = self.admit(target, node, node.hops + 1, bool(node.check))
         node.next_node = known if isinstance(known, Node) else None
         return record
@@ -2473,7 +2464,7 @@ class Frontier(Scope):
         Most are known already, and to parse each would take most of the time. So a reference is
         first joined to its page's folder as mere text (on http://h/d/p, b is http://h/d/b), and
         looked up: keys are in their one spelling, so what is found is what parsing would give. A
-        page's Node is settled, and a reason settles links; all else is parsed, and `admit` asked.
+        page settles all, a check or "only shown" assets, other reasons links; the rest is parsed.
         """
         links, assets, places = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         seen_urls, origin, own, parsed = self.seen_urls, base.origin, f"{base}", 0
@@ -2514,7 +2505,7 @@ class Frontier(Scope):
                 known.referrers += 1
                 if known.referrers <= 3 or page.text < known.linked_from[2]:
                     known.linked_from = sorted((*known.linked_from, page.text))[:3]
-        return record._replace(links=tuple(links), assets=tuple(assets))
+        return record._replace(links=(*links, *places), assets=tuple(assets))
 
     def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> tuple[str, Any]:
         """Parse a reference; return the URL that it means, and its Node, or why it is left out.
@@ -2531,7 +2522,7 @@ class Frontier(Scope):
             words = words[:MAX_SHOWN].rstrip()
         try:
             parse_url(words, base)
-            words = f"too-long:{words}"[:MAX_SHOWN]  # for its beginning may well be a URL
+            words = f"too-long:{words}"[:MAX_SHOWN]  # cut off, it may look like a URL
             parse_url(words, base)
         except ValueError as error:
             if words not in self.odd:
@@ -2650,7 +2641,7 @@ class Crawler(Frontier):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
-            if not answer:  # and perhaps it has come back already
+            if not answer:  # left out, or queued or in line again
                 del self.in_flight[node]
             # Poll before working: an answer from the journal has needed no wait, and a hundred of
             # them in a row would keep all requests and answers waiting.
@@ -2702,7 +2693,8 @@ class Crawler(Frontier):
         if not record or record.method and not check or record.kind and record.status in _REDIRECTS:
             return None
         if not self._wants(node, record):
-            return record._replace(method=check and "GET", encoding="", links=(), assets=())
+            return record._replace(method=check and (record.method or "GET"), encoding="",
+                                   links=(), assets=())
         return record if record.encoding or record.kind else None
 
     def _wants(self, node: Node, answer: Any) -> bool:
@@ -2764,7 +2756,7 @@ class Crawler(Frontier):
         """Have a URL come back if it is to be tried again; return whether it is.
 
             a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
-            429 on our hosts                        first in its site's line; two are no tries
+            429 on our hosts                        first in its site's line; two are not counted
             429 elsewhere, 503, no answer, ...      after a back-off, or its Retry-After
 
         In round 0, and for robots.txt, back-offs are all there is: no site holds up the others.
@@ -2772,7 +2764,7 @@ class Crawler(Frontier):
         site, status = node.site, getattr(outcome, "status", 0)
         usual = self.round > 0 and node is not site.robots
         refused = status == 429 and usual and self.covers(node.url)
-        value = outcome.headers.get("retry-after", "") if status else ""  # or a date, which is none
+        value = outcome.headers.get("retry-after", "") if status else ""  # a date counts as none
         pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0
         if refused or status not in (0, 429):
             site.learn(status, pause)
@@ -2850,27 +2842,32 @@ class Crawler(Frontier):
 # Two runs that find the same print the same, but for times, rates, and which redirect was first:
 # so `diff` of two nights' reports says what is new.
 
-MAX_ALIKE = 10       # URLs of a site without any answer that are shown: more tell nothing new
-MAX_PROBLEMS = 1000  # problems of a kind that are shown; the journal has them all
-MAX_REASONS = 10     # reasons why something was left out that are shown
+MAX_ALIKE = 10  # what is shown of URLs of a site that got no answer, and of reasons to leave out
 
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _story(node: Node, record: Record) -> Iterator[str]:
-    """Yield the lines about one problem: what it is, and what refers to it."""
-    chain = node.chain()
-    # The links to the first of too many redirects are to be mended.
-    yield f"  {chain[0].text if record.kind == 'too many redirects' else node.text}"
+def _several(texts: Iterable[str], count: int) -> str:
+    """Return the first three of some texts, and how many more there are."""
+    return ", ".join(sorted(texts)[:3]) + f" and {count - 3} more" * (count > 3)
+
+
+def _story(record: Record, ways: list[Node]) -> Iterator[str]:
+    """Yield the lines about one problem: what it is, and what leads there.
+
+    *ways* are its own Node and all that redirect to it, at once or in the end.
+    """
+    yield f"  {record.url}"
     yield f"    {record.error}" + f", {record.tries} times" * (record.tries > 1 > record.status)
-    if node.hops and record.kind != "too many redirects":
-        yield f"    redirected from {chain[-2].text}"
-    linked = next((step for step in reversed(chain) if step.referrers), node)
-    more = f" and {linked.referrers - 3} more" * (linked.referrers > 3)
-    if linked.referrers:
-        yield f"    linked from {', '.join(linked.linked_from)}{more}"
+    redirects = {way.text for way in ways if way.next_node is ways[0]}
+    if redirects:
+        yield f"    redirected from {_several(redirects, len(redirects))}"
+    pages = {page for way in ways for page in way.linked_from}
+    if pages:
+        unnamed = sum(max(0, way.referrers - 3) for way in ways)
+        yield f"    linked from {_several(pages, len(pages) + unnamed)}"
 
 
 class Report:
@@ -2878,7 +2875,7 @@ class Report:
 
     def __init__(self) -> None:
         self.problems, self.statuses, self.size = list[Record](), Counter[int](), 0  # in bytes
-        self.skipped, self.counts = Counter[str](), Counter[str]()  # by reason; by kind of answer
+        self.skipped, self.pages = Counter[str](), 0  # by reason; how many were read
 
     def add(self, record: Record) -> None:
         """Take in one record."""
@@ -2889,26 +2886,30 @@ class Report:
         elif record.status or record.tries:
             self.statuses[record.status] += 1
         self.size += record.size
-        self.counts["checked URL" if record.method else "page" if record.encoding else
-                    "other file" if 200 <= record.status < 300 else ""] += 1
+        self.pages += record.encoding != "" and not record.method
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, by kind and URL, and, unless *brief*, the numbers."""
         nodes = ChainMap[str, Any](crawler.seen_urls, crawler.odd, crawler.places)
+        redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
+        for start in crawler.seen_urls.values():
+            if isinstance(start, Node) and start.next_node:
+                for step in start.ahead():
+                    redirects[step].append(start)
         for kind in PROBLEMS:
             found = sorted(record for record in self.problems if record.kind == kind)
             silent = Counter[str]()
             if found:
                 yield f"{kind} ({len(found)})"
-            for record in found[:MAX_PROBLEMS]:
-                origin = nodes[record.url].site.url.origin
-                silent[origin] += record.tries > 0 == record.status
-                if silent[origin] <= MAX_ALIKE:
-                    yield from _story(nodes[record.url], record)
+            for record in found:
+                node = nodes[record.url]
+                origin = node.site.url.origin
+                answered = record.status > 0 or not record.tries
+                silent[origin] += not answered
+                if answered or silent[origin] <= MAX_ALIKE:
+                    yield from _story(record, [node, *redirects[node]])
             yield from (f"  ... and {count - MAX_ALIKE} more of {origin}"
                         for origin, count in silent.items() if count > MAX_ALIKE)
-            if len(found) > MAX_PROBLEMS:
-                yield f"  ... and {len(found) - MAX_PROBLEMS} more"
         if not brief:
             yield from self._numbers(crawler, seconds)
 
@@ -2916,7 +2917,8 @@ class Report:
         """Yield the lines at the end: how much, how fast, and what was not fetched."""
         names, queued = [node.text for node in crawler.in_flight], crawler.num_waiting()
         if names or queued:
-            yield f"cut off: {queued} queued, {len(names)} in flight {' '.join(names[:3])}"
+            yield (f"cut off: {queued} queued, {len(names)} in flight "
+                   f"{_several(names, len(names))}".rstrip())
         for origin, site in sorted(crawler.sites.items()):
             if site.delay > crawler.options.delay:
                 yield f"{origin} asks for a Crawl-delay of {site.delay:g} s"
@@ -2924,27 +2926,25 @@ class Report:
                 yield f"{origin} said 429 {_count_of(site.refusals, 'time')}: asked more slowly"
             if isinstance(site.robots, Robots) and site.robots.dropped:
                 yield f"{origin}/robots.txt: {site.robots.dropped} rules behind {MAX_RULES} ignored"
-        yield (f"{_count_of(self.counts['page'], 'page')}, "
-               f"{_count_of(self.counts['other file'], 'other file')}, "
-               f"{_count_of(self.counts['checked URL'], 'checked URL')}, {self.size / 1e6:.1f} MB")
+        yield (f"{_count_of(self.statuses.total(), 'URL')} asked for, "
+               f"{_count_of(self.pages, 'page')} read, {self.size / 1e6:.1f} MB")
         yield "statuses: " + ", ".join(
             f"{count} x {status or 'no answer'}" for status, count in sorted(self.statuses.items()))
         reasons = sorted((-count, reason) for reason, count in self.skipped.items())
-        for count, reason in reasons[:MAX_REASONS]:
+        for count, reason in reasons[:MAX_ALIKE]:
             yield (f"not fetched: {-count} ({reason}"
                    f"{'; --external checks them' * (reason == 'other host')})")
-        if reasons[MAX_REASONS:]:
-            yield f"not fetched: others, for {len(reasons) - MAX_REASONS} more reasons"
-        yield (f"{_count_of(len(self.problems), 'problem')} in "
-               f"{_count_of(self.counts['page'], 'page')} "
+        if reasons[MAX_ALIKE:]:
+            yield f"not fetched: others, for {len(reasons) - MAX_ALIKE} more reasons"
+        yield (f"{_count_of(len(self.problems), 'problem')} "
                f"({seconds:.1f} s, {self.statuses.total() / max(seconds, 0.001):.0f} URLs/s)")
 
 
 # 19  Command line
 # ================
 #
-# The problem: people call this, and read; programs call it, and look at one number. And both may
-# have seen enough before it has come to its end.
+# The problem: people call this, and read; programs call it, and look at one number. Either may
+# stop it, or stop reading, before the end.
 #
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
@@ -3028,7 +3028,7 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
 
 async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
     """Crawl; Ctrl-\\ (SIGQUIT) says what is going on, and so does a line if *live*."""
-    loop = crawler.loop = get_running_loop()
+    loop = get_running_loop()
     before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
         lambda: _say(_CLEAR * live + crawler.describe())))
     if live:
@@ -3061,7 +3061,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)
             files.enter_context(closing(journal))
-            crawler = Crawler(options.roots, journal=journal, **how)
+            crawler.options = crawler.options._replace(
+                journal=journal, fragments=options.fragments or journal.places)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
@@ -3070,7 +3071,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             ended = error
-    nothing = set(report.statuses) <= {0} or not report.problems and not report.counts["page"]
+    nothing = set(report.statuses) <= {0} or not report.problems and not report.pages
     if nothing and not ended:
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
@@ -3096,7 +3097,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt as end:
-        return 128 + int((*end.args, signal.SIGINT)[0])
+        return 128 + int(end.args[0] if end.args else signal.SIGINT)
     except BrokenPipeError:
         return 1  # whoever read it has seen enough
     except (OSError, CrawlError) as error:
@@ -3109,7 +3110,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
         signal.signal(signal.SIGTERM, interrupt)
     # They are None where their descriptors are closed.
     sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
-    # Not sys.exit(): what stdout or stderr, being full or closed, did not take is given up.
+    # Not sys.exit(), which would try again to write what a full or closed stdout did not take.
     os._exit(main(sys.argv[1:]))
 
 # The end: section 2 began with a crawler that waits for each page in turn. From a server that takes

@@ -15,6 +15,7 @@ import tokenize
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 TOKENS, CODE, PROSE, LINES, SECTION, WIDTH = 18_000, 1_840, 860, 3_120, 200, 100
+TEST_LINES, TEST_BYTES, README_LINES = 4_400, 200_000, 200
 HEADING = re.compile(r"^# (\d+  .*)\n# =+$", re.MULTILINE)
 
 
@@ -113,6 +114,11 @@ def main() -> int:
             bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", text)
             if re.search(r"\)(?:[*+?]|\{[0-9,]*\})\+", bare) and "`" not in text:
                 faults.append(f"line {node.lineno}: a group is repeated possessively")
+    readme = (HERE / "README.md").read_text("utf-8").partition("## Licence")[0]
+    for name, count, most in (("lines in test_crawl.py", tests.count("\n"), TEST_LINES),
+                              ("bytes in test_crawl.py", len(tests.encode()), TEST_BYTES),
+                              ("lines in README.md beside the licence", readme.count("\n"), README_LINES)):
+        faults += [f"{count} {name}, which may have {most}"] * (count > most)
     for name, width in (("crawl.py", WIDTH), ("test_crawl.py", 110), ("conftest.py", 110), ("README.md", 110)):
         for number, line in enumerate((HERE / name).read_text("utf-8").splitlines(), 1):
             if len(line) > width:
