@@ -70,10 +70,10 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 #
 # An `async def` function may stop in its middle, at an `await`, to wait. Sections 3 and 4 say how.
 
-__all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue Future Task
-    EventLoop CancelledError coroutine DeadlockError connect Stream fetch Client Response
-    ResponseParser parse_url URL read_markup read_sheet Robots Crawler Options Record Journal
-    Report""".split()
+__all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue QueueEmpty
+    QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect Stream fetch
+    Client Response ResponseParser ProtocolError parse_url URL read_markup read_sheet Robots Crawler
+    CrawlError Options Record Journal Report""".split()
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -706,8 +706,8 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     are results. Cancelling it cancels all of them, and it ends when they have ended.
     """
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
-    outer, left = _Gathering(), len(children)
-    outer.children = children
+    outer = _Gathering(loop=children[0]._loop if children else None)
+    outer.children, left = children, len(children)
 
     def child_done(child: Future[Any]) -> None:
         nonlocal left
@@ -748,9 +748,9 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     return future
 
 
-def current_task() -> Task[Any] | None:
+def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
     """Return the task whose step is running now, None between steps."""
-    return cast("Task[Any] | None", get_running_loop().current_task)
+    return cast("Task[Any] | None", (loop or get_running_loop()).current_task)
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -2414,9 +2414,8 @@ class Frontier(Scope):
         """
         text, depth = f"{url}", parent.depth + (not hops) if parent else 0
         known = self.seen_urls.get(text)
+        shown = shown or self.options.external and not self.covers(url)
         reason = self.objection(url, shown) if parent else ""
-        if self.options.external and reason == "other host":
-            shown, reason = True, ""
         number = self._round_of(shown, depth)
         if isinstance(known, Node) and (
                 self._round_of(known.check, known.depth) <= max(self.round, number)):
@@ -2822,8 +2821,8 @@ class Crawler(Frontier):
 
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, then where each task is."""
-        first = f"{len(self.in_flight)} in flight, {self.num_waiting()} queued"
-        return "\n".join([first, *self.fetches(), *[task.where() for task in self.loop.tasks]])
+        return "\n".join([f"{len(self.in_flight)} in flight, {self.num_waiting()} queued",
+                          *self.fetches(), *[task.where() for task in self.loop.tasks]])
 
 
 # 18  Report
@@ -3011,14 +3010,11 @@ _CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
 
 async def _show_progress(crawler: Crawler, report: Report) -> None:
     """Say on the terminal, again and again, how far the crawl is."""
-    began = crawler.loop.time()
     try:
         while True:
-            done = report.statuses.total()
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            line = (f"{done} done, {crawler.num_waiting()} queued, "
-                    f"{_count_of(len(report.problems), 'problem')}, "
-                    f"{done / max(crawler.loop.time() - began, 0.001):.0f}/s "
+            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
+                    f"{_count_of(len(report.problems), 'problem')} "
                     f"{''.join(crawler.fetches()[:1])}")
             _say(f"{_CLEAR}{line[:columns - 1]}", end="")
             await sleep(PROGRESS)
@@ -3075,7 +3071,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
     if nothing and not ended:
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
-                         f"({' '.join(options.roots)}; https, unless it says http://)")
+                         f"({' '.join(options.roots)}; a root without http:// is https)")
     for line in report.lines(crawler, time.monotonic() - began, options.quiet):
         print(line, flush=True)
     if crawler.answered:
