@@ -1458,7 +1458,7 @@ class ResponseParser:
 # one in the end (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
-MAX_IDLE = 100        # connections kept, by default: a process may often have 256 files open
+MAX_IDLE = 100        # connections kept: a process may often have 256 files open
 
 
 def _tls_context() -> ssl.SSLContext:
@@ -1479,11 +1479,11 @@ class Client:
 
     *headers* are sent with every request (but for fetch(own_headers=False)), in place of or
     beside the usual ones (ValueError for what is no header field); *timeout* is in seconds for
-    one fetch, from lookup to last byte; *max_body* in bytes; *max_idle* connections are kept.
+    one fetch, from lookup to last byte; *max_body* in bytes.
     """
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
-                 max_body: int = MAX_BODY, max_idle: int = MAX_IDLE) -> None:
+                 max_body: int = MAX_BODY) -> None:
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
@@ -1491,8 +1491,7 @@ class Client:
             field = f"{name}: {value}"
             if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
-        self.timeout, self.max_idle = timeout, max_idle
-        self.max_body = min(max_body, 1 << 40)  # zlib takes 63 bits
+        self.timeout, self.max_body = timeout, max_body
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # What every request says: without the user's *headers*, and with them.
         self._usual_fields, self._fields = ["".join(
@@ -1552,7 +1551,7 @@ class Client:
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
-                if len(self.pool) > self.max_idle:
+                if len(self.pool) > MAX_IDLE:
                     self.pool.popitem(last=False)[0].close()
             else:
                 stream.close()
@@ -1696,30 +1695,29 @@ def _read_tag(tag: str) -> Markup:
     element = next(iter(pairs)).lower()
     values = defaultdict(str, {
         name.lower(): _unescape(value) for name, value in reversed(pairs.items())})
-    rel, text = values["rel"].lower(), values["content"]
+    rel, content = values["rel"].lower(), values["content"]
     if element == "base":
         return Markup(base=values.get("href"))
-    if element == "meta" and values["http-equiv"].lower() == "refresh":
+    if element == "meta" and values["http-equiv"].lower() == "refresh":  # "5; url='/next'"
         found = re.match(
-            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", text)
+            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", content)
         return Markup((found[found.lastindex or 0],) if found else ())
     if element == "meta":
-        asked = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)
-        return Markup(nofollow=frozenset([values["name"].lower()] * bool(asked)))
-    source = ("href" if element in ("a", "area", "link") else
-              "data" if element == "object" else "src")
+        nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
+        return Markup(nofollow=frozenset([values["name"].lower()] * bool(nofollow)))
+    source = {"a": "href", "area": "href", "link": "href", "object": "data"}.get(element, "src")
     named = [values[name] for name in (source, "poster") if name in values]
     # Of "i.png, j.png 2x" i.png, and j.png.
     choices = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)",
                          f"{values['srcset']}, {values['imagesrcset']}")
     named += [choice.rstrip(",") for choice in choices]
-    shown = element not in ("a", "area", "frame", "iframe")
+    is_asset = element not in ("a", "area", "frame", "iframe")
     if element == "input" and values["type"].lower() != "image":
         named = []
     elif element == "link" and not re.search("stylesheet|icon|preload|manifest", rel):
-        shown = "alternate" in rel and "hreflang" not in values  # a feed
+        is_asset = "alternate" in rel and "hreflang" not in values  # a feed
         named *= bool(re.search("next|prev|canonical|alternate", rel))
-    return Markup(assets=tuple(named)) if shown else Markup(tuple(named))
+    return Markup(assets=tuple(named)) if is_asset else Markup(tuple(named))
 
 
 def read_markup(text: str) -> Markup:
@@ -1992,8 +1990,9 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
             fields.update(encoding=charset, assets=markup.assets, links=markup.links * follow)
     except (OSError, ProtocolError) as error:
         fields.update(error=_explain(error), kind=(
-            "timed out" if isinstance(error, TimeoutError) else "bad certificate"
-            if hasattr(error, "verify_code") else "refused" if isinstance(error, OSError) else
+            "timed out" if isinstance(error, TimeoutError) else
+            "bad certificate" if hasattr(error, "verify_code") else
+            "refused" if isinstance(error, OSError) else
             "over a limit" if isinstance(error, LimitError) else "broken"))
     return Record(f"{url}", **fields), base
 
@@ -2354,6 +2353,29 @@ class Node:
             node = node.next_node
 
 
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference, on http://h/d/p to the *folder* /d, as mere text: b is http://h/d/b."""
+    first = reference[:1]
+    if not first:
+        return f"{base}"
+    if first == "/" and reference[:2] != "//":
+        return base.origin + reference
+    if first in "/?" or ":" in reference:  # it may be a URL, or has to be parsed
+        return reference
+    if first == "." and len(reference) < MAX_URL:
+        reference = reference.removeprefix("./")
+        while reference[:3] == "../":
+            folder, reference = folder.rpartition("/")[0], reference[3:]
+    return f"{base.origin}{folder}/{reference}"
+
+
+def _settles(known: Node | str | None, shown: bool) -> bool:
+    # A page settles all, a check and "only shown" what is shown, other reasons settle links.
+    if isinstance(known, Node):
+        return shown or not known.check
+    return known is not None and shown == (known == "only shown")
+
+
 class Frontier(Scope):
     """The URLs that were met, and a queue of those to be asked for in the present round."""
 
@@ -2460,34 +2482,18 @@ class Frontier(Scope):
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs.
 
-        Most are known already, and to parse each would take most of the time. So a reference is
-        first joined to its page's folder as mere text (on http://h/d/p, b is http://h/d/b), and
-        looked up: keys are in their one spelling, so what is found is what parsing would give. A
-        page settles all, a check or "only shown" assets, other reasons links; the rest is parsed.
+        Most are known, and to parse each would take most of the time. So a reference is joined as
+        mere text, and looked up: keys are in their one spelling, so what is found is its URL.
         """
         links, assets, places = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-        seen_urls, origin, own, parsed = self.seen_urls, base.origin, f"{base}", 0
-        path = base.target.partition("?")[0].rpartition("/")[0]
-        folder = f"{origin}{path}/"
+        folder, parsed = base.target.partition("?")[0].rpartition("/")[0], 0
         for shown, found, references in (
                 (False, links, record.links), (True, assets, record.assets)):
             for whole in references:
                 reference, _, fragment = whole.partition("#")
-                first = reference[:1]
-                if first == "/" != reference[1:2]:
-                    text = origin + reference
-                elif first == "/" or first == "?" or ":" in reference:
-                    text = reference
-                elif first == "." and len(reference) < MAX_URL:
-                    upper, rest = path, reference.removeprefix("./")
-                    while rest[:3] == "../":
-                        upper, rest = upper.rpartition("/")[0], rest[3:]
-                    text = f"{origin}{upper}/{rest}"
-                else:
-                    text = folder + reference if reference else own
-                known: Any = seen_urls.get(text)
-                if (known.check and not shown if known.__class__ is Node else
-                        known is None or (known == "only shown") != shown):
+                text = _join(base, folder, reference)
+                known: Any = self.seen_urls.get(text)
+                if not _settles(known, shown):
                     text, known = self._admit_one(page, whole, base, shown)
                     parsed += 1
                     if not parsed % SLICE:
@@ -2500,7 +2506,7 @@ class Frontier(Scope):
                     if not re.match("(?i)(?:top)?$|[/!]", fragment):
                         places[place] = self.places.setdefault(place, Node(place, page.site))
         for known in (links | assets | places).values():
-            if known.__class__ is Node:
+            if isinstance(known, Node):
                 known.referrers += 1
                 if known.referrers <= 3 or page.text < known.linked_from[2]:
                     known.linked_from = sorted((*known.linked_from, page.text))[:3]
@@ -2580,7 +2586,7 @@ class Crawler(Frontier):
         options = Options(**given)
         for name, _, least, _ in _ROWS:
             value = getattr(options, name)
-            if least != "-" and value is not None and not float(least) <= value < math.inf:
+            if least != "-" and value is not None and not float(least) <= value < 1 << 40:
                 raise CrawlError(f"{name}: a number of at least {least} was expected, "
                                  f"not {value!r}")
         try:
@@ -2588,8 +2594,7 @@ class Crawler(Frontier):
                 parse_url(text if re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text)
                           else f"https://{text}")  # as localhost:8000
                 for text in ([roots] if isinstance(roots, str) else roots)], options)
-            self.client = Client(options.headers, options.timeout, options.max_body,
-                                 max(MAX_IDLE, options.max_tasks))
+            self.client = Client(options.headers, options.timeout, options.max_body)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
         self.in_flight, self.back_offs = dict[Node, float](), list[Handle]()  # since when

@@ -1588,10 +1588,11 @@ async def test_what_fails_on_kept_connections_is_sent_on_a_fresh_one_in_the_end(
 
 
 @real_time
-async def test_idle_connections_have_a_bound_and_the_oldest_leave_first() -> None:
+async def test_the_oldest_idle_connections_leave(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_IDLE", 3)
     with ExitStack() as stack:
         servers = [stack.enter_context(closing(Server())) for _ in range(5)]
-        client = stack.enter_context(closing(crawl.Client(max_idle=3)))
+        client = stack.enter_context(closing(crawl.Client()))
         for server in servers:
             await client.fetch(crawl.parse_url(server.url))
         assert list(client.pool.values()) == [server.url for server in servers[2:]]
@@ -3850,7 +3851,7 @@ def test_all_answers_are_shown_and_ten_urls_of_a_silent_host() -> None:
     assert "  http://o/09\n    no\n    linked from /\n  ... and 27 more of http://o\n" in shown
 
 
-def test_of_many_reasons_the_first_are_shown_and_the_rest_counted() -> None:
+def test_of_many_reasons_the_first_ten_are_shown() -> None:
     links = "".join(f"<a href=x{number % 20:02}:y{number}>" for number in range(60))
     lines = simulated({"/": links}).lines()
     assert lines[-12:-10] == ["not fetched: 3 (x00: neither http nor https)",
