@@ -72,8 +72,8 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 
 __all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue QueueEmpty
     QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect Stream fetch
-    Client Response ResponseParser ProtocolError parse_url URL read_markup read_sheet Robots Crawler
-    CrawlError Options Record Journal Report""".split()
+    Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup read_sheet
+    Markup Robots Crawler CrawlError Options Record Journal Report""".split()
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -2865,7 +2865,7 @@ def _story(record: Record, ways: list[Node]) -> Iterator[str]:
     """
     yield f"  {record.url}"
     yield f"    {record.error}" + f", {record.tries} times" * (record.tries > 1 > record.status)
-    redirects = {way.text for way in ways if way.next_node is ways[0]}
+    redirects = {way.text for way in ways[1:]}
     if redirects:
         yield f"    redirected from {_several(redirects, len(redirects))}"
     pages = {page for way in ways for page in way.linked_from}
