@@ -2294,7 +2294,7 @@ def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Ran
     assert set(ends) == {"whole", "torn", "no journal of a craw"}, ends
 
 
-def test_recheck_asks_for_what_was_broken_and_what_leads_or_refers_to_it(tmp_path: Path) -> None:
+def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     site: Site = {
         "/": "<a href=/a><a href=/b><a href=/c><a href=/fine>", "/fine": "<a href=/a>",
@@ -3356,7 +3356,7 @@ async def test_a_cancelled_crawl_counts_what_waits_for_a_pause() -> None:
 
 
 @each("roots, waiting", [(["/"], 2), (["/1", "/slow"], 1)])
-async def test_a_cancelled_crawl_counts_what_waits_for_a_try_or_its_round(
+async def test_a_cancelled_crawl_counts_what_waits_for_its_round(
         roots: list[str], waiting: int) -> None:
     crawler, task = begun({"/": "<a href=/1><img src=/i>", "/1": 503, "/slow": late(9)}, *roots)
     await sleep(0.4)
