@@ -39,7 +39,7 @@ and an explanation of both, meant to be read from here to the end.
 
 What one needs to know: Python's generators as iterators, sockets as "a thing
 to connect, send and recv", that HTTP exists, and from 8 on regular
-expressions (`*+` and `(?>...)` never give back what they took).
+expressions (`*+` and `(?>...)` never give back what they took; `(?(3)...)` is for if group 3 did).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
@@ -51,7 +51,7 @@ if sys.version_info < (3, 11):
 
 import argparse, errno, heapq, io, itertools, json, math, os, re, select, selectors, signal, socket
 import threading, time, unicodedata, zlib
-from builtins import TimeoutError as TimeoutError  # "as": these names are part of this module
+from builtins import TimeoutError as TimeoutError  # ("as": others may import it from here)
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sized
 from contextlib import ExitStack, closing, suppress
@@ -109,13 +109,13 @@ class DeadlockError(RuntimeError):
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. What they add
-# to the ready queue waits for the next tick, which polls first: a callback that reschedules
-# itself starves nobody. And a loop that nothing could ever wake raises DeadlockError. The cost:
-# one poll per tick at most. A callback that computes for a second stops everything for a second.
+# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. The ready
+# queue runs last, and what that adds to it waits for the next tick, which polls first: a callback
+# that reschedules itself starves nobody. And a loop that nothing could ever wake raises
+# DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before it waits so long
+MAX_WAIT = 1.0       # seconds of one sleep: a signal from just before it is handled after it
 
 
 class Handle:
@@ -160,7 +160,7 @@ class EventLoop:
         self._ready = deque[Any]()
         # A heap of (deadline, sequence number, handle): the number keeps equal deadlines in order.
         self._timeouts, self._sequence = list[Any](), itertools.count()
-        self._sweep_at, self._stopping = TIMEOUT_SWEEP, False  # at that size cancelled ones go
+        self._sweep_at, self._stopping = TIMEOUT_SWEEP, False  # the size that calls for a sweep
         self.tasks = set[Any]()         # every unfinished Task (4)
         self.current_task: Any = None   # the one that takes a step
         # The self-pipe: a byte written to one end, by a thread or a signal, ends a sleep.
@@ -223,7 +223,7 @@ class EventLoop:
         return self._watch(sock, EVENT_WRITE)
 
     def run_forever(self, until: Callable[[], object] = bool) -> None:
-        """Tick until stop(), or until *until()* is true. May raise DeadlockError."""
+        """Tick until stop() or *until()* says so (bool() never does). May raise DeadlockError."""
         if _running.loop is not None:
             raise RuntimeError("this thread runs an event loop already")
         _running.loop = self
@@ -244,13 +244,13 @@ class EventLoop:
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         elif not (watching or threading.active_count() > 1 or ready):
-            # A thread may have called in and ended during this line: so `ready` is asked last.
+            # A thread may call in and end while this line runs: so `ready` is asked last, again.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
         # With work to do and no socket there is no poll, for the self-pipe only ends sleeps.
         if watching or not ready:
             for key, events in self._selector.select(wait):
-                for event in list(key.data):  # one may take off the other
+                for event in list(key.data):  # the first may remove the second
                     if event & events and event in key.data:
                         self._run(key.data[event])
         if timeouts:
@@ -317,7 +317,7 @@ class EventLoop:
         waited = future if isinstance(future, Future) else self.create_task(future)
         ended = list[Any]()
         waited.add_done_callback(ended.append)
-        self.run_forever(ended.__len__)
+        self.run_forever(lambda: ended)
         return waited.result()
 
 
@@ -362,7 +362,7 @@ class _Failure:
 
     def __del__(self) -> None:
         if not self.retrieved:
-            self.loop.call_exception_handler({**vars(self)})  # (3.13.0 crashes without a copy)
+            self.loop.call_exception_handler({"message": self.message, "exception": self.exception})
 
 
 class Future(Generic[T]):
@@ -517,7 +517,7 @@ class Task(Future[T]):
         self._coro: Any = coro
         self._context = copy_context()
         self._waiting_for: Future[Any] | None = None
-        self._must_cancel, self._cancel_requests = False, 0  # in the next step; not taken back
+        self._must_cancel, self._cancel_requests = False, 0  # _must: at the next step
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
 
@@ -540,8 +540,8 @@ class Task(Future[T]):
             else:
                 awaited.add_done_callback(self)
                 self._waiting_for = awaited
-                # It may have been cancelled while it ran.
-                self._must_cancel = self._must_cancel and not awaited.cancel()
+                if self._must_cancel:  # it was cancelled while it ran
+                    self._must_cancel = not awaited.cancel()
         except StopIteration as stop:
             # If it must be cancelled, it was cancelled during its last step.
             self._finish("cancelled" if self._must_cancel else "resolved", stop.value)
@@ -563,7 +563,7 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # None meanwhile, so that tasks which wait in a circle hand this on only once.
+        # None meanwhile: where tasks wait for one another in a circle, this comes to an end.
         waited, self._waiting_for = self._waiting_for, None
         if waited is None or not waited.cancel():
             self._must_cancel = True
@@ -604,7 +604,7 @@ Runnable = Coro[T] | Future[T]  # what run_until_complete() and gather() take
 #     to_thread    a future that a thread resolves, by way of the self-pipe
 #     run          ticks until a task is done
 #
-# When a wait has ended, its deadline does nothing; when `run` has returned, there is no task.
+# When a wait has ended, its deadline is cancelled; when `run` has returned, no task is left.
 
 @coroutine
 def _next_tick() -> Generator[None, None, None]:
@@ -640,13 +640,12 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # We take our own request to cancel back. If no more are left than there were at the entry,
-        # nobody else asked, and the error is ours:
-        #
-        #     requests at the entry, at the deadline, then    the error
-        #     alone            0       1      0               becomes TimeoutError
-        #     and Ctrl-C       0       2      1               goes on as it is
-        #     two limits       0, 0    2      1, 0            goes on: it is the outer's
+        # This limit takes its own request to cancel back. If more are left than at the entry,
+        # somebody else asked, too, and CancelledError goes on. Requests to cancel the task:
+        #     who asked                 at the entry    at the end    one back
+        #     this limit                0               1             0           TimeoutError
+        #     and Ctrl-C                0               2             1           goes on
+        #     an inner and an outer     0, 0            2             1, 0        goes on to outer
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -692,7 +691,7 @@ class _Gathering(Future[list[Any]]):
     cancel_requested = False
 
     def cancel(self) -> bool:
-        # A list, so that every child is cancelled.
+        # A list, so that any() does not stop at the first.
         if self.done() or not any([child.cancel() for child in self.children]):
             return False
         self.cancel_requested = True
@@ -778,7 +777,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     """
     if _running.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
-    signals, asked = list[int](), list[bool]()  # asked: whether main was there to be cancelled
+    signals, asked = list[int](), list[bool]()  # asked: whether a signal found main unfinished
 
     def on_signal(number: int, frame: object) -> None:
         signals.append(number)
@@ -949,7 +948,7 @@ class Stream:
 
         Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost.
         """
-        if not getattr(self.sock, "pending", int)():  # TLS may have decrypted some already
+        if not getattr(self.sock, "pending", int)():  # TLS may hold some; int() is 0
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
 
@@ -984,7 +983,7 @@ class Stream:
         while True:
             try:
                 return operation(*args)
-            except OSError as error:  # by name: ssl may not be loaded; TLS may read to write
+            except OSError as error:  # by name, for ssl may not be loaded; to send, TLS may read
                 wanted = {"BlockingIOError": event, "SSLWantReadError": EVENT_READ,
                           "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
                 if wanted is None:
@@ -1135,7 +1134,9 @@ def _parse_host(text: str) -> str:
             raise ValueError
         if host.startswith("["):
             packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
-            return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
+            low = f"{packed[12] << 8 | packed[13]:x}:{packed[14] << 8 | packed[15]:x}"
+            address = socket.inet_ntop(socket.AF_INET6, packed)  # may end in 1.2.3.4
+            return f"[{re.sub('[0-9]+[.].*', low, address)}]"
         # (A host that NFKC would change is refused: one character of it may become eighteen.)
         name = host.encode("idna" if unicodedata.is_normalized("NFKC", host) else "ascii").decode()
         if name != host and name.encode().decode("idna") != host or not re.fullmatch(
@@ -1450,8 +1451,8 @@ class ResponseParser:
 # The invariants. A stream is in the pool or with one task, never both.
 #
 #     kept      if its response was read to the end, and it may be reused
-#     closed    otherwise, cancelled requests included; when there are too many; and when it is
-#               taken and has something to read: its end, or bytes nobody asked for
+#     closed    otherwise, as after a cancelled request; if it is the oldest of too many; and if
+#               it is readable when it is taken: that is its end, or bytes nobody asked for
 #
 # The server may still close it, or send a stray message, just as the next request leaves: so a
 # request that fails on a kept connection before a whole head came back is sent again, on a fresh
@@ -1493,9 +1494,9 @@ class Client:
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
         self.timeout, self.max_body = timeout, max_body
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
-        # What every request says: without the user's *headers*, and with them.
-        self._usual_fields, self._fields = ["".join(
-            f"{name}: {value}\r\n" for name, value in some.items()) for some in (usual, fields)]
+        # What every request says, by own_headers: [False] and [True].
+        self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
+                        for some in (usual, fields)]
         # Idle streams, the longest idle first, with their origins; addresses by host and port.
         self.pool, self.lookups = OrderedDict[Stream, str](), dict[Any, Task[Any]]()
         self._tls: ssl.SSLContext | None = None
@@ -1512,7 +1513,7 @@ class Client:
         connection.
         """
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
-                   f"{self._fields if own_headers else self._usual_fields}\r\n").encode()
+                   f"{self._fields[own_headers]}\r\n").encode()
         async with TimeLimit(self.timeout):
             while True:
                 kept = self._take_idle(url.origin)
@@ -1530,7 +1531,7 @@ class Client:
             self.pool.popitem()[0].close()
 
     def _take_idle(self, origin: str) -> Stream | None:
-        """Take the stream that was used last out of the pool, if one has nothing to say."""
+        """Take out the stream of *origin* used last; those that are readable are closed."""
         while stream := next((stream for stream, its_origin in reversed(self.pool.items())
                               if its_origin == origin), None):
             del self.pool[stream]
@@ -1558,9 +1559,9 @@ class Client:
 
     async def _new_stream(self, url: URL) -> Stream:
         """Return a new stream. A host is looked up once, until connecting to it fails."""
-        if url.scheme == "https" and self._tls is None:
-            self._tls = _tls_context()
-        tls = self._tls if url.scheme == "https" else None
+        tls = None
+        if url.scheme == "https":
+            tls = self._tls = self._tls or _tls_context()
         key = url.host, url.port
         if key not in self.lookups:
             self.lookups[key] = create_task(lookup(*key))
@@ -1590,8 +1591,8 @@ async def fetch(url: str, **options: Any) -> Response:
 # The problem: find what a page points to in markup that nobody checked, at a price that does not
 # exceed the fetching, and without being fooled by comments, scripts or quoted text.
 #
-# The idea: one regular expression is matched all over the page by findall(), and gives only the
-# tags that may lead somewhere. Few are left, so it costs little to look at those closely. On
+# The idea: one regular expression is matched all over the page by findall(), and captures only the
+# tags that may lead somewhere. These are few, so it costs little to look at them closely. On
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
@@ -1607,8 +1608,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
 # took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And at
-# a `<` and a letter the whole tag matches and is behind us, however it goes on. The cost: some 6
-# microseconds per KB, where html.parser takes 130.
+# a `<` and a letter the whole tag matches and is behind us, or it has no other `<` in it. The cost:
+# some 6 microseconds per KB, where html.parser takes 130.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 MAX_ATTRIBUTES = 100      # of an element: those that count stand first
@@ -1629,7 +1630,7 @@ _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
     (?=[a-zA-Z!?])                                              # to save time: no </a>,
-    (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # no <p>, and no <i class="x">
+    (?!(?!xmp)[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)          # no <p>, and no <i class="x">
     (?: a[ ](?>class="[^"]*+"[ ]|)                              # of <a class="x" href="/b#c">,
         href=("[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)            # the usual link, captures "/b#c
       | ((?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
@@ -1689,12 +1690,10 @@ def read_sitemap(text: str) -> Markup:
 @lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> Markup:
     """Return what a captured tag refers to; of two attributes of one name the first counts."""
-    pairs = dict[str, str]()
+    values = defaultdict[str, str](str)
     for match in itertools.islice(_PAIR.finditer(tag), MAX_ATTRIBUTES):
-        pairs.setdefault(match[1], match[2] or match[3] or match[4] or "")
-    element = next(iter(pairs)).lower()
-    values = defaultdict(str, {
-        name.lower(): _unescape(value) for name, value in reversed(pairs.items())})
+        values.setdefault(match[1].lower(), _unescape(match[2] or match[3] or match[4] or ""))
+    element = next(iter(values))
     rel, content = values["rel"].lower(), values["content"]
     if element == "base":
         return Markup(base=values.get("href"))
@@ -1704,7 +1703,7 @@ def _read_tag(tag: str) -> Markup:
         return Markup((found[found.lastindex or 0],) if found else ())
     if element == "meta":
         nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
-        return Markup(nofollow=frozenset([values["name"].lower()] * bool(nofollow)))
+        return Markup(nofollow=frozenset({values["name"].lower()} if nofollow else ()))
     source = {"a": "href", "area": "href", "link": "href", "object": "data"}.get(element, "src")
     named = [values[name] for name in (source, "poster") if name in values]
     # Of "i.png, j.png 2x" i.png, and j.png.
@@ -1716,7 +1715,7 @@ def _read_tag(tag: str) -> Markup:
         named = []
     elif element == "link" and not re.search("stylesheet|icon|preload|manifest", rel):
         is_asset = "alternate" in rel and "hreflang" not in values  # a feed
-        named *= bool(re.search("next|prev|canonical|alternate", rel))
+        named = named if re.search("next|prev|canonical|alternate", rel) else []
     return Markup(assets=tuple(named)) if is_asset else Markup(tuple(named))
 
 
@@ -1729,7 +1728,7 @@ def read_markup(text: str) -> Markup:
     for usual, tag, kind, style in found:
         if usual:
             links.append(usual[1:])
-        elif tag:  # a long one, an image in itself, is not worth caching
+        elif tag:  # one that holds a whole image is too long to cache
             part = _read_tag(tag) if len(tag) < 500 else _read_tag.__wrapped__(tag)
             links += part.links
             assets += part.assets
@@ -1820,9 +1819,8 @@ def _comparable(path: str) -> str:
     """
     path, mark, query = re.sub("[*]+", "*", path).partition("?")
     text = _NOT_IN_PATH.sub(_percent, path) + mark + _NOT_IN_QUERY.sub(_percent, query)
-    text = re.sub("(?i)%(?:2[de]|3[0-9]|[46][1-9a-f]|[57][0-9a]|5f|7e)",
-                  lambda match: unquote(match[0]), text)
-    return re.sub("%..", lambda match: match[0].upper(), text)
+    return re.sub("%[0-9a-fA-F]{2}", lambda match: unquote(match[0]) if re.fullmatch(
+        "[a-zA-Z0-9._~-]", unquote(match[0])) else match[0].upper(), text)
 
 
 def product_of(user_agent: str) -> str:
@@ -1859,8 +1857,8 @@ class Robots:
         mine = groups.get(product, groups.get("", []))
         rules = [(key, _comparable(value)) for key, value in mine if value and key != "crawl-delay"]
         self.dropped = max(0, len(rules) - MAX_RULES)
-        # Longest first, and of equals "allow" first. A newline is put before patterns and paths, so
-        # that they begin together, and a "$" behind each path; only at its end a pattern has one.
+        # Longest first, and of equals "allow" first. /*.pdf$ has the parts "\n/" and ".pdf$", which
+        # rule() finds in "\n/price.pdf$": a newline is only at the beginning, "$" at the end.
         self.rules = [(key, text, f"\n{text[:-1].replace('$', '%24')}{text[-1]}".split("*"))
                       for key, text in sorted(
                           rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))]
@@ -1873,7 +1871,7 @@ class Robots:
             return None
         path = f"\n{_comparable(target).replace('*', '%2A').replace('$', '%24')}$"
         for key, pattern, parts in self.rules:
-            at = 0  # the end of the last part found; find() gives -1 for none
+            at = 0  # behind the last part; find() gives -1 for none, so less than len(part)
             if all((at := path.find(part, at) + len(part)) >= len(part) for part in parts):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
@@ -1886,11 +1884,11 @@ class Robots:
 # (the report, a program's callbacks, a file) should be told in the same words.
 #
 # The idea: how a URL ended is one value, a Record, of numbers and words only. A journal is a file
-# of records, a line of JSON each, written as the URL ends. A later crawl may ask it instead:
+# of records, a line of JSON each, written as the URL ends. A later crawl asks it before the server:
 #
 #     {"url": "http://h/", "status": 200, ...}             a root: every crawl asks for it
-#     {"url": "http://h/a", "status": 404, "kind": ...}    the answer, where /a would be asked for
-#     {"url": "http://h/b", "status": 503, "kind": ...}    may have passed: /b is asked for again
+#     {"url": "http://h/a", "status": 404, "kind": ...}    definite: /a is not asked for again
+#     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: /b is asked for
 #
 # So to go on after a crash, or with one more root, is to crawl from the roots again. The invariant:
 # a journal holds whole lines, but for a last one that a crash cut off.
@@ -1925,8 +1923,8 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url             a URL in its one spelling, or the words of a reference that is no URL
-    status          of HTTP; 0: there was no answer
+    url             in its one spelling; with #id for a missing one; or words that are no URL
+    status          of HTTP; 0: there was no valid answer
     error           in words
     kind            which of PROBLEMS it is
     skipped         the reason why it was not fetched
@@ -2015,10 +2013,9 @@ class Journal:
     """A file with one JSON object a line, one line for each Record.
 
     A file that holds something is refused, unless with *resume* or *recheck*. Then its definite
-    answers are taken for the server's; with *recheck*, for which there must be a file, all but
-    problems, redirects that lead to one, and what refers to either (its *places* says whether
-    some are missing places). Raises CrawlError for a file that cannot be opened, is used by another
-    crawl, or is no journal.
+    answers stand for the server's. *recheck* needs a file, and asks again for problems, for
+    redirects that lead to one, and what refers to either. *places*: some #id was missing. Raises
+    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal.
     """
 
     places = False
@@ -2059,7 +2056,10 @@ class Journal:
                                  f"line {number}: {_explain(error)}")
             if 0 < record.status < 500 and record.status not in _MAY_PASS:
                 self._answers[record.url] = start
-            (problems.add if record.kind else problems.discard)(record.url * (not record.skipped))
+            if record.kind:
+                problems.add(record.url)
+            elif not record.skipped:
+                problems.discard(record.url)
             start += len(line)
         return problems
 
@@ -2130,9 +2130,9 @@ class Options(NamedTuple):
     timeout       S      0.001    seconds for a whole fetch
     delay         S      0        seconds between two requests to a site
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
-    journal       (a Journal) is told each Record, and answers for the server where it can
+    journal       (a Journal) answers for the server where it can, and is told the other Records
     on_record     (called with a Record) when a URL has ended; for what is left out, in the end
-    on_page       (called with Record, Response) for each page before that; awaited, if it can be
+    on_page       (called with Record, Response) for each page the server sent; may be async
     """
 
     depth: int | None = None
@@ -2156,7 +2156,7 @@ class Options(NamedTuple):
     on_page: Callback = _always
 
 
-# Of the table above the rows that are options: name, value, least, meaning.
+# The rows of that table that --help shows: name, value, least, meaning.
 _ROWS = re.findall("(?m)^ *([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
 
 
@@ -2188,7 +2188,7 @@ class Scope:
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
 
     def objection(self, url: URL, shown: bool) -> str:
-        """Return why *url* is not to be a page, or, if it is only *shown*, a check; or ""."""
+        """Return why *url* may not be a page or, if only *shown*, a check; "" if it may."""
         if self.exclude.search(f"{url}"):
             return "excluded"
         return ("" if shown else "other host" if not self.covers(url) else
@@ -2213,7 +2213,7 @@ class Scope:
 #
 # A site of ours that answers 429 rests for its Retry-After, or a second. With each such rest its
 # delay doubles, from 0.1 s to 2 s; each other answer takes 5 % off it. So what the server allows is
-# nearly found. The invariant: behind a line that is not empty is a request, or a timer.
+# nearly found. The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 REST = 1.0          # seconds that a site rests after a 429 without Retry-After
@@ -2235,7 +2235,7 @@ def back_off(outcome: Any, tries: int) -> float | None:
 class Site:
     """An origin: its robots.txt, and when it may be asked; *come_back* is given who has waited."""
 
-    robots: Node | Robots | Record = Robots("")  # its rules, or why there are none, or who asks
+    robots: Robots | Node | Record = Robots("")  # rules, or who asks for them, or why none came
     learned = free_at = 0.0         # pause that its 429s seem to want; loop time of its next turn
     in_flight = refusals = 0        # requests that have not ended; 429s
     timer: Handle | None = None     # for who is first in line
@@ -2250,10 +2250,10 @@ class Site:
 
     def is_free(self) -> bool:
         """Return whether another URL may be asked for now."""
-        return not (self.in_flight and self.pace()) and self.free_at <= self._loop.time() + 1e-9
+        return not (self.in_flight and self.pace()) and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
-        """Return whether *node* may be asked for now, until end_turn(); else it stands in line."""
+        """Return whether *node* may be asked for now (end_turn() follows), or stands in line."""
         if node.has_turn or not self.line and self.is_free():
             self.in_flight += not node.has_turn
             node.has_turn = False
@@ -2289,7 +2289,7 @@ class Site:
             self.learned = self.learned * 0.95 if self.learned > FIRST_DELAY / 10 else 0.0
             return
         now = self._loop.time()
-        if self.free_at <= now:  # no answer to what had left before it rested
+        if self.free_at <= now:  # else this left before the site began to rest
             self.learned = min(max(FIRST_DELAY, 2 * self.learned), MAX_LEARNED)
         self.refusals += 1
         self.free_at = max(self.free_at, now + (seconds or REST))
@@ -2316,8 +2316,9 @@ class Site:
 # `admit` there is none. The crawl ends: pages and checks are at most max_pages each (not counting
 # roots, and what redirects lead to), redirects in a row max_redirect, links from a root MAX_DEPTH.
 
-CHECKS = math.inf   # the last round, of what is not read
+CHECKS = math.inf   # the last round, of what is only checked
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
+MAX_AHEAD = 100     # redirects from a URL on: where there are more, they are taken for a circle
 SLICE = 100         # references of a page that are parsed between two ticks
 
 
@@ -2344,9 +2345,9 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> Iterator[Node]:
-        """Yield this node and what it redirects to, a hundred at most, for it may be a ring."""
+        """Yield this node and what it redirects to, MAX_AHEAD nodes at most."""
         node: Node | None = self
-        for _ in range(100):
+        for _ in range(MAX_AHEAD):
             if node is None:
                 return
             yield node
@@ -2370,9 +2371,10 @@ def _join(base: URL, folder: str, reference: str) -> str:
 
 
 def _settles(known: Node | str | None, shown: bool) -> bool:
-    # A page settles all, a check and "only shown" what is shown, other reasons settle links.
+    """Return whether one more way to a URL, a link or (*shown*) an image, can change nothing."""
     if isinstance(known, Node):
         return shown or not known.check
+    # "other host" keeps a link out, not an image; "only shown" keeps an image out, not a link.
     return known is not None and shown == (known == "only shown")
 
 
@@ -2391,8 +2393,7 @@ class Frontier(Scope):
         self.odd = dict[str, Node | str]()          # the same, for words that are no URL
         self.places = dict[str, Node]()             # by URL and #fragment, what links lead to
         self.later = defaultdict[float, list[Node]](list)  # by round, not begun yet
-        # How many checks (True) and pages may yet be let in.
-        self._left = dict.fromkeys((True, False), options.max_pages)
+        self._left = [options.max_pages] * 2    # [False] pages, [True] checks yet to be let in
 
     def site_of(self, url: URL) -> Site:
         """Return the site of a URL; of a new one that is crawled, robots.txt is queued."""
@@ -2441,7 +2442,7 @@ class Frontier(Scope):
         number = self._round_of(shown, depth)
         if isinstance(known, Node) and (
                 self._round_of(known.check, known.depth) <= max(self.round, number)):
-            return known  # it is asked for as early as this way allows
+            return known  # this way would not have it asked earlier
         counts = parent is not None and not hops
         reason = reason or ("robots" if f"{known}".startswith("robots.txt: ") else
                             "depth" if depth > self.deepest and not shown else
@@ -2458,7 +2459,7 @@ class Frontier(Scope):
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Let in what a redirect leads to; return its *record*, with what is wrong, if so."""
+        """Let in what a redirect leads to; return its *record*, with its target or its problem."""
         try:
             if not record.next_url:
                 raise ValueError("it has no Location")
@@ -2470,10 +2471,10 @@ class Frontier(Scope):
         if node.depth == 0:
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
-        circle = list(known.ahead()) if isinstance(known, Node) else []
-        if node in circle or node.hops >= self.options.max_redirect:
-            how = ("in a circle: " + " -> ".join(step.text for step in [*circle, circle[0]])
-                   if node in circle else f"more than {self.options.max_redirect} in a row")
+        ahead = list(known.ahead()) if isinstance(known, Node) else []
+        if node in ahead or len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
+            how = ("in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
+                   if node in ahead else f"more than {self.options.max_redirect} in a row")
             return record._replace(kind="too many redirects", error=f"redirects {how}")
         known = self.admit(target, node, node.hops + 1, bool(node.check))
         node.next_node = known if isinstance(known, Node) else None
@@ -2569,8 +2570,8 @@ class Frontier(Scope):
 #     _take_in        what it refers to, or redirects to, is admitted; its Record is told
 #
 # So a page's redirect is not followed on the spot: its target is let in like a link, and two ways
-# to one page join. The invariant: a URL is unfinished until it has ended, be it with a worker, in a
-# line or in a back-off; so `join` returns when every URL of the round has ended. Errors of the
+# to one page join. The invariant: the queue counts a URL as unfinished while it is with a worker,
+# in a line or in a back-off; so `join` returns when every URL of the round has ended. Errors of the
 # network, caught in `_fetch`, become records; any other ends the crawl, which raises it.
 
 
@@ -2598,8 +2599,8 @@ class Crawler(Frontier):
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
         self.in_flight, self.back_offs = dict[Node, float](), list[Handle]()  # since when
-        self.held = dict[Node, Any]()  # what came in round 0, but for redirects
-        self.answered, self.ended = list[float](), False  # from the journal; has it cleaned up?
+        self.held = dict[Node, Any]()  # answers of round 0, but for redirects: see _take_in()
+        self.answered, self.ended = list[float](), False  # journal's times; is all closed?
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def crawl(self) -> None:
@@ -2629,8 +2630,8 @@ class Crawler(Frontier):
         for url in self.roots:
             self.admit(url)
         while self.begin(self.round + 1) or self.held:
-            for node in self.held:
-                self.queue.put_nowait(node)
+            await gather(*[self._take_in(*answer) for answer in self.held.items()])
+            self.held.clear()
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
@@ -2663,8 +2664,6 @@ class Crawler(Frontier):
         That is a Response, an error or, from the journal or a failed robots.txt, a Record.
         """
         site = node.site
-        if node in self.held:
-            return self.held.pop(node)
         if node is site.robots:
             await self._load_robots(node)
             return None
@@ -2694,6 +2693,7 @@ class Crawler(Frontier):
         if not journal or not node.depth or self.options.fragments and not check:
             return None
         record = journal.find(node.text)
+        # A check does not stand for a page; a redirect that was a problem may lead on today.
         if not record or record.method and not check or record.kind and record.status in _REDIRECTS:
             return None
         if not self._wants(node, record):
@@ -2720,7 +2720,7 @@ class Crawler(Frontier):
     async def _load_robots(self, node: Node) -> None:
         """Ask for robots.txt, whose redirects stay within the scope; RFC 9309, section 2.3.1.
 
-        2xx brings rules; 429, 500 and more, or no answer, fail all URLs; else there are no rules.
+        2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed.
         """
         node.tries += 1
         site, url = node.site, node.url
@@ -2791,7 +2791,7 @@ class Crawler(Frontier):
     async def _take_in(self, node: Node, outcome: Any) -> None:
         """Make a Record of what came of a URL, let in what it leads to, and tell it.
 
-        In round 0 only redirects: it is not known yet which hosts are the scope.
+        In round 0 all but redirects is held for the next: hosts may still join the scope.
         """
         if self.round == 0 and getattr(outcome, "status", 0) not in _REDIRECTS:
             self.held[node] = outcome
@@ -2815,8 +2815,8 @@ class Crawler(Frontier):
         self.tell(record, fresh or not record.status)
 
     def num_waiting(self) -> int:
-        """Return how many URLs are queued, stand in line, or wait for a try or their round."""
-        later = len(self.held) * (self.round == 0) + sum(map(len, self.later.values()))
+        """Return how many URLs wait; what moved to an earlier round counts in its old one, too."""
+        later = len(self.held) + sum(map(len, self.later.values()))
         return self.queue.unfinished - len(self.in_flight) + later
 
     def fetches(self) -> list[str]:
@@ -2952,8 +2952,8 @@ class Report:
 #
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
-# and SIGTERM end with status 130 and 143: before the crawl, in the report, or a second time at
-# once; in the crawl with a report, by a way that leads back through this file:
+# and SIGTERM end it with status 130 and 143. It ends at once before the crawl, in the report, or at
+# the second signal. In the crawl the first leads to a report, by a way back through this file:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         5
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2

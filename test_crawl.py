@@ -489,7 +489,7 @@ async def test_a_task_may_refuse_to_be_cancelled_and_be_asked_again() -> None:
     assert await task == "finished anyway" and task.cancelling() == 2
 
 
-async def test_hundreds_of_tasks_that_wait_for_one_another_are_cancelled_at_once() -> None:
+async def test_hundreds_of_tasks_in_a_chain_are_cancelled_at_once() -> None:
     async def wait(other: Any) -> None:
         await other
     tasks = [create_task(sleep(3600))]
@@ -1299,7 +1299,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
-    ("http://[::FFFF:102:304]/", "http://[::ffff:1.2.3.4]/"),
+    ("http://[::ffff:1.2.3.4]/", "http://[::ffff:102:304]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
     ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
     ("http://xn--bcher-kva.example/", "http://xn--bcher-kva.example/"),
@@ -2979,7 +2979,7 @@ def test_a_server_that_always_answers_with_its_index_page_is_one_page() -> None:
     assert simulated(Index({})).ends == {"/": "200", "/js/app.js": "HEAD 200", "/a.png": "HEAD 200"}
 
 
-def test_what_is_left_out_is_told_in_the_end_when_nothing_can_let_it_in() -> None:
+def test_what_is_left_out_is_told_in_the_end() -> None:
     crawler = simulated({"/": "<a href=/a><a href=/b><a href=//o/>", "/a": "-> /excluded",
                          "/b": "-> /forbidden",
                          "/robots.txt": "User-agent: *\nDisallow: /forbidden"}, exclude="excluded")
@@ -3182,7 +3182,7 @@ def test_a_robots_file_without_answer_is_named_if_somebody_listens() -> None:
     "a circle too long to be found ends all the same": (
         {f"/{number}": f"-> /{(number + 1) % 102}" for number in range(102)} | {
             "/": "".join(f"<a href=/{number}>" for number in range(102))}, {},
-        {"/": "200", **{f"/{number}": "302" for number in range(102)}}),
+        {"/": "200", **{f"/{number}": "302" for number in range(101)}, "/101": LOOP}),
     "a redirect without a Location is broken": ({"/": (302, {}, "")}, {}, {"/": "302 broken"}),
     "a redirect to a file is broken": ({"/": "-> file:///etc/passwd"}, {}, {"/": "302 broken"})})
 def test_of_redirects(story: Story) -> None:
@@ -3194,7 +3194,7 @@ def test_of_redirects(story: Story) -> None:
         elif record.kind:
             error = record.error.replace("http://h", "")
             assert error in ("redirects more than 4 in a row", "redirects in a circle: /a -> /b -> /a",
-                             "redirects in a circle: /0 -> /1 -> /0")
+                             "redirects in a circle: /0 -> /1 -> /0", "redirects more than 10 in a row")
 
 
 @each("raw, path", [("/\u00e9".encode(), "/%C3%A9"), (b"/\xe9", "/%EF%BF%BD")])
@@ -3384,7 +3384,7 @@ async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(stubbo
     crawler, task = begun({"/": ""}, on_page=for_ever)
     await sleep(1)
     await cancelled(task)
-    assert crawler.told == [] and "1 in flight" in crawler.lines()[0]
+    assert crawler.told == [] and crawler.lines()[0] == "cut off: 1 queued, 0 in flight"
 
 
 async def test_the_oldest_fetch_is_named_first() -> None:
