@@ -1630,7 +1630,7 @@ _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
     (?=[a-zA-Z!?])                                              # to save time: no </a>,
-    (?!(?!xmp)[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)          # no <p>, and no <i class="x">
+    (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # no <p>, and no <i class="x">
     (?: a[ ](?>class="[^"]*+"[ ]|)                              # of <a class="x" href="/b#c">,
         href=("[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)            # the usual link, captures "/b#c
       | ((?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|

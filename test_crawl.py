@@ -3785,7 +3785,7 @@ BROKEN: Site = {
     "/moved2": (308, {"location": "/missing"}, "")}
 
 
-def test_the_report_says_what_is_broken_and_where_its_links_stand() -> None:
+def test_the_report_says_what_is_broken_and_where() -> None:
     crawler = simulated(BROKEN)
     *problems, numbers, statuses, left_out, last = crawler.lines()
     assert problems == [
