@@ -2328,6 +2328,7 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     next_node: Node | None = None   # what it redirects to
     depth = hops = 0                # links from a root; redirects in a row that led here
+    round = 0.0                     # when it is asked for: see Frontier
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
     referrers = 0                   # how many pages refer to it, and three of them, by spelling
     linked_from: tuple[str, ...] | list[str] = ()
@@ -2416,15 +2417,11 @@ class Frontier(Scope):
             self.options.journal.write(record)
         self.options.on_record(record)
 
-    def _round_of(self, check: object, depth: int) -> float:
-        """Return when to ask for a check, or for a page of that depth."""
-        return CHECKS if check else min(depth, self.last_level)
-
     def begin(self, number: float) -> bool:
         """Queue the URLs of a round; return whether there are any."""
         self.round = number
         for node in self.later.pop(number, ()):
-            if self._round_of(node.check, node.depth) == number:  # it has not moved to another
+            if node.round == number:  # it has not moved to an earlier one
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
@@ -2436,24 +2433,25 @@ class Frontier(Scope):
         *shown* is to be checked, and not read.
         """
         text, depth = f"{url}", parent.depth + (not hops) if parent else 0
-        known = self.seen_urls.get(text)
         shown = shown or self.options.external and not self.covers(url)
-        reason = self.objection(url, shown) if parent else ""
-        number = self._round_of(shown, depth)
-        if isinstance(known, Node) and (
-                self._round_of(known.check, known.depth) <= max(self.round, number)):
+        number = CHECKS if shown else min(depth, self.last_level)
+        known = self.seen_urls.get(text)
+        if isinstance(known, Node) and known.round <= max(self.round, number):
             return known  # this way would not have it asked earlier
+        if isinstance(known, str) and known.startswith("robots.txt: "):
+            return known
         counts = parent is not None and not hops
-        reason = reason or ("robots" if f"{known}".startswith("robots.txt: ") else
-                            "depth" if depth > self.deepest and not shown else
-                            "page limit" if counts and not self._left[shown] else "")
+        reason = (self.objection(url, shown) if parent else "") or (
+            "depth" if depth > self.deepest and not shown else
+            "page limit" if counts and not self._left[shown] else "")
         if reason:
             if known in (None, "only shown"):  # which says less than a link's reason
                 self.seen_urls[text] = reason
             return self.seen_urls[text]
         self._left[shown] -= counts
         node = known if isinstance(known, Node) else Node(text, self.site_of(url))
-        node.parent, node.depth, node.hops, node.check = parent, depth, hops, "HEAD" * shown
+        node.parent, node.depth, node.hops = parent, depth, hops
+        node.round, node.check = number, "HEAD" if shown else ""
         self.seen_urls[text] = node
         (self.queue.put_nowait if number <= self.round else self.later[number].append)(node)
         return node
