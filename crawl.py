@@ -2629,7 +2629,6 @@ class Crawler(Frontier):
             self.admit(url)
         while self.begin(self.round + 1) or self.held:
             await gather(*[self._take_in(*answer) for answer in self.held.items()])
-            self.held.clear()
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
@@ -2811,6 +2810,7 @@ class Crawler(Frontier):
             if hasattr(work, "__await__"):
                 await work
         self.tell(record, fresh or not record.status)
+        self.held.pop(node, None)
 
     def num_waiting(self) -> int:
         """Return how many URLs wait; what moved to an earlier round counts in its old one, too."""
