@@ -2301,8 +2301,8 @@ class Site:
 # The problem: let in what belongs to the crawl, and ask for each URL once, however many ways lead
 # to it.
 #
-# The idea: three rounds. First come the roots and what they redirect to, whose hosts are the scope;
-# then pages, in any order, or, where --depth is given, level by level; last what is only checked.
+# The idea: rounds. First come the roots and what they redirect to, whose hosts are the scope; then
+# pages, in any order, or with --depth level by level; last, but for --pages-only, what is checked.
 # If http://h/ links to /a, to http://other/ and to "http://[x", and shows /b, and /a links to /b:
 #
 #     after             /a       /b                http://other/        http://[x
