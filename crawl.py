@@ -2302,7 +2302,7 @@ class Site:
 # to it.
 #
 # The idea: rounds. First come the roots and what they redirect to, whose hosts are the scope; then
-# pages, in any order, or with --depth level by level; last, but for --pages-only, what is checked.
+# pages, in any order, or with --depth level by level; last the checks (--pages-only: no images).
 # If http://h/ links to /a, to http://other/ and to "http://[x", and shows /b, and /a links to /b:
 #
 #     after             /a       /b                http://other/        http://[x
