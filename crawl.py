@@ -37,9 +37,9 @@ and an explanation of both, meant to be read from here to the end.
     18  Report           what was found, by kind and URL
     19  Command line
 
-What one needs to know: Python's generators as iterators, sockets as "a thing
-to connect, send and recv", that HTTP exists, and from 8 on regular
-expressions (`*+` and `(?>...)` never give back what they took; `(?(3)...)` is for if group 3 did).
+What one needs to know: Python's generators as iterators, sockets as "a thing to connect, send and
+recv", that HTTP exists, and from 8 on regular expressions (`*+` and `(?>...)` never give back what
+they took; `(?(kind)...)` is tried only where the group named "kind" has matched).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
@@ -110,12 +110,12 @@ class DeadlockError(RuntimeError):
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. The ready
-# queue runs last, and what that adds to it waits for the next tick, which polls first: a callback
+# queue runs last, and what it adds to itself waits for the next tick, which polls first: a callback
 # that reschedules itself starves nobody. And a loop that nothing could ever wake raises
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal from just before it is handled after it
+MAX_WAIT = 1.0       # seconds of one sleep: a signal from just before it waits for its end
 
 
 class Handle:
@@ -701,8 +701,8 @@ class _Gathering(Future[list[Any]]):
 def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
     """Return the Future of all results, in the order of the arguments; coroutines become tasks.
 
-    The first error makes it fail at once, and the others go on; with *return_exceptions* errors
-    are results. Cancelling it cancels all of them, and it ends when they have ended.
+    The first that fails or is cancelled makes it fail at once, and the others go on. With
+    *return_exceptions* it waits for all, and errors are results. To cancel it is to cancel all.
     """
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
     outer = _Gathering(loop=children[0]._loop if children else None)
@@ -731,7 +731,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
 
-    The thread is a daemon, cut off when the program ends. Cancelled, its result is dropped.
+    The thread is a daemon, cut off when the program ends. A cancelled future drops its result.
     """
     loop, context = get_running_loop(), copy_context()
     future: Future[T] = Future()
@@ -1599,7 +1599,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # this becomes of it:
 #
-#     findall() gives                                  what that refers to
+#     findall() gives (usual, tag, kind, inside)       what that refers to
 #     ('"/b#c', "", "", "")                            the link /b#c (but for the quote before it)
 #     ("", "A HREF='/d&amp;e'", "", "")                the link /d&e
 #     ("", "link rel=icon href=i.png", "", "")         the asset i.png
@@ -1607,8 +1607,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #     ("", "script src=s.js", "script", '"<a h...')    the asset s.js
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
-# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And at
-# a `<` and a letter the whole tag matches and is behind us, or it has no other `<` in it. The cost:
+# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And a
+# tag matches as a whole, and the search goes on behind it, or it has no other `<` in it. The cost:
 # some 6 microseconds per KB, where html.parser takes 130.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
@@ -1629,17 +1629,17 @@ _BLANK = r"\t-\r\x20"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
-    (?=[a-zA-Z!?])                                              # to save time: no </a>,
-    (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # no <p>, and no <i class="x">
-    (?: a[ ](?>class="[^"]*+"[ ]|)                              # of <a class="x" href="/b#c">,
-        href=("[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)            # the usual link, captures "/b#c
-      | ((?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
-            (script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
-        (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # of <IMG SRC=f> captures IMG SRC=f,
-        (?(3)((?s:.*?))(?:</(?i:\3)(?=[{_BLANK}/>])|\Z))        # and the text up to </style>
-      | !--(?:-?>|(?s:.*?)(?:--!?>|\Z)) | [!?][^>]*+           # <!-- ... -->, <!doctype html>
-      | [a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}                    # or <p title="<a href=/no>">
-    )""", re.VERBOSE | re.ASCII)
+    (?=[a-zA-Z!?])                                              # to save time: not at </a>,
+    (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # nor at <p> and <i class="x">
+    (?: a[ ](?>class="[^"]*+"[ ]|)                              # <a class="x" href="/b#c">,
+        href=(?P<usual>"[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)   # the usual link, gives "/b#c
+      | (?P<tag>(?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
+            (?P<kind>script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
+        (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # <IMG SRC=f> gives IMG SRC=f,
+        (?(kind)(?P<inside>(?s:.*?))(?:</(?i:(?P=kind))(?=[{_BLANK}/>])|\Z))   # <style> a text
+      | !--(?:-?>|(?s:.*?)(?:--!?>|\Z)) | [!?][^>]*+            # <!-- ... -->, <!doctype html>
+      | [a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}                    # and <p title="<a href=/no>"> give
+    )""", re.VERBOSE | re.ASCII)                                # nothing: they are stepped over
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
 _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
@@ -1687,36 +1687,40 @@ def read_sitemap(text: str) -> Markup:
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
 
 
+def _read_meta(values: defaultdict[str, str]) -> Markup:
+    """Return the link of a refresh, or the robot that is asked not to follow links."""
+    content = values["content"]
+    if values["http-equiv"].lower() == "refresh":  # with "5; url='/next'"
+        found = re.match(
+            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", content)
+        return Markup((found[found.lastindex or 0],) if found else ())
+    nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
+    return Markup(nofollow=frozenset({values["name"].lower()} if nofollow else ()))
+
+
 @lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> Markup:
     """Return what a captured tag refers to; of two attributes of one name the first counts."""
     values = defaultdict[str, str](str)
     for match in itertools.islice(_PAIR.finditer(tag), MAX_ATTRIBUTES):
         values.setdefault(match[1].lower(), _unescape(match[2] or match[3] or match[4] or ""))
-    element = next(iter(values))
-    rel, content = values["rel"].lower(), values["content"]
+    element, rel = next(iter(values)), values["rel"].lower()
     if element == "base":
         return Markup(base=values.get("href"))
-    if element == "meta" and values["http-equiv"].lower() == "refresh":  # "5; url='/next'"
-        found = re.match(
-            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", content)
-        return Markup((found[found.lastindex or 0],) if found else ())
     if element == "meta":
-        nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
-        return Markup(nofollow=frozenset({values["name"].lower()} if nofollow else ()))
+        return _read_meta(values)
+    if element == "input" and values["type"].lower() != "image":  # a field of a form
+        return Markup()
+    is_link = element in ("a", "area", "frame", "iframe")  # what other tags name are assets
+    if element == "link" and not re.search("stylesheet|icon|preload|manifest", rel):
+        if not re.search("next|prev|canonical|alternate", rel):  # as dns-prefetch
+            return Markup()
+        is_link = "alternate" not in rel or "hreflang" in values  # else it is a feed
     source = {"a": "href", "area": "href", "link": "href", "object": "data"}.get(element, "src")
-    named = [values[name] for name in (source, "poster") if name in values]
-    # Of "i.png, j.png 2x" i.png, and j.png.
-    choices = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)",
-                         f"{values['srcset']}, {values['imagesrcset']}")
-    named += [choice.rstrip(",") for choice in choices]
-    is_asset = element not in ("a", "area", "frame", "iframe")
-    if element == "input" and values["type"].lower() != "image":
-        named = []
-    elif element == "link" and not re.search("stylesheet|icon|preload|manifest", rel):
-        is_asset = "alternate" in rel and "hreflang" not in values  # a feed
-        named = named if re.search("next|prev|canonical|alternate", rel) else []
-    return Markup(assets=tuple(named)) if is_asset else Markup(tuple(named))
+    urls = [values[name] for name in (source, "poster") if name in values]
+    urls += [choice.rstrip(",") for choice in re.findall(  # of "i.png, j.png 2x" i.png, and j.png
+        r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", f"{values['srcset']}, {values['imagesrcset']}")]
+    return Markup(links=tuple(urls)) if is_link else Markup(assets=tuple(urls))
 
 
 def read_markup(text: str) -> Markup:
@@ -1725,14 +1729,14 @@ def read_markup(text: str) -> Markup:
     base, nofollow = None, frozenset[str]()
     found = dict.fromkeys(_TAG.findall(text.replace("\0", "\ufffd")))
     _check_count(found)
-    for usual, tag, kind, style in found:
+    for usual, tag, kind, inside in found:
         if usual:
             links.append(usual[1:])
         elif tag:  # one that holds a whole image is too long to cache
             part = _read_tag(tag) if len(tag) < 500 else _read_tag.__wrapped__(tag)
             links += part.links
             assets += part.assets
-            assets += read_sheet(style).assets if kind.lower() == "style" else ()
+            assets += read_sheet(inside).assets if kind.lower() == "style" else ()
             base = part.base if base is None else base
             nofollow |= part.nofollow
     return Markup(tuple(links), tuple(assets), base, nofollow)
@@ -1886,9 +1890,9 @@ class Robots:
 # The idea: how a URL ended is one value, a Record, of numbers and words only. A journal is a file
 # of records, a line of JSON each, written as the URL ends. A later crawl asks it before the server:
 #
-#     {"url": "http://h/", "status": 200, ...}             a root: every crawl asks for it
-#     {"url": "http://h/a", "status": 404, "kind": ...}    definite: /a is not asked for again
-#     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: /b is asked for
+#     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
+#     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
+#     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: the server is asked
 #
 # So to go on after a crash, or with one more root, is to crawl from the roots again. The invariant:
 # a journal holds whole lines, but for a last one that a crash cut off.
@@ -1911,7 +1915,7 @@ def _printable(text: str) -> str:
 
 def _explain(error: Any) -> str:
     """Return an error in words that fit on a line."""
-    words = (  # of a bad certificate, another error of TLS, of the kernel, of a pattern, any other
+    words = (  # of a bad certificate, another error of TLS, of a pattern, of the kernel, any other
         f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
         if hasattr(error, "verify_message") else
         f"TLS: {str(error.reason).lower().replace('_', ' ')}" if getattr(error, "library", "") else
@@ -2002,9 +2006,9 @@ def _parse_record(line: bytes) -> Record:
     # JSON knows no tuples, and jq writes 2.0 as 2.
     record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
                              at=float(record.at), seconds=float(record.seconds))
-    types = [*map(type, Record("")), *[str] * len(record.links + record.assets)]
-    if [*map(type, (*record, *record.links, *record.assets))] != types or not all(
-            0 <= number < 1 << 40 for number in record if isinstance(number, (int, float))):
+    if ([*map(type, record)] != [*map(type, Record(""))]
+            or {*map(type, record.links + record.assets)} - {str}
+            or not all(0 <= each < 1 << 40 for each in record if isinstance(each, (int, float)))):
         raise ValueError("fields of other types, or smaller numbers, were expected")
     return record
 
@@ -2013,17 +2017,17 @@ class Journal:
     """A file with one JSON object a line, one line for each Record.
 
     A file that holds something is refused, unless with *resume* or *recheck*. Then its definite
-    answers stand for the server's. *recheck* needs a file, and asks again for problems, for
-    redirects that lead to one, and what refers to either. *places*: some #id was missing. Raises
-    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal.
+    answers stand for the server's. *recheck* needs a file, and has the server asked again for
+    problems, for redirects that lead to one, and for pages that refer to either. Raises CrawlError
+    for a file that cannot be opened, is used by another crawl, or is no journal.
     """
 
-    places = False
+    places = False  # whether a #id was missing that *recheck* is to look for again
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         import fcntl  # Windows has none, and can import the rest
-        # Where in the file the last definite answer for a URL begins.
-        self.path, self._answers, self._files = path, dict[str, int](), ExitStack()
+        # Where in the file the line with the last definite answer for a URL begins.
+        self.path, self._offsets, self._files = path, dict[str, int](), ExitStack()
         try:
             how = os.O_WRONLY | os.O_APPEND | os.O_CREAT * (not recheck)
             self._file = os.open(path, how, 0o666)
@@ -2055,31 +2059,31 @@ class Journal:
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
             if 0 < record.status < 500 and record.status not in _MAY_PASS:
-                self._answers[record.url] = start
+                self._offsets[record.url] = start
             if record.kind:
                 problems.add(record.url)
-            elif not record.skipped:
+            elif not record.skipped:  # it was asked for again, and is well
                 problems.discard(record.url)
             start += len(line)
         return problems
 
     def _forget(self, problems: set[str]) -> None:
         """Have *problems* asked for again, redirects that lead there, and what refers to either."""
-        next_urls = {url: cast(Record, self.find(url)).next_url for url in self._answers}
+        next_urls = {url: cast(Record, self.find(url)).next_url for url in self._offsets}
         again = more = problems
-        while more:
+        while more:  # what redirects to those, and what redirects to that
             more = {url for url, target in next_urls.items() if target in again} - again
             again |= more
         for url in next_urls:
             record = cast(Record, self.find(url))
             if not again.isdisjoint((url, *record.links, *record.assets)):
-                del self._answers[url]
+                del self._offsets[url]
 
     def find(self, url: str) -> Record | None:
         """Return the last definite answer for *url*, or None."""
-        if url not in self._answers:
+        if url not in self._offsets:
             return None
-        self._lines.seek(self._answers[url])
+        self._lines.seek(self._offsets[url])
         return _parse_record(self._lines.readline())
 
     def write(self, record: Record) -> None:
@@ -2191,8 +2195,9 @@ class Scope:
         """Return why *url* may not be a page or, if only *shown*, a check; "" if it may."""
         if self.exclude.search(f"{url}"):
             return "excluded"
-        return ("" if shown else "other host" if not self.covers(url) else
-                "" if self.include.search(f"{url}") else "excluded")
+        if shown or self.covers(url) and self.include.search(f"{url}"):
+            return ""
+        return "excluded" if self.covers(url) else "other host"
 
 
 # 15  Sites
@@ -2202,18 +2207,18 @@ class Scope:
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 #
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. A site with a delay is asked for one URL at a time, the next one delay after the last one
-# ended: no slow lookup can make two requests leave together. With a Crawl-delay of 2:
+# it. A site with a delay is asked for one URL at a time: a request ends, the delay passes, the next
+# one leaves. So no slow lookup can make two requests leave together. With a Crawl-delay of 2:
 #
-#     time    a worker brings     in line       why
-#     0       /a, /b              /a /b         robots.txt is asked for first
-#     1       /a, /b              /b            robots.txt is known, /a is asked for
+#     time    a worker brings     then in line  why
+#     0       /a, /b              /a, /b        robots.txt is asked for first
+#     1       /a, /b              /b            robots.txt is known; /a is asked for
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
-# A site of ours that answers 429 rests for its Retry-After, or a second. With each such rest its
-# delay doubles, from 0.1 s to 2 s; each other answer takes 5 % off it. So what the server allows is
-# nearly found. The invariant: who stands in line waits for a request to end, or a timer.
+# A site in scope that answers 429 rests for its Retry-After, or a second. Each such rest doubles
+# its delay, from 0.1 s to 2 s; each other answer takes 5 % off it: so it comes to about what the
+# server allows. The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 REST = 1.0          # seconds that a site rests after a 429 without Retry-After
@@ -2301,9 +2306,9 @@ class Site:
 # The problem: let in what belongs to the crawl, and ask for each URL once, however many ways lead
 # to it.
 #
-# The idea: rounds. First come the roots and what they redirect to, whose hosts are the scope; then
-# pages, in any order, or with --depth level by level; last the checks (--pages-only: no images).
-# If http://h/ links to /a, to http://other/ and to "http://[x", and shows /b, and /a links to /b:
+# The idea: rounds. In round 0 come the roots and what they redirect to, whose hosts are the scope;
+# in round 1 pages, in any order (with --depth a round for each level); in CHECKS the rest (not with
+# --pages-only). If http://h/ links to /a, //other/ and "http://[x", shows /b, and /a links to /b:
 #
 #     after             /a       /b                http://other/        http://[x
 #     / was read        a page   a check (HEAD)    "other host"         broken: no URL
@@ -2311,14 +2316,14 @@ class Site:
 #     /b was read                read, once        "other host"
 #
 # `seen_urls` holds each http or https URL that was met: its Node, or why it is left out. `admit`
-# alone puts Nodes there, and knows the rules. What came as a check may come again as a page, and
-# earlier for it. No lock is needed: control passes to another task only at an `await`, and in
-# `admit` there is none. The crawl ends: pages and checks are at most max_pages each (not counting
-# roots, and what redirects lead to), redirects in a row max_redirect, links from a root MAX_DEPTH.
+# alone puts Nodes there. What came as a check moves to an earlier round if it comes as a page. No
+# lock is needed: control passes to another task only at an `await`, and in `admit` there is none.
+# The crawl ends: pages and checks are at most max_pages each (not counting roots, and what
+# redirects lead to), redirects in a row max_redirect, links from a root --depth, or MAX_DEPTH.
 
 CHECKS = math.inf   # the last round, of what is only checked
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
-MAX_AHEAD = 100     # redirects from a URL on: where there are more, they are taken for a circle
+MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
 SLICE = 100         # references of a page that are parsed between two ticks
 
 
@@ -2328,7 +2333,7 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     next_node: Node | None = None   # what it redirects to
     depth = hops = 0                # links from a root; redirects in a row that led here
-    round = 0.0                     # when it is asked for: see Frontier
+    round = 0.0                     # in which it is asked for
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
     referrers = 0                   # how many pages refer to it, and three of them, by spelling
     linked_from: tuple[str, ...] | list[str] = ()
@@ -2345,14 +2350,12 @@ class Node:
         """The URL, put together when it is needed: as a string it takes a third of the memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
-    def ahead(self) -> Iterator[Node]:
-        """Yield this node and what it redirects to, MAX_AHEAD nodes at most."""
-        node: Node | None = self
-        for _ in range(MAX_AHEAD):
-            if node is None:
-                return
-            yield node
-            node = node.next_node
+    def ahead(self) -> list[Node]:
+        """Return this node and what it redirects to, MAX_AHEAD nodes at most."""
+        nodes = [self]
+        while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
+            nodes.append(after)
+        return nodes
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
@@ -2371,7 +2374,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
     return f"{base.origin}{folder}/{reference}"
 
 
-def _settles(known: Node | str | None, shown: bool) -> bool:
+def _is_settled(known: Node | str | None, shown: bool) -> bool:
     """Return whether one more way to a URL, a link or (*shown*) an image, can change nothing."""
     if isinstance(known, Node):
         return shown or not known.check
@@ -2432,23 +2435,23 @@ class Frontier(Scope):
         *parent* led to it: by a reference, or by the last of *hops* redirects. What is only
         *shown* is to be checked, and not read.
         """
-        text, depth = f"{url}", parent.depth + (not hops) if parent else 0
+        text, referred = f"{url}", parent is not None and not hops
+        depth = parent.depth + referred if parent else 0
         shown = shown or self.options.external and not self.covers(url)
         number = CHECKS if shown else min(depth, self.last_level)
         known = self.seen_urls.get(text)
         if isinstance(known, Node) and known.round <= max(self.round, number):
-            return known  # this way would not have it asked earlier
+            return known  # it was asked for, or will be no later than by this way
         if isinstance(known, str) and known.startswith("robots.txt: "):
-            return known
-        counts = parent is not None and not hops
+            return known  # by every way
         reason = (self.objection(url, shown) if parent else "") or (
             "depth" if depth > self.deepest and not shown else
-            "page limit" if counts and not self._left[shown] else "")
+            "page limit" if referred and not self._left[shown] else "")
         if reason:
-            if known in (None, "only shown"):  # which says less than a link's reason
+            if known in (None, "only shown"):  # else it stays a check, or keeps its first reason
                 self.seen_urls[text] = reason
             return self.seen_urls[text]
-        self._left[shown] -= counts
+        self._left[shown] -= referred  # let in: as new, or after all, or out of a later round
         node = known if isinstance(known, Node) else Node(text, self.site_of(url))
         node.parent, node.depth, node.hops = parent, depth, hops
         node.round, node.check = number, "HEAD" if shown else ""
@@ -2465,24 +2468,26 @@ class Frontier(Scope):
         except ValueError as error:
             return record._replace(next_url=_printable(record.next_url), kind="broken",
                                    error=f"a redirect that leads nowhere: {_explain(error)}")
-        record = record._replace(next_url=f"{target}", error="", kind="")
+        record = record._replace(next_url=f"{target}")
         if node.depth == 0:
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
-        ahead = list(known.ahead()) if isinstance(known, Node) else []
-        if node in ahead or len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
-            how = ("in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
-                   if node in ahead else f"more than {self.options.max_redirect} in a row")
-            return record._replace(kind="too many redirects", error=f"redirects {how}")
-        known = self.admit(target, node, node.hops + 1, bool(node.check))
-        node.next_node = known if isinstance(known, Node) else None
-        return record
+        ahead = known.ahead() if isinstance(known, Node) else []
+        if node in ahead:
+            how = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
+        elif len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
+            how = f"more than {self.options.max_redirect} in a row"
+        else:
+            known = self.admit(target, node, node.hops + 1, bool(node.check))
+            node.next_node = known if isinstance(known, Node) else None
+            return record
+        return record._replace(kind="too many redirects", error=f"redirects {how}")
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs.
 
         Most are known, and to parse each would take most of the time. So a reference is joined as
-        mere text, and looked up: keys are in their one spelling, so what is found is its URL.
+        mere text first: if that is a key of `seen_urls`, in its one spelling, it is the URL.
         """
         links, assets, places = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         folder, parsed = base.target.partition("?")[0].rpartition("/")[0], 0
@@ -2492,7 +2497,7 @@ class Frontier(Scope):
                 reference, _, fragment = whole.partition("#")
                 text = _join(base, folder, reference)
                 known: Any = self.seen_urls.get(text)
-                if not _settles(known, shown):
+                if not _is_settled(known, shown):
                     text, known = self._admit_one(page, whole, base, shown)
                     parsed += 1
                     if not parsed % SLICE:
@@ -2501,7 +2506,7 @@ class Frontier(Scope):
                 if fragment and self.options.fragments and not shown:
                     fragment = fragment.partition(":~:")[0].strip()
                     place = f"{text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
-                    # But not "", top, and what scripts make of "#/a" and "#!a".
+                    # The page's top is no place, nor is what scripts make of "#/a" and "#!a".
                     if not re.match("(?i)(?:top)?$|[/!]", fragment):
                         places[place] = self.places.setdefault(place, Node(place, page.site))
         for known in (links | assets | places).values():
@@ -2525,8 +2530,8 @@ class Frontier(Scope):
             words = re.sub("[^ -~]+", _percent, reference.partition("#")[0].strip())
             words = words[:MAX_SHOWN].rstrip()
         try:
-            parse_url(words, base)
-            words = f"too-long:{words}"[:MAX_SHOWN]  # cut off, it may look like a URL
+            parse_url(words, base)                   # Cut off, they may be a URL again:
+            words = f"too-long:{words}"[:MAX_SHOWN]  # then they get a scheme that nobody fetches.
             parse_url(words, base)
         except ValueError as error:
             if words not in self.odd:
@@ -2643,7 +2648,7 @@ class Crawler(Frontier):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
-            if not answer:  # left out, or queued or in line again
+            if not answer:  # left out, or already on its way to another worker
                 del self.in_flight[node]
             # Poll before working: an answer from the journal has needed no wait, and a hundred of
             # them in a row would keep all requests and answers waiting.
@@ -2656,7 +2661,7 @@ class Crawler(Frontier):
         self.queue.task_done()
 
     async def _answer(self, node: Node) -> Any:
-        """Return what came of a URL; None: it is left out, or will come back.
+        """Return what came of a URL, None if it is left out, or will come back.
 
         That is a Response, an error or, from the journal or a failed robots.txt, a Record.
         """
@@ -2669,14 +2674,12 @@ class Crawler(Frontier):
             return None
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)
-        rule = None if node.allowed else site.robots.rule(node.url.target)
-        if rule:
+        if not node.allowed and (rule := site.robots.rule(node.url.target)):
             self.seen_urls[node.text] = f"robots.txt: {rule}"
             self.queue.task_done()
             return None
         node.allowed = True
-        record = self._remembered(node)
-        if record:
+        if record := self._remembered(node):
             self.answered.append(record.at)
             return record
         return await self._request(node) if site.take_turn(node) else None
@@ -2690,21 +2693,21 @@ class Crawler(Frontier):
         if not journal or not node.depth or self.options.fragments and not check:
             return None
         record = journal.find(node.text)
-        # A check does not stand for a page; a redirect that was a problem may lead on today.
-        if not record or record.method and not check or record.kind and record.status in _REDIRECTS:
+        if (not record or record.method and not check           # a check does not stand for a page
+                or record.kind and record.status in _REDIRECTS):    # it may lead on today
             return None
-        if not self._wants(node, record):
-            return record._replace(method=check and (record.method or "GET"), encoding="",
-                                   links=(), assets=())
-        return record if record.encoding or record.kind else None
+        if self._wants(node, record):  # then its body must have been read, or be what is wrong
+            return record if record.encoding or record.kind else None
+        return record._replace(method=check and (record.method or "GET"), encoding="", links=(),
+                               assets=())
 
     def _wants(self, node: Node, answer: Any) -> bool:
         """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
-        if not 200 <= getattr(answer, "status", 0) < 300:
-            return False
-        reader = reader_of(answer.content_type)
-        return (not self.options.pages_only and self.covers(node.url) if reader is read_sheet else
-                reader is not None and not node.check)
+        fine = 200 <= getattr(answer, "status", 0) < 300
+        reader = reader_of(answer.content_type) if fine else None
+        if reader is read_sheet:
+            return self.covers(node.url) and not self.options.pages_only
+        return reader is not None and not node.check
 
     async def _fetch(self, url: URL, method: str, wanted: Callback) -> Any:
         """Return the response to a request, or the error of the network."""
@@ -2758,15 +2761,15 @@ class Crawler(Frontier):
 
             a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
             429 on our hosts                        first in its site's line; two are not counted
-            429 elsewhere, 503, no answer, ...      after a back-off, or its Retry-After
+            429 elsewhere, 503, no answer, ...      after a back-off and its Retry-After
 
-        In round 0, and for robots.txt, back-offs are all there is: no site holds up the others.
+        Others wait for roots and robots.txt: these come back after a back-off, whatever was said.
         """
         site, status = node.site, getattr(outcome, "status", 0)
-        usual = self.round > 0 and node is not site.robots
-        refused = status == 429 and usual and self.covers(node.url)
-        value = outcome.headers.get("retry-after", "") if status else ""  # a date counts as none
-        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0
+        others_wait = self.round == 0 or node is site.robots
+        refused = status == 429 and self.covers(node.url) and not others_wait
+        value = outcome.headers.get("retry-after", "") if status and not others_wait else ""
+        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
         if refused or status not in (0, 429):
             site.learn(status, pause)
         if node.check == "HEAD" and status != 429 and (
@@ -2781,8 +2784,7 @@ class Crawler(Frontier):
         if refused:
             site.line.appendleft(node)
         else:
-            self.back_offs.append(
-                self.loop.call_later(max(wait, pause * usual), self.come_back, node))
+            self.back_offs.append(self.loop.call_later(max(wait, pause), self.come_back, node))
         return True
 
     async def _take_in(self, node: Node, outcome: Any) -> None:
@@ -2793,8 +2795,8 @@ class Crawler(Frontier):
         if self.round == 0 and getattr(outcome, "status", 0) not in _REDIRECTS:
             self.held[node] = outcome
             return
-        record, base, fresh = outcome, node.url, not isinstance(outcome, Record)
-        if fresh:
+        record, base, was_asked = outcome, node.url, not isinstance(outcome, Record)
+        if was_asked:
             record, base = record_of(
                 base, outcome, self._wants(node, outcome), self._product, tries=node.tries,
                 at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.check)
@@ -2803,14 +2805,14 @@ class Crawler(Frontier):
             record = await self.admit_references(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.follow(node, record)
-        if fresh and record.encoding and not node.check:
+        if was_asked and record.encoding and not node.check:  # a page, and its body is here
             if self.options.fragments:
                 node.ids = ids_of(decode_page(outcome.body, outcome.content_type)[0])
             work: Any = self.options.on_page(record, outcome)
             if hasattr(work, "__await__"):
                 await work
-        self.tell(record, fresh or not record.status)
-        self.held.pop(node, None)
+        self.tell(record, was_asked or record.status == 0)  # 0: robots.txt failed, this is new
+        self.held.pop(node, None)  # it waits no more
 
     def num_waiting(self) -> int:
         """Return how many URLs wait; what moved to an earlier round counts in its old one, too."""
@@ -2906,7 +2908,7 @@ class Report:
             for record in found:
                 node = nodes[record.url]
                 origin = node.site.url.origin
-                answered = record.status > 0 or not record.tries
+                answered = record.status > 0 or not record.tries  # or was never asked for
                 silent[origin] += not answered
                 if answered or silent[origin] <= MAX_ALIKE:
                     yield from _story(record, [node, *redirects[node]])
@@ -3070,8 +3072,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             ended = error
-    nothing = set(report.statuses) <= {0} or not report.problems and not report.pages
-    if nothing and not ended:
+    answered = set(report.statuses) - {0}
+    if not ended and not (answered and (report.pages or report.problems)):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
