@@ -1630,8 +1630,9 @@ _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
     (?=[a-zA-Z!?])                                              # to save time: not at </a>,
-    (?!(?!xmp|a[ ])[a-z0-9]{{1,4}}+(?>[ ]class="[^"<]*+"|)>)     # nor at <p> and <i class="x">
-    (?: a[ ](?>class="[^"]*+"[ ]|)                              # <a class="x" href="/b#c">,
+    (?![a-zA-Z0-9]{{1,2}}>)                                       # nor at <p>,
+    (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)         # nor at <p class="x">
+    (?: a[ ](?>(?:[a-gi-z-]++="[^"]*+"[ ])*)                    # <a class="x" href="/b#c">,
         href=(?P<usual>"[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)   # the usual link, gives "/b#c
       | (?P<tag>(?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
             (?P<kind>script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
@@ -2195,9 +2196,8 @@ class Scope:
         """Return why *url* may not be a page or, if only *shown*, a check; "" if it may."""
         if self.exclude.search(f"{url}"):
             return "excluded"
-        if shown or self.covers(url) and self.include.search(f"{url}"):
-            return ""
-        return "excluded" if self.covers(url) else "other host"
+        return ("" if shown else "other host" if not self.covers(url) else
+                "" if self.include.search(f"{url}") else "excluded")
 
 
 # 15  Sites
@@ -2363,9 +2363,9 @@ def _join(base: URL, folder: str, reference: str) -> str:
     first = reference[:1]
     if not first:
         return f"{base}"
-    if first == "/" and reference[:2] != "//":
-        return base.origin + reference
-    if first in "/?" or ":" in reference:  # it may be a URL, or has to be parsed
+    if first == "/":
+        return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
+    if first == "?" or ":" in reference:  # it may be a URL, or has to be parsed
         return reference
     if first == "." and len(reference) < MAX_URL:
         reference = reference.removeprefix("./")
@@ -2473,15 +2473,13 @@ class Frontier(Scope):
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
         ahead = known.ahead() if isinstance(known, Node) else []
-        if node in ahead:
-            how = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
-        elif len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
-            how = f"more than {self.options.max_redirect} in a row"
-        else:
-            known = self.admit(target, node, node.hops + 1, bool(node.check))
-            node.next_node = known if isinstance(known, Node) else None
-            return record
-        return record._replace(kind="too many redirects", error=f"redirects {how}")
+        if node in ahead or len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
+            how = ("in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
+                   if node in ahead else f"more than {self.options.max_redirect} in a row")
+            return record._replace(kind="too many redirects", error=f"redirects {how}")
+        known = self.admit(target, node, node.hops + 1, bool(node.check))
+        node.next_node = known if isinstance(known, Node) else None
+        return record
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs.
@@ -2521,6 +2519,8 @@ class Frontier(Scope):
 
         What is no URL has no one spelling, and is known by the words that are shown of it.
         """
+        if reference in self.odd and _SCHEME.match(reference):  # it means the same on each page
+            return reference, self.odd[reference]
         try:
             url = parse_url(reference, base)
             if shown and self.options.pages_only:
