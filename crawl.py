@@ -1719,8 +1719,8 @@ def _read_tag(tag: str) -> Markup:
         is_link = "alternate" not in rel or "hreflang" in values  # else it is a feed
     source = {"a": "href", "area": "href", "link": "href", "object": "data"}.get(element, "src")
     urls = [values[name] for name in (source, "poster") if name in values]
-    urls += [choice.rstrip(",") for choice in re.findall(  # of "i.png, j.png 2x" i.png, and j.png
-        r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", f"{values['srcset']}, {values['imagesrcset']}")]
+    several = values["srcset"] or values["imagesrcset"]  # of "i.png, j.png 2x" i.png, and j.png
+    urls += [one.rstrip(",") for one in re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", several)]
     return Markup(links=tuple(urls)) if is_link else Markup(assets=tuple(urls))
 
 
