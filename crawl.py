@@ -115,7 +115,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal from just before it waits for its end
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before one is handled when it ends
 
 
 class Handle:
@@ -153,7 +153,7 @@ def get_running_loop() -> EventLoop:
 
 
 class EventLoop:
-    """Waits with *selector*, and runs callbacks; and with them Futures (3) and Tasks (4)."""
+    """Waits with *selector* and runs callbacks; Futures (3) and Tasks (4) are built on them."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
@@ -244,7 +244,7 @@ class EventLoop:
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         elif not (watching or threading.active_count() > 1 or ready):
-            # A thread may call in and end while this line runs: so `ready` is asked last, again.
+            # While this line runs a thread may call in and end: so it looks at `ready` last.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
         # With work to do and no socket there is no poll, for the self-pipe only ends sleeps.
@@ -506,7 +506,7 @@ class Future(Generic[T]):
 # of the one future in `_waiting_for`; and it is in the loop's `tasks`, which keeps it alive.
 
 class Task(Future[T]):
-    """The Future of what *coro* returns; runs it, from soon on, in a copy of the context."""
+    """Runs *coro*, beginning soon, in a copy of the context; is the Future of what it returns."""
 
     __slots__ = ("_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
@@ -758,7 +758,7 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def _take_signals(handler: Callback) -> list[Any]:
-    """Handle SIGINT and SIGTERM where KeyboardInterrupt would be raised; return who did before."""
+    """Give *handler* SIGINT and SIGTERM if they raise KeyboardInterrupt; return who had them."""
     if threading.current_thread() is not threading.main_thread():
         return []  # only the main thread may
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -1110,8 +1110,8 @@ _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-# What is percent-encoded beside blanks, controls and all that is not ASCII: in a path " # < > ? ^ `
-# { and }, in a query " # ' < and >.
+# Percent-encoded are blanks, controls and all that is not ASCII; and besides these
+# in a path " # < > ? ^ ` { and }, in a query " # ' < and >.
 _NOT_IN_PATH = re.compile(r"[^!$-;=@-\]_a-z|~]+")
 _NOT_IN_QUERY = re.compile(r"[^!$-&(-;=?-~]+")
 
@@ -1607,8 +1607,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #     ("", "script src=s.js", "script", '"<a h...')    the asset s.js
 #
 # The invariant: linear time, whatever the page. No repetition that could go far gives back what it
-# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). And a
-# tag matches as a whole, and the search goes on behind it, or it has no other `<` in it. The cost:
+# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). A tag
+# matches as a whole, and the search goes on behind it; or, as <p> and </p>, not at all. The cost:
 # some 6 microseconds per KB, where html.parser takes 130.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
@@ -1623,8 +1623,8 @@ def _check_count(references: Sized, length: int = 0) -> None:
         raise LimitError(f"more than {limit} references")
 
 
-# The expression does what the HTML standard's tokenizer does (section 13.2.5), as far as links need
-# it: a quote opens a value only behind a "=", and of scripts and titles only the end tag counts.
+# Apart from end tags the expression does what the HTML standard's tokenizer does (13.2.5), as links
+# need it: a quote opens a value only behind a "=", and of a script only its end tag counts.
 _BLANK = r"\t-\r\x20"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
@@ -2238,7 +2238,7 @@ def back_off(outcome: Any, tries: int) -> float | None:
 
 
 class Site:
-    """An origin: its robots.txt, and when it may be asked; *come_back* is given who has waited."""
+    """An origin: its robots.txt, and when it is asked; come_back(node) says whose turn it is."""
 
     robots: Robots | Node | Record = Robots("")  # rules, or who asks for them, or why none came
     learned = free_at = 0.0         # pause that its 429s seem to want; loop time of its next turn
@@ -2307,8 +2307,8 @@ class Site:
 # to it.
 #
 # The idea: rounds. In round 0 come the roots and what they redirect to, whose hosts are the scope;
-# in round 1 pages, in any order (with --depth a round for each level); in CHECKS the rest (not with
-# --pages-only). If http://h/ links to /a, //other/ and "http://[x", shows /b, and /a links to /b:
+# in round 1 pages, in any order (with --depth a round for each level); in CHECKS what is only
+# checked. If http://h/ links to /a, //other/ and "http://[x", shows /b, and /a links to /b:
 #
 #     after             /a       /b                http://other/        http://[x
 #     / was read        a page   a check (HEAD)    "other host"         broken: no URL
@@ -2318,10 +2318,10 @@ class Site:
 # `seen_urls` holds each http or https URL that was met: its Node, or why it is left out. `admit`
 # alone puts Nodes there. What came as a check moves to an earlier round if it comes as a page. No
 # lock is needed: control passes to another task only at an `await`, and in `admit` there is none.
-# The crawl ends: pages and checks are at most max_pages each (not counting roots, and what
-# redirects lead to), redirects in a row max_redirect, links from a root --depth, or MAX_DEPTH.
+# The crawl ends, for each has its limit: pages and checks max_pages each (not counting roots, and
+# what redirects lead to), redirects in a row max_redirect, links from a root --depth or MAX_DEPTH.
 
-CHECKS = math.inf   # the last round, of what is only checked
+CHECKS = math.inf   # the last round, of what is only checked (--pages-only: of no images)
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
 MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
 SLICE = 100         # references of a page that are parsed between two ticks
@@ -2335,8 +2335,8 @@ class Node:
     depth = hops = 0                # links from a root; redirects in a row that led here
     round = 0.0                     # in which it is asked for
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
-    referrers = 0                   # how many pages refer to it, and three of them, by spelling
-    linked_from: tuple[str, ...] | list[str] = ()
+    referrers = 0                   # how many pages refer to it
+    linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
@@ -2430,7 +2430,7 @@ class Frontier(Scope):
 
     def admit(self, url: URL, parent: Node | None = None, hops: int = 0, shown: bool = False
               ) -> Node | str:
-        """Let *url* in as far as this way to it allows; return its Node, or why it is left out.
+        """Let *url* in, as a page or as a check; return its Node, or why it is left out.
 
         *parent* led to it: by a reference, or by the last of *hops* redirects. What is only
         *shown* is to be checked, and not read.
@@ -2566,16 +2566,16 @@ class Frontier(Scope):
 # that in, and only then says that its URL is done. The life of one URL:
 #
 #     admit           is it in scope, and new? then a Node, queued in its round             16
-#     _answer         is robots.txt known, and allows it? does the journal know the answer?
-#                     is it its site's turn?                                                15
+#     _answer         does robots.txt allow it? does the journal know what came of it?
+#                     is it this URL's turn at its site?                                    15
 #     _request        the server is asked
 #     _comes_back     some failures lead to another try
 #     _take_in        what it refers to, or redirects to, is admitted; its Record is told
 #
 # So a page's redirect is not followed on the spot: its target is let in like a link, and two ways
 # to one page join. The invariant: the queue counts a URL as unfinished while it is with a worker,
-# in a line or in a back-off; so `join` returns when every URL of the round has ended. Errors of the
-# network, caught in `_fetch`, become records; any other ends the crawl, which raises it.
+# in a line or in a back-off; so `join` returns when every URL of the round has ended. What a server
+# does wrong becomes a record (`_fetch`, `record_of`); any other error ends the crawl.
 
 
 class Crawler(Frontier):
@@ -2952,8 +2952,8 @@ class Report:
 #
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
-# and SIGTERM end it with status 130 and 143. It ends at once before the crawl, in the report, or at
-# the second signal. In the crawl the first leads to a report, by a way back through this file:
+# and SIGTERM end the program with status 130 and 143: at once before the crawl, in the report, and
+# at the second signal. In the crawl the first leads to a report, by a way back through this file:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         5
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2
