@@ -474,7 +474,7 @@ class Future(Generic[T]):
 #
 # `async def` and `await` are the same with two guards: `await` takes only what can be waited for,
 # and a coroutine that nobody awaits is a warning. Here is one fetch in both styles, and what
-# becomes of either when it is driven by hand. A Task drives both; from here on it is the second:
+# becomes of either when it is driven by hand. A Task drives both; from here on most are the second:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -1591,13 +1591,13 @@ async def fetch(url: str, **options: Any) -> Response:
 # The problem: find what a page points to in markup that nobody checked, at a price that does not
 # exceed the fetching, and without being fooled by comments, scripts or quoted text.
 #
-# The idea: one regular expression is matched all over the page by findall(), and captures only the
-# tags that may lead somewhere. These are few, so it costs little to look at them closely. On
+# The idea: one regular expression is matched all over the page by findall(). It steps over most of
+# it, and captures the tags that may lead somewhere: so few that each can be looked at closely. On
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
-# this becomes of it:
+# it finds, in this order:
 #
 #     findall() gives (usual, tag, kind, inside)       what that refers to
 #     ('"/b#c', "", "", "")                            the link /b#c (but for the quote before it)
@@ -1637,7 +1637,7 @@ _TAG = re.compile(rf"""<
       | (?P<tag>(?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
             (?P<kind>script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
         (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # <IMG SRC=f> gives IMG SRC=f,
-        (?(kind)(?P<inside>(?s:.*?))(?:</(?i:(?P=kind))(?=[{_BLANK}/>])|\Z))   # <style> a text
+        (?(kind)(?P<inside>(?s:.*?))(?:</(?i:(?P=kind))(?=[{_BLANK}/>])|\Z))   # <style> its text,
       | !--(?:-?>|(?s:.*?)(?:--!?>|\Z)) | [!?][^>]*+            # <!-- ... -->, <!doctype html>
       | [a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}                    # and <p title="<a href=/no>"> give
     )""", re.VERBOSE | re.ASCII)                                # nothing: they are stepped over
@@ -1662,7 +1662,7 @@ def _unescape(value: str) -> str:
 class Markup(NamedTuple):
     """What a page, sitemap or sheet, or one tag, refers to: as written, with entities decoded."""
 
-    links: tuple[str, ...] = ()     # of a, area, frames, some link elements; of a sitemap
+    links: tuple[str, ...] = ()     # of a, area, frames, some links, refreshes; of a sitemap
     assets: tuple[str, ...] = ()    # images, scripts, styles and the like
     base: str | None = None         # what they are relative to, itself relative to the page
     nofollow: frozenset[str] = frozenset()  # the robots' names that are asked not to follow links
@@ -1725,7 +1725,7 @@ def _read_tag(tag: str) -> Markup:
 
 
 def read_markup(text: str) -> Markup:
-    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES tags."""
+    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
     links, assets = list[str](), list[str]()
     base, nofollow = None, frozenset[str]()
     found = dict.fromkeys(_TAG.findall(text.replace("\0", "\ufffd")))
@@ -2217,7 +2217,7 @@ class Scope:
 #     4       /b                                /b is asked for
 #
 # A site in scope that answers 429 rests for its Retry-After, or a second. Each such rest doubles
-# its delay, from 0.1 s to 2 s; each other answer takes 5 % off it: so it comes to about what the
+# its pause, from 0.1 s to 2 s; each other answer takes 5 % off it: so it comes to about what the
 # server allows. The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
@@ -2306,8 +2306,8 @@ class Site:
 # The problem: let in what belongs to the crawl, and ask for each URL once, however many ways lead
 # to it.
 #
-# The idea: rounds. In round 0 come the roots and what they redirect to, whose hosts are the scope;
-# in round 1 pages, in any order (with --depth a round for each level); in CHECKS what is only
+# The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
+# Round 1 is for pages, in any order (with --depth a round for each level), CHECKS for what is only
 # checked. If http://h/ links to /a, //other/ and "http://[x", shows /b, and /a links to /b:
 #
 #     after             /a       /b                http://other/        http://[x
@@ -2318,8 +2318,8 @@ class Site:
 # `seen_urls` holds each http or https URL that was met: its Node, or why it is left out. `admit`
 # alone puts Nodes there. What came as a check moves to an earlier round if it comes as a page. No
 # lock is needed: control passes to another task only at an `await`, and in `admit` there is none.
-# The crawl ends, for each has its limit: pages and checks max_pages each (not counting roots, and
-# what redirects lead to), redirects in a row max_redirect, links from a root --depth or MAX_DEPTH.
+# The crawl ends, for all has a limit: max_pages pages, as many checks (roots, and what redirects
+# lead to, not counted), max_redirect redirects in a row, --depth or MAX_DEPTH links from a root.
 
 CHECKS = math.inf   # the last round, of what is only checked (--pages-only: of no images)
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
@@ -2648,7 +2648,7 @@ class Crawler(Frontier):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
-            if not answer:  # left out, or already on its way to another worker
+            if not answer:  # left out, or it comes back (perhaps it is queued again already)
                 del self.in_flight[node]
             # Poll before working: an answer from the journal has needed no wait, and a hundred of
             # them in a row would keep all requests and answers waiting.
