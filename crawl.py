@@ -3116,5 +3116,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 
 # The end: section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.7 pages a second with
-# --max-tasks 1, and idles 99 % of its time. With --max-tasks 100 it gets 839, and still idles more
-# than half of it. One thread, no lock, and one tick that waits for all at once.
+# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 841, and the
+# processor still idles more than half of it. One thread, no lock, and one tick that waits for all.
