@@ -205,11 +205,6 @@ def test_stopping_does_not_lose_the_rest_of_the_tick(loop: JumpingLoop) -> None:
     assert seen == [1]
 
 
-async def forever() -> None:
-    """Wait for what nothing will ever do."""
-    await get_running_loop().create_future()
-
-
 def test_a_reader_and_a_writer_on_one_socket_are_independent(loop: JumpingLoop, pair: Pair) -> None:
     ours, theirs = pair
     seen: list[str] = []
