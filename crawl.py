@@ -52,7 +52,7 @@ if sys.version_info < (3, 11):
 import argparse, errno, heapq, io, itertools, json, math, os, re, select, selectors, signal, socket
 import threading, time, unicodedata, zlib
 from builtins import TimeoutError as TimeoutError  # ("as": others may import it from here)
-from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sized
 from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
@@ -1165,13 +1165,18 @@ def _parse_path(path: str) -> str:
     return "/" + "/".join(segments)
 
 
+def _trim(reference: str) -> str:
+    """Return what counts of a reference: not blanks around it, line ends, and its fragment."""
+    return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
+
+
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base*; raise ValueError if none.
 
     WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
     another scheme or more than MAX_URL characters.
     """
-    text = re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
+    text = _trim(reference)
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else base.scheme if base else ""
     if scheme not in _PORTS:
@@ -1348,8 +1353,7 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        Raises ProtocolError (TruncatedError, LimitError). After True or an error the parser is
-        not to be fed again.
+        Raises ProtocolError (TruncatedError, LimitError). After either the parser takes no more.
         """
         self._buffer += data
         self._ended = not data
@@ -1508,9 +1512,8 @@ class Client:
         *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says
         whether the client's *headers* are sent, which may be secrets between the user and some
         hosts; the User-Agent always is. The body is read if *wanted(response)*, called when the
-        head is there, is true. Raises OSError (TimeoutError after self.timeout seconds)
-        when there is no answer, ProtocolError when it is broken. Cancelled, it closes the
-        connection.
+        head is there, is true. Raises OSError (TimeoutError after self.timeout seconds) when there
+        is no answer, ProtocolError when it is broken. Cancelled, it closes the connection.
         """
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
@@ -1591,29 +1594,30 @@ async def fetch(url: str, **options: Any) -> Response:
 # The problem: find what a page points to in markup that nobody checked, at a price that does not
 # exceed the fetching, and without being fooled by comments, scripts or quoted text.
 #
-# The idea: one regular expression is matched all over the page by findall(). It steps over most of
-# it, and captures the tags that may lead somewhere: so few that each can be looked at closely. On
+# The idea: each kind of document has a reader, which takes its text and returns a Markup. All
+# readers do the same: findall() matches one regular expression all over the text. The expression
+# describes what is wanted, and captures it; and what may hide something, and steps over that. Of
 #
-#     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
-#     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
+#     /* was: url(old.png) */ p { content: "url(no)"; background: url(new.png) }
 #
-# it finds, in this order:
+# the expression for sheets matches the comment, the string, and url(new.png), in this order.
 #
-#     findall() gives (usual, tag, kind, inside)       what that refers to
-#     ('"/b#c', "", "", "")                            the link /b#c (but for the quote before it)
-#     ("", "A HREF='/d&amp;e'", "", "")                the link /d&e
-#     ("", "link rel=icon href=i.png", "", "")         the asset i.png
-#     ("", "", "", "")                                 (the comment, stepped over)
-#     ("", "script src=s.js", "script", '"<a h...')    the asset s.js
-#
-# The invariant: linear time, whatever the page. No repetition that could go far gives back what it
-# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). A tag
-# matches as a whole, and the search goes on behind it; or, as <p> and </p>, not at all. The cost:
-# some 6 microseconds per KB, where html.parser takes 130.
+# The invariant: linear time, whatever the text. No repetition that could go far gives back what it
+# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). The
+# cost: some 6 microseconds per KB of a page, where html.parser takes 130.
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
-MAX_ATTRIBUTES = 100      # of an element: those that count stand first
+MAX_TAG = 100_000         # characters of a tag that are read: the attributes that count come first
 LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more than that could take seconds
+
+
+class Markup(NamedTuple):
+    """What a document refers to: as written, with entities decoded."""
+
+    links: tuple[str, ...] = ()     # of a, area, frames, some links, refreshes; of a sitemap
+    assets: tuple[str, ...] = ()    # images, scripts, styles and the like
+    base: str = ""                  # what they are relative to, itself relative to the page
+    nofollow: frozenset[str] = frozenset()  # the robots' names that are asked not to follow links
 
 
 def _check_count(references: Sized, length: int = 0) -> None:
@@ -1623,18 +1627,65 @@ def _check_count(references: Sized, length: int = 0) -> None:
         raise LimitError(f"more than {limit} references")
 
 
-# Apart from end tags the expression does what the HTML standard's tokenizer does (13.2.5), as links
-# need it: a quote opens a value only behind a "=", and of a script only its end tag counts.
+@lru_cache(1000)
+def _character(entity: str) -> str:
+    import html  # here, for many pages have none
+    return html.unescape(entity)
+
+
+def _unescape(value: str) -> str:
+    """Decode entities that end in ";", each alone: html.unescape takes "?a=1&copy=3" for a sign."""
+    return value if "&" not in value else re.sub(
+        "&#?[0-9a-zA-Z]{1,40};", lambda match: _character(match[0]), value)
+
+
+def read_sitemap(text: str) -> Markup:
+    """Return the URLs that a sitemap, or an index of sitemaps, lists; of other XML nothing."""
+    urls = re.findall(r"<(?:(?!image:)\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
+    return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
+
+
+_DOUBLE, _SINGLE = (rf"{quote}(?>(?:[^{quote}\\\n]++|\\(?s:.))*)" for quote in "\"'")
+_SHEET = re.compile(rf"""
+    (?:url\(\s*+|@import\s*+(?=["']))({_DOUBLE}"|{_SINGLE}'|[^"'()\s]*+)     # captures "a.png"
+  | /\*(?s:.*?)(?:\*/|\Z) | @namespace[^;]*+ | (?:{_DOUBLE}|{_SINGLE})["']?+  # is stepped over
+    """, re.VERBOSE | re.IGNORECASE)
+
+
+def read_sheet(text: str) -> Markup:
+    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
+    values = [value.strip("\"'") for value in _SHEET.findall(text) if "\\" not in value]
+    return Markup(assets=tuple(filter(None, values)))
+
+
+# Which of a Markup's fields an element adds to, and by which attribute.
+_USES = {"a": ("links", "href"), "area": ("links", "href"), "base": ("base", "href"),
+         "frame": ("links", "src"), "link": ("assets", "href"), "object": ("assets", "data")}
+_USES |= dict.fromkeys(["audio", "embed", "img", "input", "source", "track", "video"],
+                       ("assets", "src"))
+# Of HTML the expression captures the tags that may lead somewhere, and of a usual link, for speed,
+# only its reference. On
+#
+#     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
+#     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
+#
+# findall() gives (usual, tag, kind, inside)       what that refers to
+#     ('"/b#c"', "", "", "")                       the link /b#c
+#     ("", "A HREF='/d&amp;e'", "", "")            the link /d&e
+#     ("", "link rel=icon href=i.png", "", "")     the asset i.png
+#     ("", "", "", "")                             (the comment)
+#     ("", "script src=s.js", "script", '"<a...')  the asset s.js
+#
+# Apart from end tags it does what the HTML standard's tokenizer does (13.2.5), as links need it: a
+# quote opens a value only behind a "=", and of a script only its end tag counts.
 _BLANK = r"\t-\r\x20"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
-    (?=[a-zA-Z!?])                                              # to save time: not at </a>,
-    (?![a-zA-Z0-9]{{1,2}}>)                                       # nor at <p>,
-    (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)         # nor at <p class="x">
+    (?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)    # to save time: not at </a>
     (?: a[ ](?>(?:[a-gi-z-]++="[^"]*+"[ ])*)                    # <a class="x" href="/b#c">,
-        href=(?P<usual>"[^"&{_BLANK}]*+)"(?:>|{_ATTRIBUTES}>)   # the usual link, gives "/b#c
-      | (?P<tag>(?i:a|area|audio|base|embed|frame|img|input|link|meta|object|source|track|video|
+        href=(?P<usual>"[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)   # the usual link, gives "/b#c"
+      | (?P<tag>(?i:meta|{"|".join(_USES)}|
             (?P<kind>script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
         (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # <IMG SRC=f> gives IMG SRC=f,
         (?(kind)(?P<inside>(?s:.*?))(?:</(?i:(?P=kind))(?=[{_BLANK}/>])|\Z))   # <style> its text,
@@ -1646,101 +1697,58 @@ _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
 
 
-@lru_cache(1000)
-def _character(entity: str) -> str:
-    import html  # here, for many pages have none
-    decoded = html.unescape(entity)
-    return decoded if len(decoded) < 3 else entity  # of &notit; it decodes &not, too
-
-
-def _unescape(value: str) -> str:
-    """Decode entities that end in ";", each alone: html.unescape takes "?a=1&copy=3" for a sign."""
-    return value if "&" not in value else re.sub(
-        "&#?[0-9a-zA-Z]{1,40};", lambda match: _character(match[0]), value)
-
-
-class Markup(NamedTuple):
-    """What a page, sitemap or sheet, or one tag, refers to: as written, with entities decoded."""
-
-    links: tuple[str, ...] = ()     # of a, area, frames, some links, refreshes; of a sitemap
-    assets: tuple[str, ...] = ()    # images, scripts, styles and the like
-    base: str | None = None         # what they are relative to, itself relative to the page
-    nofollow: frozenset[str] = frozenset()  # the robots' names that are asked not to follow links
-
-
-_DOUBLE, _SINGLE = (rf"{quote}[^{quote}\\\n]*+(?>(?:\\(?s:.)[^{quote}\\\n]*+)*)" for quote in "\"'")
-_SHEET = re.compile(rf"""
-    /\*(?s:.*?)(?:\*/|\Z) | @namespace[^;]*+        # a comment, stepped over
-  | (?:@import\s*+(?=["'])|url\(\s*+)({_DOUBLE}"|{_SINGLE}'|[^"'()\s]*+)       # captures "a.png"
-  | (?:{_DOUBLE}|{_SINGLE})["']?+                   # another string, stepped over
-    """, re.VERBOSE | re.IGNORECASE)
-
-
-def read_sheet(text: str) -> Markup:
-    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
-    values = [value.strip("\"'") for value in _SHEET.findall(text) if "\\" not in value]
-    return Markup(assets=tuple(filter(None, values)))
-
-
-def read_sitemap(text: str) -> Markup:
-    """Return the URLs that a sitemap, or an index of sitemaps, lists; of other XML nothing."""
-    urls = re.findall(r"<(?:(?!image:)\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
-    return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
-
-
-def _read_meta(values: defaultdict[str, str]) -> Markup:
+def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     """Return the link of a refresh, or the robot that is asked not to follow links."""
-    content = values["content"]
-    if values["http-equiv"].lower() == "refresh":  # with "5; url='/next'"
+    content = values.get("content", "")
+    if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
             r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", content)
-        return Markup((found[found.lastindex or 0],) if found else ())
+        return "links", [found[found.lastindex or 0]] if found else []
     nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
-    return Markup(nofollow=frozenset({values["name"].lower()} if nofollow else ()))
+    return "nofollow", [values["name"].lower()] if nofollow and "name" in values else []
 
 
 @lru_cache(1000)  # a site's pages share many tags
-def _read_tag(tag: str) -> Markup:
-    """Return what a captured tag refers to; of two attributes of one name the first counts."""
-    values = defaultdict[str, str](str)
-    for match in itertools.islice(_PAIR.finditer(tag), MAX_ATTRIBUTES):
-        values.setdefault(match[1].lower(), _unescape(match[2] or match[3] or match[4] or ""))
-    element, rel = next(iter(values)), values["rel"].lower()
-    if element == "base":
-        return Markup(base=values.get("href"))
+def _read_tag(tag: str) -> tuple[str, list[str]]:
+    """Return which of Markup's fields a captured tag adds to, and what."""
+    values: dict[str, str] = {}
+    for name, double, single, bare in _PAIR.findall(tag[:MAX_TAG]):
+        values.setdefault(name.lower(), _unescape(double or single or bare))  # the first counts
+    element = next(iter(values))
     if element == "meta":
         return _read_meta(values)
-    if element == "input" and values["type"].lower() != "image":  # a field of a form
-        return Markup()
-    is_link = element in ("a", "area", "frame", "iframe")  # what other tags name are assets
-    if element == "link" and not re.search("stylesheet|icon|preload|manifest", rel):
-        if not re.search("next|prev|canonical|alternate", rel):  # as dns-prefetch
-            return Markup()
-        is_link = "alternate" not in rel or "hreflang" in values  # else it is a feed
-    source = {"a": "href", "area": "href", "link": "href", "object": "data"}.get(element, "src")
+    if element == "input" and values.get("type", "").lower() != "image":  # a field of a form
+        return "", []
+    field, source = _USES.get(element, ("links" if element == "iframe" else "assets", "src"))
+    if element == "link":
+        rel = values.get("rel", "").lower()
+        if not re.search("stylesheet|icon|preload|manifest", rel):
+            is_feed = "alternate" in rel and "hreflang" not in values
+            leads = re.search("next|prev|canonical|alternate", rel)     # and dns-prefetch does not
+            field = "assets" if is_feed else "links" if leads else ""
     urls = [values[name] for name in (source, "poster") if name in values]
-    several = values["srcset"] or values["imagesrcset"]  # of "i.png, j.png 2x" i.png, and j.png
-    urls += [one.rstrip(",") for one in re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", several)]
-    return Markup(links=tuple(urls)) if is_link else Markup(assets=tuple(urls))
+    several = values.get("srcset") or values.get("imagesrcset")
+    if several:  # of "i.png, j.png 2x" i.png, and j.png
+        urls += [one.rstrip(",") for one in re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", several)]
+    return field, urls
 
 
 def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
-    links, assets = list[str](), list[str]()
-    base, nofollow = None, frozenset[str]()
+    fields: defaultdict[str, list[str]] = defaultdict(list)
     found = dict.fromkeys(_TAG.findall(text.replace("\0", "\ufffd")))
     _check_count(found)
+    links = fields["links"]
     for usual, tag, kind, inside in found:
         if usual:
-            links.append(usual[1:])
+            links.append(usual[1:-1] if "&" not in usual else _unescape(usual[1:-1]))
         elif tag:  # one that holds a whole image is too long to cache
-            part = _read_tag(tag) if len(tag) < 500 else _read_tag.__wrapped__(tag)
-            links += part.links
-            assets += part.assets
-            assets += read_sheet(inside).assets if kind.lower() == "style" else ()
-            base = part.base if base is None else base
-            nofollow |= part.nofollow
-    return Markup(tuple(links), tuple(assets), base, nofollow)
+            field, values = _read_tag(tag) if len(tag) < 500 else _read_tag.__wrapped__(tag)
+            fields[field] += values
+            if kind.lower() == "style":
+                fields["assets"] += read_sheet(inside).assets
+    return Markup(tuple(links), tuple(fields["assets"]), "".join(fields["base"][:1]),
+                  frozenset(fields["nofollow"]))
 
 
 def ids_of(text: str) -> frozenset[str]:
@@ -1751,9 +1759,6 @@ def ids_of(text: str) -> frozenset[str]:
 
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
 _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
-# Python has codecs that are not for pages (unicode_escape, idna, UTF-7, which hides tags).
-_WEB_CHARSET = re.compile(b"(?i)iso|latin|windows|cp|koi8|euc|shift|sjis|gb|big5|mac|ascii|"
-                          b"us-ascii|tis|ks|ibm|hz")
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
@@ -1767,7 +1772,8 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        if match and _WEB_CHARSET.match(match[1]):
+        # Python has codecs that are not for pages; and who says UTF-16 in ASCII is wrong.
+        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
     with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
         return body.decode(charset, errors), charset
@@ -2303,37 +2309,40 @@ class Site:
 # 16  Frontier
 # ============
 #
-# The problem: let in what belongs to the crawl, and ask for each URL once, however many ways lead
-# to it.
+# The problem: ask once for each URL that belongs to the crawl, however many ways lead to it.
 #
 # The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
 # Round 1 is for pages, in any order (with --depth a round for each level), CHECKS for what is only
-# checked. If http://h/ links to /a, //other/ and "http://[x", shows /b, and /a links to /b:
+# checked, NEVER for what is left out. Each URL that is met has a Node, in one of these rounds; and
+# each further way to it can only bring its Node forward. If http://h/ links to /a and //other/ and
+# shows /b, and /a shows //other/ and links to /b:
 #
-#     after             /a       /b                http://other/        http://[x
-#     / was read        a page   a check (HEAD)    "other host"         broken: no URL
-#     /a was read       read     a page            "other host"
-#     /b was read                read, once        "other host"
+#     after              /a          /b                http://other/
+#     / was read         round 1     CHECKS            NEVER: "other host"
+#     /a was read        read        round 1           CHECKS
+#     /b was read                    read, once        CHECKS
+#     the last page                                    checked
 #
-# `seen_urls` holds each http or https URL that was met: its Node, or why it is left out. `admit`
-# alone puts Nodes there. What came as a check moves to an earlier round if it comes as a page. No
-# lock is needed: control passes to another task only at an `await`, and in `admit` there is none.
-# The crawl ends, for all has a limit: max_pages pages, as many checks (roots, and what redirects
-# lead to, not counted), max_redirect redirects in a row, --depth or MAX_DEPTH links from a root.
+# `admit` alone decides on rounds. It needs no lock: other tasks run only at an `await`, and it has
+# none. The crawl ends, for all has a limit: max_pages pages and as many checks (not counting roots
+# and what redirects lead to), max_redirect redirects in a row, --depth or MAX_DEPTH links.
 
-CHECKS = math.inf   # the last round, of what is only checked (--pages-only: of no images)
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
 MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
 SLICE = 100         # references of a page that are parsed between two ticks
+# The rounds behind those for pages:
+CHECKS = 1 << 40    # of what is only checked (--depth is less than that),
+NEVER = 1 << 41     # and of what is left out
 
 
 class Node:
-    """One URL that is asked for (or a place on it, or words that are no URL)."""
+    """A URL that was met (or a place on one, or words that are no URL)."""
 
+    reason = ""                     # why it is not asked for
+    round = NEVER                   # in which it is asked for
     parent: Node | None = None      # the page that let it in, or what redirects to it
     next_node: Node | None = None   # what it redirects to
     depth = hops = 0                # links from a root; redirects in a row that led here
-    round = 0.0                     # in which it is asked for
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
     referrers = 0                   # how many pages refer to it
     linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
@@ -2343,7 +2352,7 @@ class Node:
     has_turn = allowed = False      # whether its site's line has let it out; robots.txt allows it
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site
+        self.text, self.site = text, site  # its site, or, if it is left out, its page's
 
     @property
     def url(self) -> URL:
@@ -2359,27 +2368,19 @@ class Node:
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference, on http://h/d/p to the *folder* /d, as mere text: b is http://h/d/b."""
+    """Join a reference, on http://h/d/p with its *folder* /d, as text; "" if it must be parsed."""
     first = reference[:1]
-    if not first:
-        return f"{base}"
     if first == "/":
-        return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
-    if first == "?" or ":" in reference:  # it may be a URL, or has to be parsed
-        return reference
+        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+    if ":" in reference:  # it may have a scheme
+        return reference if _SCHEME.match(reference) else ""
     if first == "." and len(reference) < MAX_URL:
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
             folder, reference = folder.rpartition("/")[0], reference[3:]
+    elif first in ("", "?"):
+        return base.origin + (base.target.partition("?")[0] + reference if first else base.target)
     return f"{base.origin}{folder}/{reference}"
-
-
-def _is_settled(known: Node | str | None, shown: bool) -> bool:
-    """Return whether one more way to a URL, a link or (*shown*) an image, can change nothing."""
-    if isinstance(known, Node):
-        return shown or not known.check
-    # "other host" keeps a link out, not an image; "only shown" keeps an image out, not a link.
-    return known is not None and shown == (known == "only shown")
 
 
 class Frontier(Scope):
@@ -2387,16 +2388,14 @@ class Frontier(Scope):
 
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
-        self.round = -1.0  # none was begun
+        self.round = -1  # none was begun
         # How deep pages may be, and how many rounds there are for them.
         depth = options.depth
         self.deepest, self.last_level = (MAX_DEPTH, 1) if depth is None else (depth, depth)
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
-        self.seen_urls = dict[str, Node | str]()    # a Node, or why it is left out
-        self.odd = dict[str, Node | str]()          # the same, for words that are no URL
-        self.places = dict[str, Node]()             # by URL and #fragment, what links lead to
-        self.later = defaultdict[float, list[Node]](list)  # by round, not begun yet
+        self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
+        self.later = defaultdict[int, list[Node]](list)     # by round, not begun yet
         self._left = [options.max_pages] * 2    # [False] pages, [True] checks yet to be let in
 
     def site_of(self, url: URL) -> Site:
@@ -2420,7 +2419,7 @@ class Frontier(Scope):
             self.options.journal.write(record)
         self.options.on_record(record)
 
-    def begin(self, number: float) -> bool:
+    def begin(self, number: int) -> bool:
         """Queue the URLs of a round; return whether there are any."""
         self.round = number
         for node in self.later.pop(number, ()):
@@ -2429,8 +2428,8 @@ class Frontier(Scope):
         return not self.queue.empty()
 
     def admit(self, url: URL, parent: Node | None = None, hops: int = 0, shown: bool = False
-              ) -> Node | str:
-        """Let *url* in, as a page or as a check; return its Node, or why it is left out.
+              ) -> Node:
+        """Let *url* in, as a page or as a check, or leave it out; return its Node.
 
         *parent* led to it: by a reference, or by the last of *hops* redirects. What is only
         *shown* is to be checked, and not read.
@@ -2438,25 +2437,20 @@ class Frontier(Scope):
         text, referred = f"{url}", parent is not None and not hops
         depth = parent.depth + referred if parent else 0
         shown = shown or self.options.external and not self.covers(url)
-        number = CHECKS if shown else min(depth, self.last_level)
-        known = self.seen_urls.get(text)
-        if isinstance(known, Node) and known.round <= max(self.round, number):
-            return known  # it was asked for, or will be no later than by this way
-        if isinstance(known, str) and known.startswith("robots.txt: "):
-            return known  # by every way
-        reason = (self.objection(url, shown) if parent else "") or (
+        reason = "" if parent is None else self.objection(url, shown) or (
             "depth" if depth > self.deepest and not shown else
             "page limit" if referred and not self._left[shown] else "")
-        if reason:
-            if known in (None, "only shown"):  # else it stays a check, or keeps its first reason
-                self.seen_urls[text] = reason
-            return self.seen_urls[text]
-        self._left[shown] -= referred  # let in: as new, or after all, or out of a later round
-        node = known if isinstance(known, Node) else Node(text, self.site_of(url))
-        node.parent, node.depth, node.hops = parent, depth, hops
-        node.round, node.check = number, "HEAD" if shown else ""
-        self.seen_urls[text] = node
-        (self.queue.put_nowait if number <= self.round else self.later[number].append)(node)
+        number = NEVER if reason else CHECKS if shown else min(depth, self.last_level)
+        node = self.seen_urls.get(text)
+        if node and node.round <= max(self.round, number):
+            return node  # by this way it would come no sooner
+        site = parent.site if parent and reason else self.site_of(url)
+        node = self.seen_urls[text] = node or Node(text, site)
+        node.site, node.reason, node.parent = site, reason, parent
+        node.depth, node.hops, node.round, node.check = depth, hops, number, "HEAD" * shown
+        if not reason:
+            self._left[shown] -= referred
+            (self.queue.put_nowait if number <= self.round else self.later[number].append)(node)
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
@@ -2472,89 +2466,94 @@ class Frontier(Scope):
         if node.depth == 0:
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
-        ahead = known.ahead() if isinstance(known, Node) else []
+        ahead = known.ahead() if known else []
         if node in ahead or len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
             how = ("in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
                    if node in ahead else f"more than {self.options.max_redirect} in a row")
             return record._replace(kind="too many redirects", error=f"redirects {how}")
-        known = self.admit(target, node, node.hops + 1, bool(node.check))
-        node.next_node = known if isinstance(known, Node) else None
+        node.next_node = self.admit(target, node, node.hops + 1, bool(node.check))
         return record
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
-        """Let in what a page's *record* refers to, relative to *base*; return it with URLs.
+        """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
+        links = await self._admit_each(page, record.links, base, False)
+        assets = await self._admit_each(page, record.assets, base, True)
+        for node in {*links.values(), *assets.values()}:
+            node.referrers += 1
+            if node.referrers <= 3 or page.text < node.linked_from[2]:
+                node.linked_from = sorted((*node.linked_from, page.text))[:3]
+        return record._replace(links=tuple(links), assets=tuple(assets))
+
+    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, shown: bool
+                          ) -> dict[str, Node]:
+        """Return the Nodes of what references lead to, by URL.
 
         Most are known, and to parse each would take most of the time. So a reference is joined as
         mere text first: if that is a key of `seen_urls`, in its one spelling, it is the URL.
         """
-        links, assets, places = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-        folder, parsed = base.target.partition("?")[0].rpartition("/")[0], 0
-        for shown, found, references in (
-                (False, links, record.links), (True, assets, record.assets)):
-            for whole in references:
-                reference, _, fragment = whole.partition("#")
-                text = _join(base, folder, reference)
-                known: Any = self.seen_urls.get(text)
-                if not _is_settled(known, shown):
-                    text, known = self._admit_one(page, whole, base, shown)
-                    parsed += 1
-                    if not parsed % SLICE:
-                        await sleep(0)
-                found[text] = known
-                if fragment and self.options.fragments and not shown:
-                    fragment = fragment.partition(":~:")[0].strip()
-                    place = f"{text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
-                    # The page's top is no place, nor is what scripts make of "#/a" and "#!a".
-                    if not re.match("(?i)(?:top)?$|[/!]", fragment):
-                        places[place] = self.places.setdefault(place, Node(place, page.site))
-        for known in (links | assets | places).values():
-            if isinstance(known, Node):
-                known.referrers += 1
-                if known.referrers <= 3 or page.text < known.linked_from[2]:
-                    known.linked_from = sorted((*known.linked_from, page.text))[:3]
-        return record._replace(links=(*links, *places), assets=tuple(assets))
+        found: dict[str, Node] = {}
+        parsed, folder = 0, base.target.partition("?")[0].rpartition("/")[0]
+        if shown and self.options.pages_only:  # (--pages-only: the record keeps them for later)
+            return dict.fromkeys([_join(base, folder, reference.strip()) or reference
+                                  for reference in references], Node("", page.site))
+        again = NEVER if shown else CHECKS  # from here a link, or what is shown, brings it forward
+        for whole in references:
+            reference, _, fragment = whole.partition("#")
+            text = _join(base, folder, reference)
+            node = self.seen_urls.get(text)
+            if node is None or node.round == again:
+                node = self._admit_one(page, whole, base, shown)
+                text = node.text
+                parsed += 1
+                if parsed % SLICE == 0:
+                    await sleep(0)
+            found[text] = node
+            if fragment and self.options.fragments and not shown:
+                found |= self._place(page, text, fragment)
+        return found
 
-    def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> tuple[str, Any]:
-        """Parse a reference; return the URL that it means, and its Node, or why it is left out.
-
-        What is no URL has no one spelling, and is known by the words that are shown of it.
-        """
-        if reference in self.odd and _SCHEME.match(reference):  # it means the same on each page
-            return reference, self.odd[reference]
+    def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> Node:
+        """Parse a reference and let its URL in; or note the words that are no URL, with a Node."""
         try:
             url = parse_url(reference, base)
-            if shown and self.options.pages_only:
-                return f"{url}", self.seen_urls.setdefault(f"{url}", "only shown")
-            return f"{url}", self.admit(url, page, 0, shown)
-        except ValueError:
-            words = re.sub("[^ -~]+", _percent, reference.partition("#")[0].strip())
-            words = words[:MAX_SHOWN].rstrip()
-        try:
-            parse_url(words, base)                   # Cut off, they may be a URL again:
-            words = f"too-long:{words}"[:MAX_SHOWN]  # then they get a scheme that nobody fetches.
-            parse_url(words, base)
         except ValueError as error:
-            if words not in self.odd:
-                self.odd[words] = f"{error}"
-                if not (isinstance(error, UnfetchableError) or self.exclude.search(words)):
-                    self.odd[words] = Node(words, page.site)
+            words = re.sub("[^ -~]+| $", _percent, _trim(reference))
+            if len(words) > MAX_SHOWN:  # cut off it might be a URL, but for this scheme
+                words = f"too-long:{words}"[:MAX_SHOWN]
+            node = self.seen_urls.get(words)
+            if node is None:
+                node = self.seen_urls[words] = Node(words, page.site)
+                node.round = 0  # it has ended
+                if isinstance(error, UnfetchableError):
+                    node.reason = f"{error}"
+                elif self.exclude.search(words):
+                    node.reason = "excluded"
+                else:
                     self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
                                      depth=page.depth + 1, parent=page.text))
-        return words, self.odd[words]
+            return node
+        return self.admit(url, page, 0, shown)
+
+    def _place(self, page: Node, text: str, fragment: str) -> dict[str, Node]:
+        """Note a place on the page *text* that a link leads to; return its Node by its URL."""
+        fragment = fragment.partition(":~:")[0].strip()
+        if re.match("(?i)(?:top)?$|[/!]", fragment):  # the page's top, or something of a script's
+            return {}
+        place = f"{text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
+        return {place: self.seen_urls.setdefault(place, Node(place, page.site))}
 
     def told_last(self) -> Iterator[Record]:
         """Yield a record of each place that is missing, and of each URL that was left out."""
-        for place, node in self.places.items():
-            url, _, fragment = place.partition("#")
-            known = self.seen_urls.get(url)
-            steps = known.ahead() if isinstance(known, Node) else ()
-            ids = next((step.ids for step in steps if step.ids is not None), {fragment})
-            if ids.isdisjoint((fragment, unquote(fragment))) and not self.exclude.search(place):
-                yield Record(place, error=f"no id {_printable(fragment)!r} on the page",
-                             kind="broken", parent=node.linked_from[0])
-        for text, reason in itertools.chain(self.seen_urls.items(), self.odd.items()):
-            if isinstance(reason, str):
-                yield Record(text, skipped=reason)
+        for text, node in self.seen_urls.items():
+            url, _, fragment = text.partition("#")
+            if node.reason:
+                yield Record(text, skipped=node.reason)
+            elif fragment and not self.exclude.search(text):
+                steps = self.seen_urls[url].ahead()
+                ids = next((step.ids for step in steps if step.ids is not None), {fragment})
+                if ids.isdisjoint((fragment, unquote(fragment))):
+                    yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
+                                 kind="broken", parent=node.linked_from[0])
 
 
 # 17  Crawler
@@ -2675,7 +2674,7 @@ class Crawler(Frontier):
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)
         if not node.allowed and (rule := site.robots.rule(node.url.target)):
-            self.seen_urls[node.text] = f"robots.txt: {rule}"
+            node.reason = f"robots.txt: {rule}"
             self.queue.task_done()
             return None
         node.allowed = True
@@ -2795,12 +2794,14 @@ class Crawler(Frontier):
         if self.round == 0 and getattr(outcome, "status", 0) not in _REDIRECTS:
             self.held[node] = outcome
             return
-        record, base, was_asked = outcome, node.url, not isinstance(outcome, Record)
+        base, was_asked = node.url, not isinstance(outcome, Record)
+        way = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
         if was_asked:
             record, base = record_of(
                 base, outcome, self._wants(node, outcome), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.check)
-        record = record._replace(depth=node.depth, parent=node.parent.text if node.parent else "")
+                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.check, **way)
+        else:
+            record = outcome._replace(**way)
         if record.encoding:
             record = await self.admit_references(node, record, base)
         elif record.status in _REDIRECTS:
@@ -2894,10 +2895,9 @@ class Report:
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, by kind and URL, and, unless *brief*, the numbers."""
-        nodes = ChainMap[str, Any](crawler.seen_urls, crawler.odd, crawler.places)
         redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
         for start in crawler.seen_urls.values():
-            if isinstance(start, Node) and start.next_node:
+            if start.next_node:
                 for step in start.ahead():
                     redirects[step].append(start)
         for kind in PROBLEMS:
@@ -2906,7 +2906,7 @@ class Report:
             if found:
                 yield f"{kind} ({len(found)})"
             for record in found:
-                node = nodes[record.url]
+                node = crawler.seen_urls[record.url]
                 origin = node.site.url.origin
                 answered = record.status > 0 or not record.tries  # or was never asked for
                 silent[origin] += not answered
