@@ -1630,7 +1630,8 @@ def _check_count(references: Sized, length: int = 0) -> None:
 @lru_cache(1000)
 def _character(entity: str) -> str:
     import html  # here, for many pages have none
-    return html.unescape(entity)
+    decoded = html.unescape(entity)
+    return decoded if len(decoded) < 3 else entity  # of &notit; it decodes &not
 
 
 def _unescape(value: str) -> str:
@@ -1682,7 +1683,7 @@ _BLANK = r"\t-\r\x20"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
 _TAG = re.compile(rf"""<
-    (?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)    # to save time: not at </a>
+    (?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?=[a-zA-Z!?])  # to save time
     (?: a[ ](?>(?:[a-gi-z-]++="[^"]*+"[ ])*)                    # <a class="x" href="/b#c">,
         href=(?P<usual>"[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)   # the usual link, gives "/b#c"
       | (?P<tag>(?i:meta|{"|".join(_USES)}|
@@ -1780,7 +1781,6 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     return body.decode("utf-8", "replace"), "utf-8"
 
 
-# What a document is decides who reads it: the one place that knows kinds.
 _READERS: dict[str, Callable[[str], Markup]] = {
     "text/html": read_markup, "application/xhtml+xml": read_markup,
     "text/css": read_sheet, "application/xml": read_sitemap, "text/xml": read_sitemap}
