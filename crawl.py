@@ -1077,8 +1077,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #
 # The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
 # log or a terminal as it is. User names and passwords are dropped at once. What is odd is a
-# ValueError, never a guess at another host. Everything else (scope, pool, connection) looks at the
-# parsed object, so no two parts read one address differently. parse_url(str(url)) == url.
+# ValueError, never a guess at another host. And parse_url(str(url)) == url.
 
 MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
 MAX_HOST = 253   # characters: what the DNS can ask for
@@ -1134,9 +1133,7 @@ def _parse_host(text: str) -> str:
             raise ValueError
         if host.startswith("["):
             packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
-            low = f"{packed[12] << 8 | packed[13]:x}:{packed[14] << 8 | packed[15]:x}"
-            address = socket.inet_ntop(socket.AF_INET6, packed)  # may end in 1.2.3.4
-            return f"[{re.sub('[0-9]+[.].*', low, address)}]"
+            return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         # (A host that NFKC would change is refused: one character of it may become eighteen.)
         name = host.encode("idna" if unicodedata.is_normalized("NFKC", host) else "ascii").decode()
         if name != host and name.encode().decode("idna") != host or not re.fullmatch(
@@ -1207,6 +1204,22 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
+
+
+def join_url(base: URL, folder: str, reference: str) -> str:
+    """Join a reference, on http://h/d/p with its *folder* /d, as text; "" if it must be parsed."""
+    first = reference[:1]
+    if first == "/":
+        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+    if ":" in reference:  # it may have a scheme
+        return reference if _SCHEME.match(reference) else ""
+    if first == "." and len(reference) < MAX_URL:
+        reference = reference.removeprefix("./")
+        while reference[:3] == "../":
+            folder, reference = folder.rpartition("/")[0], reference[3:]
+    elif first in ("", "?"):
+        return base.origin + (base.target.partition("?")[0] + reference if first else base.target)
+    return f"{base.origin}{folder}/{reference}"
 
 
 # 9  HTTP messages
@@ -1353,7 +1366,7 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        Raises ProtocolError (TruncatedError, LimitError). After either the parser takes no more.
+        Raises ProtocolError (TruncatedError, LimitError). After that, or True, it takes no more.
         """
         self._buffer += data
         self._ended = not data
@@ -1448,7 +1461,7 @@ class ResponseParser:
 # The problem: a new connection costs one round trip, a TLS one two or three and a millisecond
 # of arithmetic, and a crawler asks the same server again and again.
 #
-# The idea: keep what is not in use. The pool holds idle streams by origin, and a request takes
+# The idea: keep what is not in use. The pool holds idle streams and origins; a request takes
 # the one used last or else connects. One request at a time on each: no pipelining, so an answer
 # can never belong to another question.
 #
@@ -1594,17 +1607,15 @@ async def fetch(url: str, **options: Any) -> Response:
 # The problem: find what a page points to in markup that nobody checked, at a price that does not
 # exceed the fetching, and without being fooled by comments, scripts or quoted text.
 #
-# The idea: each kind of document has a reader, which takes its text and returns a Markup. All
-# readers do the same: findall() matches one regular expression all over the text. The expression
-# describes what is wanted, and captures it; and what may hide something, and steps over that. Of
+# The idea: each kind of document has a reader, which takes its text and returns a Markup: findall()
+# matches a regular expression that captures what is wanted, and steps over what may hide it. Of
 #
 #     /* was: url(old.png) */ p { content: "url(no)"; background: url(new.png) }
 #
 # the expression for sheets matches the comment, the string, and url(new.png), in this order.
 #
 # The invariant: linear time, whatever the text. No repetition that could go far gives back what it
-# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly). The
-# cost: some 6 microseconds per KB of a page, where html.parser takes 130.
+# took: `*+` of one character, `(?>(?:...)*)` of a group (3.11.4 takes `(?:...)*+` wrongly).
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 MAX_TAG = 100_000         # characters of a tag that are read: the attributes that count come first
@@ -1642,7 +1653,7 @@ def _unescape(value: str) -> str:
 
 def read_sitemap(text: str) -> Markup:
     """Return the URLs that a sitemap, or an index of sitemaps, lists; of other XML nothing."""
-    urls = re.findall(r"<(?:(?!image:)\w+:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
+    urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
 
 
@@ -1662,37 +1673,37 @@ def read_sheet(text: str) -> Markup:
 # Which of a Markup's fields an element adds to, and by which attribute.
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "base": ("base", "href"),
          "frame": ("links", "src"), "link": ("assets", "href"), "object": ("assets", "data")}
-_USES |= dict.fromkeys(["audio", "embed", "img", "input", "source", "track", "video"],
-                       ("assets", "src"))
-# Of HTML the expression captures the tags that may lead somewhere, and of a usual link, for speed,
-# only its reference. On
+_USES |= dict.fromkeys("audio embed img input meta source track video".split(), ("assets", "src"))
+# Of HTML the expression captures the tags that may lead somewhere; of a usual link, for speed, only
+# the reference. Of
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
-# findall() gives (usual, tag, kind, inside)       what that refers to
-#     ('"/b#c"', "", "", "")                       the link /b#c
-#     ("", "A HREF='/d&amp;e'", "", "")            the link /d&e
-#     ("", "link rel=icon href=i.png", "", "")     the asset i.png
-#     ("", "", "", "")                             (the comment)
-#     ("", "script src=s.js", "script", '"<a...')  the asset s.js
+# findall() makes these groups (HTML section 13.2.5), which refer to
+#     ('"/b#c"', "", "", "", "")                       the link /b#c
+#     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e
+#     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png
+#     ("", "", "", "", "")                             (the comment)
+#     ("", "", "script src=s.js", "script", '"<a...')  the asset s.js
 #
-# Apart from end tags it does what the HTML standard's tokenizer does (13.2.5), as links need it: a
-# quote opens a value only behind a "=", and of a script only its end tag counts.
 _BLANK = r"\t-\r\x20"
-_VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""
+_NAME_END = rf"(?=[{_BLANK}/>])"
+_VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""     # only behind a "=" a quote opens one
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
-_TAG = re.compile(rf"""<
-    (?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?=[a-zA-Z!?])  # to save time
-    (?: a[ ](?>(?:[a-gi-z-]++="[^"]*+"[ ])*)                    # <a class="x" href="/b#c">,
-        href=(?P<usual>"[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)   # the usual link, gives "/b#c"
-      | (?P<tag>(?i:meta|{"|".join(_USES)}|
-            (?P<kind>script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))
-        (?=[{_BLANK}/>]){_ATTRIBUTES})>                         # <IMG SRC=f> gives IMG SRC=f,
-        (?(kind)(?P<inside>(?s:.*?))(?:</(?i:(?P=kind))(?=[{_BLANK}/>])|\Z))   # <style> its text,
-      | !--(?:-?>|(?s:.*?)(?:--!?>|\Z)) | [!?][^>]*+            # <!-- ... -->, <!doctype html>
-      | [a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}                    # and <p title="<a href=/no>"> give
-    )""", re.VERBOSE | re.ASCII)                                # nothing: they are stepped over
+# a class="top" href="/b#c">, a usual link: whatever does not begin with "h" may precede the href.
+_USUAL_LINK = (r"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')"""
+               rf"(?:>|{_ATTRIBUTES}>)")
+# IMG SRC=f>, another tag that may lead somewhere.
+_TAG = rf"((?i:{'|'.join(_USES)}){_NAME_END}{_ATTRIBUTES})>"
+# script src=s.js>...</script>, a tag whose content is mere text: the tag, its name, the text.
+_TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))"
+             rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:\4){_NAME_END}|\Z)")
+# !-- a comment -->, !doctype html, p title="<a href=/no>" and all else: nothing is captured.
+_OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
+# To save time nothing is tried at an end tag, at <p> or at <p class="x">.
+_TAGS = re.compile('<(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
+                   f"(?=[a-zA-Z!?])(?:{_USUAL_LINK}|{_TAG}|{_TEXT_TAG}|{_OTHER})", re.ASCII)
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
 _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
@@ -1703,8 +1714,8 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     content = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
-            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.*\S))""", content)
-        return "links", [found[found.lastindex or 0]] if found else []
+            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.++))""", content)
+        return "links", [found[found.lastindex or 0].strip()] if found else []
     nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
     return "nofollow", [values["name"].lower()] if nofollow and "name" in values else []
 
@@ -1737,10 +1748,11 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
-    found = dict.fromkeys(_TAG.findall(text.replace("\0", "\ufffd")))
+    found = dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd")))
     _check_count(found)
     links = fields["links"]
-    for usual, tag, kind, inside in found:
+    for usual, tag, holder, kind, inside in found:
+        tag = tag or holder
         if usual:
             links.append(usual[1:-1] if "&" not in usual else _unescape(usual[1:-1]))
         elif tag:  # one that holds a whole image is too long to cache
@@ -1894,8 +1906,8 @@ class Robots:
 # From here on it is about crawling. The problem: everything that wants to know what came of a URL
 # (the report, a program's callbacks, a file) should be told in the same words.
 #
-# The idea: how a URL ended is one value, a Record, of numbers and words only. A journal is a file
-# of records, a line of JSON each, written as the URL ends. A later crawl asks it before the server:
+# The idea: how a URL ended is one value, a Record of numbers and words. A journal is a file of
+# records, a line of JSON each, written as the URL ends. A later crawl asks it before the server:
 #
 #     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
 #     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
@@ -1922,12 +1934,13 @@ def _printable(text: str) -> str:
 
 def _explain(error: Any) -> str:
     """Return an error in words that fit on a line."""
-    words = (  # of a bad certificate, another error of TLS, of a pattern, of the kernel, any other
-        f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-        if hasattr(error, "verify_message") else
-        f"TLS: {str(error.reason).lower().replace('_', ' ')}" if getattr(error, "library", "") else
-        f"{error.pattern!r} is no regular expression: {error}" if isinstance(error, re.error) else
-        getattr(error, "strerror", "") or f"{error}")
+    words = getattr(error, "strerror", "") or f"{error}"
+    if hasattr(error, "verify_message"):
+        words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+    elif getattr(error, "library", ""):  # of TLS
+        words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
+    elif isinstance(error, re.error):
+        words = f"{error.pattern!r} is no regular expression: {error}"
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
 
 
@@ -2142,7 +2155,7 @@ class Options(NamedTuple):
     delay         S      0        seconds between two requests to a site
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
     journal       (a Journal) answers for the server where it can, and is told the other Records
-    on_record     (called with a Record) when a URL has ended; for what is left out, in the end
+    on_record     (called with a Record) when a URL has ended; for what is not let in, in the end
     on_page       (called with Record, Response) for each page the server sent; may be async
     """
 
@@ -2222,9 +2235,9 @@ class Scope:
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
-# A site in scope that answers 429 rests for its Retry-After, or a second. Each such rest doubles
-# its pause, from 0.1 s to 2 s; each other answer takes 5 % off it: so it comes to about what the
-# server allows. The invariant: who stands in line waits for a request to end, or a timer.
+# A site in scope that answers 429 rests for its Retry-After, or a second (not if that was a root or
+# robots.txt). Each such rest doubles its pause, from 0.1 s to 2 s; each other answer takes 5 % off
+# it. The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 REST = 1.0          # seconds that a site rests after a 429 without Retry-After
@@ -2290,7 +2303,7 @@ class Site:
         while self.line and self.is_free():
             node = self.line.popleft()
             node.has_turn = True
-            self.in_flight += 1
+            self.in_flight += 1  # so take_turn() will not count it again
             self.come_back(node)
         self.advance()
 
@@ -2323,7 +2336,7 @@ class Site:
 #     /b was read                    read, once        CHECKS
 #     the last page                                    checked
 #
-# `admit` alone decides on rounds. It needs no lock: other tasks run only at an `await`, and it has
+# `admit` alone lets URLs in. It needs no lock: other tasks run only at an `await`, and it has
 # none. The crawl ends, for all has a limit: max_pages pages and as many checks (not counting roots
 # and what redirects lead to), max_redirect redirects in a row, --depth or MAX_DEPTH links.
 
@@ -2338,15 +2351,16 @@ NEVER = 1 << 41     # and of what is left out
 class Node:
     """A URL that was met (or a place on one, or words that are no URL)."""
 
-    reason = ""                     # why it is not asked for
     round = NEVER                   # in which it is asked for
-    parent: Node | None = None      # the page that let it in, or what redirects to it
-    next_node: Node | None = None   # what it redirects to
-    depth = hops = 0                # links from a root; redirects in a row that led here
+    reason = ""                     # why it is not asked for
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
+    parent: Node | None = None      # the page that let it in, or what redirects to it
+    depth = hops = 0                # links from a root; redirects in a row that led here
+    next_node: Node | None = None   # what it redirects to
     referrers = 0                   # how many pages refer to it
     linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
+    # How it is asked for:
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     has_turn = allowed = False      # whether its site's line has let it out; robots.txt allows it
@@ -2365,22 +2379,6 @@ class Node:
         while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
             nodes.append(after)
         return nodes
-
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference, on http://h/d/p with its *folder* /d, as text; "" if it must be parsed."""
-    first = reference[:1]
-    if first == "/":
-        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
-    if ":" in reference:  # it may have a scheme
-        return reference if _SCHEME.match(reference) else ""
-    if first == "." and len(reference) < MAX_URL:
-        reference = reference.removeprefix("./")
-        while reference[:3] == "../":
-            folder, reference = folder.rpartition("/")[0], reference[3:]
-    elif first in ("", "?"):
-        return base.origin + (base.target.partition("?")[0] + reference if first else base.target)
-    return f"{base.origin}{folder}/{reference}"
 
 
 class Frontier(Scope):
@@ -2437,13 +2435,16 @@ class Frontier(Scope):
         text, referred = f"{url}", parent is not None and not hops
         depth = parent.depth + referred if parent else 0
         shown = shown or self.options.external and not self.covers(url)
-        reason = "" if parent is None else self.objection(url, shown) or (
-            "depth" if depth > self.deepest and not shown else
-            "page limit" if referred and not self._left[shown] else "")
+        # In which round would it be asked for, if this were the only way to it?
+        reason = self.objection(url, shown) if parent else ""
+        if not reason and depth > self.deepest and not shown:
+            reason = "depth"
+        if not reason and referred and not self._left[shown]:
+            reason = "page limit"
         number = NEVER if reason else CHECKS if shown else min(depth, self.last_level)
         node = self.seen_urls.get(text)
-        if node and node.round <= max(self.round, number):
-            return node  # by this way it would come no sooner
+        if node and node.round <= max(number, self.round):
+            return node  # it comes as soon by another way, or was asked for already
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.reason, node.parent = site, reason, parent
@@ -2494,14 +2495,14 @@ class Frontier(Scope):
         found: dict[str, Node] = {}
         parsed, folder = 0, base.target.partition("?")[0].rpartition("/")[0]
         if shown and self.options.pages_only:  # (--pages-only: the record keeps them for later)
-            return dict.fromkeys([_join(base, folder, reference.strip()) or reference
+            return dict.fromkeys([join_url(base, folder, reference.strip()) or reference
                                   for reference in references], Node("", page.site))
-        again = NEVER if shown else CHECKS  # from here a link, or what is shown, brings it forward
+        later = NEVER if shown else CHECKS  # from this round such a way may bring a Node forward
         for whole in references:
             reference, _, fragment = whole.partition("#")
-            text = _join(base, folder, reference)
+            text = join_url(base, folder, reference)
             node = self.seen_urls.get(text)
-            if node is None or node.round == again:
+            if node is None or node.round == later:
                 node = self._admit_one(page, whole, base, shown)
                 text = node.text
                 parsed += 1
@@ -2602,7 +2603,7 @@ class Crawler(Frontier):
             raise CrawlError(_explain(error))
         self.in_flight, self.back_offs = dict[Node, float](), list[Handle]()  # since when
         self.held = dict[Node, Any]()  # answers of round 0, but for redirects: see _take_in()
-        self.answered, self.ended = list[float](), False  # journal's times; is all closed?
+        self.answered, self.ended = list[float](), False  # journal's times; have all tasks ended?
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def crawl(self) -> None:
@@ -2647,7 +2648,7 @@ class Crawler(Frontier):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
-            if not answer:  # left out, or it comes back (perhaps it is queued again already)
+            if not answer:  # it comes back (perhaps another worker has it already)
                 del self.in_flight[node]
             # Poll before working: an answer from the journal has needed no wait, and a hundred of
             # them in a row would keep all requests and answers waiting.
@@ -2660,9 +2661,9 @@ class Crawler(Frontier):
         self.queue.task_done()
 
     async def _answer(self, node: Node) -> Any:
-        """Return what came of a URL, None if it is left out, or will come back.
+        """Return what came of a URL: a Response, an error, or a Record; None if it will come back.
 
-        That is a Response, an error or, from the journal or a failed robots.txt, a Record.
+        A Record is the journal's answer, or says that robots.txt forbids the URL, or failed.
         """
         site = node.site
         if node is site.robots:
@@ -2674,9 +2675,7 @@ class Crawler(Frontier):
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)
         if not node.allowed and (rule := site.robots.rule(node.url.target)):
-            node.reason = f"robots.txt: {rule}"
-            self.queue.task_done()
-            return None
+            return Record(node.text, skipped=f"robots.txt: {rule}")
         node.allowed = True
         if record := self._remembered(node):
             self.answered.append(record.at)
@@ -2762,7 +2761,7 @@ class Crawler(Frontier):
             429 on our hosts                        first in its site's line; two are not counted
             429 elsewhere, 503, no answer, ...      after a back-off and its Retry-After
 
-        Others wait for roots and robots.txt: these come back after a back-off, whatever was said.
+        Others wait for roots and robots.txt: these only get a back-off, also after a 429.
         """
         site, status = node.site, getattr(outcome, "status", 0)
         others_wait = self.round == 0 or node is site.robots
@@ -2898,7 +2897,7 @@ class Report:
         redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
         for start in crawler.seen_urls.values():
             if start.next_node:
-                for step in start.ahead():
+                for step in start.ahead()[1:]:
                     redirects[step].append(start)
         for kind in PROBLEMS:
             found = sorted(record for record in self.problems if record.kind == kind)
@@ -3117,4 +3116,4 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 # The end: section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.7 pages a second with
 # --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 841, and the
-# processor still idles more than half of it. One thread, no lock, and one tick that waits for all.
+# processor still idles more than half of it. One tick waits for all of them, and there is no lock.

@@ -1294,7 +1294,7 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
-    ("http://[::ffff:1.2.3.4]/", "http://[::ffff:102:304]/"),
+    ("http://[::ffff:102:304]/", "http://[::ffff:1.2.3.4]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
     ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
     ("http://xn--bcher-kva.example/", "http://xn--bcher-kva.example/"),
@@ -1808,7 +1808,7 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<img src=/x>", ["/x"]), ("<IMG SRC='/x' alt=y srcset='a.png 1x, b.png 2x,c.png'>",
                                ["/x", "a.png", "b.png", "c.png"]),
     ("<img srcset='a,b 1x,c'>", ["a,b", "c"]), ("<img srcset=' , a 100w , b, c 2x'>", ["a", "b", "c"]),
-    ("<script src=/x>'<img src=/y>'</script>", ["/x"]), ("<script>'<img src=/y>'</script>", []),
+    ("<script src=/x>'<img src=/y>'</script>", ["/x"]), ("<script>'<img src=/y>' + 'url(/z)'</script>", []),
     ("<link rel=stylesheet href=/x>", ["/x"]), ("<link rel='icon' href=/x sizes=any>", ["/x"]),
     ("<link rel=preload imagesrcset='a 1x' href=b>", ["b", "a"]),
     ("<link rel='apple-touch-icon' href=/x>", ["/x"]),
@@ -2983,8 +2983,8 @@ def test_what_is_left_out_is_told_in_the_end() -> None:
     crawler = simulated({"/": "<a href=/a><a href=/b><a href=//o/>", "/a": "-> /excluded",
                          "/b": "-> /forbidden",
                          "/robots.txt": "User-agent: *\nDisallow: /forbidden"}, exclude="excluded")
-    assert list(crawler.records) == ["/", "/a", "/b", "http://o/", "/excluded", "/forbidden"]
-    assert crawler.told[-1] == crawl.Record("http://h/forbidden", skipped="robots.txt: Disallow: /forbidden")
+    assert list(crawler.records) == ["/", "/a", "/b", "/forbidden", "http://o/", "/excluded"]
+    assert crawler.told[-1] == crawl.Record("http://h/excluded", skipped="excluded")
 
 
 @each("depth, waits", [(None, False), (2, True)])
