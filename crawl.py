@@ -33,13 +33,14 @@ and an explanation of both, meant to be read from here to the end.
     14  Scope            what belongs to the crawl, and how to crawl
     15  Sites            no site too often
     16  Frontier         each URL once
-    17  Crawler          workers, redirects, retries
-    18  Report           what was found, by kind and URL
-    19  Command line
+    17  References       what pages refer to, let into the frontier
+    18  Crawler          workers, redirects, retries
+    19  Report           what was found, by kind and URL
+    20  Command line
 
 What one needs to know: Python's generators as iterators, sockets as "a thing to connect, send and
 recv", that HTTP exists, and from 8 on regular expressions (`*+` and `(?>...)` never give back what
-they took; `(?(kind)...)` is tried only where the group named "kind" has matched).
+they took).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
@@ -279,10 +280,7 @@ class EventLoop:
             each.close()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Print context["message"] and the traceback of context["exception"].
-
-        Every error that nobody is there to catch ends here; another method may replace this one.
-        """
+        """Print context["message"] and the error context["exception"], which nobody caught."""
         with suppress(OSError):  # the terminal is gone: that should not end the loop
             print(context["message"], file=sys.stderr)
             error = context["exception"]
@@ -645,7 +643,6 @@ class TimeLimit:
         #     who asked                 at the entry    at the end    one back
         #     this limit                0               1             0           TimeoutError
         #     and Ctrl-C                0               2             1           goes on
-        #     an inner and an outer     0, 0            2             1, 0        goes on to outer
         if self._expired and self._task.uncancel() <= self._cancelling \
                 and isinstance(error, CancelledError):
             raise TimeoutError(f"timed out after {self._delay:g} s") from error
@@ -1206,22 +1203,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     return URL(origin, scheme, host, port, target)
 
 
-def join_url(base: URL, folder: str, reference: str) -> str:
-    """Join a reference, on http://h/d/p with its *folder* /d, as text; "" if it must be parsed."""
-    first = reference[:1]
-    if first == "/":
-        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
-    if ":" in reference:  # it may have a scheme
-        return reference if _SCHEME.match(reference) else ""
-    if first == "." and len(reference) < MAX_URL:
-        reference = reference.removeprefix("./")
-        while reference[:3] == "../":
-            folder, reference = folder.rpartition("/")[0], reference[3:]
-    elif first in ("", "?"):
-        return base.origin + (base.target.partition("?")[0] + reference if first else base.target)
-    return f"{base.origin}{folder}/{reference}"
-
-
 # 9  HTTP messages
 # ================
 #
@@ -1638,17 +1619,13 @@ def _check_count(references: Sized, length: int = 0) -> None:
         raise LimitError(f"more than {limit} references")
 
 
-@lru_cache(1000)
-def _character(entity: str) -> str:
-    import html  # here, for many pages have none
-    decoded = html.unescape(entity)
-    return decoded if len(decoded) < 3 else entity  # of &notit; it decodes &not
-
-
 def _unescape(value: str) -> str:
     """Decode entities that end in ";", each alone: html.unescape takes "?a=1&copy=3" for a sign."""
-    return value if "&" not in value else re.sub(
-        "&#?[0-9a-zA-Z]{1,40};", lambda match: _character(match[0]), value)
+    if "&" not in value:
+        return value
+    import html  # here, for many pages have none
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: html.unescape(match[0]) if len(
+        html.unescape(match[0])) < 3 else match[0], value)  # (of &notit; it decodes &not, too)
 
 
 def read_sitemap(text: str) -> Markup:
@@ -2326,15 +2303,14 @@ class Site:
 #
 # The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
 # Round 1 is for pages, in any order (with --depth a round for each level), CHECKS for what is only
-# checked, NEVER for what is left out. Each URL that is met has a Node, in one of these rounds; and
-# each further way to it can only bring its Node forward. If http://h/ links to /a and //other/ and
-# shows /b, and /a shows //other/ and links to /b:
+# checked, NEVER for what is left out. Each URL that is met has a Node in one of these rounds, and
+# each further way to the URL can only bring its Node forward. If http://h/ links to /a and //other/
+# and shows /b, and /a shows //other/ and links to /b:
 #
-#     after              /a          /b                http://other/
-#     / was read         round 1     CHECKS            NEVER: "other host"
-#     /a was read        read        round 1           CHECKS
-#     /b was read                    read, once        CHECKS
-#     the last page                                    checked
+#     after              /a          /b             http://other/
+#     / was read         round 1     CHECKS         NEVER: "other host"
+#     /a was read        read        round 1        CHECKS
+#     all pages                      was read       is checked
 #
 # `admit` alone lets URLs in. It needs no lock: other tasks run only at an `await`, and it has
 # none. The crawl ends, for all has a limit: max_pages pages and as many checks (not counting roots
@@ -2342,7 +2318,6 @@ class Site:
 
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
 MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
-SLICE = 100         # references of a page that are parsed between two ticks
 # The rounds behind those for pages:
 CHECKS = 1 << 40    # of what is only checked (--depth is less than that),
 NEVER = 1 << 41     # and of what is left out
@@ -2388,8 +2363,8 @@ class Frontier(Scope):
         super().__init__(roots, options)
         self.round = -1  # none was begun
         # How deep pages may be, and how many rounds there are for them.
-        depth = options.depth
-        self.deepest, self.last_level = (MAX_DEPTH, 1) if depth is None else (depth, depth)
+        self.deepest, self.last_level = (
+            (MAX_DEPTH, 1) if options.depth is None else (options.depth, options.depth))
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
@@ -2475,6 +2450,42 @@ class Frontier(Scope):
         node.next_node = self.admit(target, node, node.hops + 1, bool(node.check))
         return record
 
+
+# 17  References
+# ==============
+#
+# The problem: pages refer mostly to what is known; to parse it all would take most of the time.
+#
+# The idea: join a reference to its page's folder, as mere text. If that is a key of `seen_urls`, it
+# is the one spelling of a URL, whose Node is there; else it is parsed. On the page http://h/d/p
+#
+#     b, ./b and /d/b    are http://h/d/b, a key
+#     x/../b             is http://h/d/x/../b, no key: so it is parsed, and the same
+#     mailto:me          is no URL, but a key, too: with a Node for these words, and a reason
+#     b#c                is like b; with --fragments http://h/d/b#c gets a Node, too, for the place
+
+SLICE = 100  # references of a page that are parsed between two ticks
+
+
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference, on http://h/d/p with its *folder* /d, as text; "" if it must be parsed."""
+    first = reference[:1]
+    if first == "/":
+        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+    if ":" in reference:  # it may have a scheme
+        return reference if _SCHEME.match(reference) else ""
+    if first == "." and len(reference) < MAX_URL:
+        reference = reference.removeprefix("./")
+        while reference[:3] == "../":
+            folder, reference = folder.rpartition("/")[0], reference[3:]
+    elif first in ("", "?"):
+        return base.origin + (base.target.partition("?")[0] + reference if first else base.target)
+    return f"{base.origin}{folder}/{reference}"
+
+
+class References(Frontier):
+    """The frontier, and how pages lead there."""
+
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
         links = await self._admit_each(page, record.links, base, False)
@@ -2487,25 +2498,20 @@ class Frontier(Scope):
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, shown: bool
                           ) -> dict[str, Node]:
-        """Return the Nodes of what references lead to, by URL.
-
-        Most are known, and to parse each would take most of the time. So a reference is joined as
-        mere text first: if that is a key of `seen_urls`, in its one spelling, it is the URL.
-        """
+        """Return the Nodes of what references, links or what is *shown*, lead to, by URL."""
         found: dict[str, Node] = {}
         parsed, folder = 0, base.target.partition("?")[0].rpartition("/")[0]
         if shown and self.options.pages_only:  # (--pages-only: the record keeps them for later)
-            return dict.fromkeys([join_url(base, folder, reference.strip()) or reference
+            return dict.fromkeys([_join(base, folder, reference.strip()) or reference
                                   for reference in references], Node("", page.site))
         later = NEVER if shown else CHECKS  # from this round such a way may bring a Node forward
         for whole in references:
             reference, _, fragment = whole.partition("#")
-            text = join_url(base, folder, reference)
+            text = _join(base, folder, reference)
             node = self.seen_urls.get(text)
             if node is None or node.round == later:
                 node = self._admit_one(page, whole, base, shown)
-                text = node.text
-                parsed += 1
+                text, parsed = node.text, parsed + 1
                 if parsed % SLICE == 0:
                     await sleep(0)
             found[text] = node
@@ -2524,7 +2530,6 @@ class Frontier(Scope):
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
-                node.round = 0  # it has ended
                 if isinstance(error, UnfetchableError):
                     node.reason = f"{error}"
                 elif self.exclude.search(words):
@@ -2557,7 +2562,7 @@ class Frontier(Scope):
                                  kind="broken", parent=node.linked_from[0])
 
 
-# 17  Crawler
+# 18  Crawler
 # ===========
 #
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
@@ -2578,7 +2583,7 @@ class Frontier(Scope):
 # does wrong becomes a record (`_fetch`, `record_of`); any other error ends the crawl.
 
 
-class Crawler(Frontier):
+class Crawler(References):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
@@ -2830,7 +2835,7 @@ class Crawler(Frontier):
                           *self.fetches(), *[task.where() for task in self.loop.tasks]])
 
 
-# 18  Report
+# 19  Report
 # ==========
 #
 # The problem: answers come in any order; who mends a site wants to see what is wrong, which pages
@@ -2859,10 +2864,7 @@ def _several(texts: Iterable[str], count: int) -> str:
 
 
 def _story(record: Record, ways: list[Node]) -> Iterator[str]:
-    """Yield the lines about one problem: what it is, and what leads there.
-
-    *ways* are its own Node and all that redirect to it, at once or in the end.
-    """
+    """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
     yield f"  {record.url}"
     yield f"    {record.error}" + f", {record.tries} times" * (record.tries > 1 > record.status)
     redirects = {way.text for way in ways[1:]}
@@ -2943,11 +2945,10 @@ class Report:
                f"({seconds:.1f} s, {self.statuses.total() / max(seconds, 0.001):.0f} URLs/s)")
 
 
-# 19  Command line
+# 20  Command line
 # ================
 #
-# The problem: people call this, and read; programs call it, and look at one number. Either may
-# stop it, or stop reading, before the end.
+# The problem: people read what comes out, programs look at one number. Either may stop early.
 #
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
@@ -2959,8 +2960,8 @@ class Report:
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          5
 #         each worker, and the future at the bottom of its pipe of coroutines               4, 3
 #     CancelledError rises from there: a stream is closed, a site's turn ended              10, 15
-#     until crawl() has seen all of them end, and closed what was idle                      17
-#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 18
+#     until crawl() has seen all of them end, and closed what was idle                      18
+#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 19
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3088,10 +3089,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what *arguments*, without the program's name, ask for; return the exit status.
-
-    To be called in the main thread; while it crawls, SIGQUIT is handled, and what run() handles.
-    """
+    """Do what *arguments* (sys.argv[1:]) ask for, in the main thread; return the exit status."""
     try:
         status = _crawl_and_report(arguments)
         sys.stdout.flush()

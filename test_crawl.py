@@ -1297,7 +1297,6 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://[::ffff:102:304]/", "http://[::ffff:1.2.3.4]/"),
     ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
     ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
-    ("http://xn--bcher-kva.example/", "http://xn--bcher-kva.example/"),
     ("http://xn--fa-hia.example/", "http://xn--fa-hia.example/"),
 ])
 def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: str) -> None:
@@ -1308,14 +1307,14 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
 
 @each("reference", [
     "mailto:me@example.com", "javascript:alert(1)", "file:///etc/passwd", "ftp://h/", "data:,x",
-    "http:relative", "https:host", "http:/h", "http://", "http:///",
+    "http:relative", "http:/h", "http://", "http:///",
     "http://h:65536/", "http://h:x/", "http://h:-1/", "http://a b/", "http://a^b/", "http://ex%61mple/",
     "http://a..b/", "http://%ff/", "http://a%00b/", "http://a+b/",
     "http://[::1/", "http://[x]/", "http://[\u00e9]/",
     "http://1.2.3.256/", "http://1.2.3.4.5/", "http://127.1/", "http://0x7f.0.0.1/", "http://08.0.0.1/",
-    "http://017700000001/", "http://a.0x100000000/", "http://1.2.3.4./",
+    "http://017700000001/", "http://1.2.3.4./",
     "http://fa\u00df.example/", "http://a\u200db/", "http://a\u00adb/", "http://\uff45\uff58ample/",
-    "http://a\uff0eexample/", "//\u2025", "//\u2488",
+    "http://a\uff0eexample/", "//\u2488",
     "http://" + "\u6f22" * 64 + "/", "http://" + "a" * 64 + ".de/",
     "http://" + "\u6f22." * 127 + "de/", "http://" + "a." * 126 + "de/", "/" + "x" * crawl.MAX_URL])
 def test_what_is_no_certain_address_is_refused(reference: str) -> None:
@@ -1522,7 +1521,6 @@ def test_a_body_that_is_not_wanted_is_dropped_if_it_is_small() -> None:
 
 
 def fetched(url: str, count: int = 1, **options: Any) -> list[crawl.Response]:
-    """Return the responses to *count* requests, one after the other."""
     async def main() -> list[crawl.Response]:
         with closing(crawl.Client(**options)) as client:
             return [await client.fetch(crawl.parse_url(url)) for _ in range(count)]
@@ -1777,7 +1775,6 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<a href=/x><a href=/x>", "<a href=/x><a href='/y", "<abbr href=/y><a href=/x>", "it's <a href=/x>",
     "</p><a href=/x>",
     "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>",
-    "<iframe><iframe src=/y></iframe><a href=/x>",
     "<base target=x><a href=/x>", "<base href=/x><a href>", "<base href=//t.test/><a href=x>",
     "<base href='http://[x'><a href=/x>",
     "<base href=//t.test/><base href=/y/><a href=x>", "<a href='/x#y'>", "<a href=/x#y>",
@@ -1789,7 +1786,7 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<a href=/x><frame src=/y",
     "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
     '<f="/y"><a href="/x">', '<a class="z" hrefs="/y"><a href="/x">', '<a hre="/y" href="/x">',
-    '<a class="z" href=/x>', '<a class="z" hre><a href="/x">', '<a href="/x" title="<a href=/y>"><a href="/y',
+    '<a class="z" href=/x>', '<a href="/x" title="<a href=/y>"><a href="/y',
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
     assert links_of(markup) == ["http://t.test/x"]
@@ -1814,8 +1811,8 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     ("<link rel='apple-touch-icon' href=/x>", ["/x"]),
     ("<link rel='alternate stylesheet' hreflang=de href=/x>", ["/x"]),
     ("<link rel=alternate type=application/rss+xml href=/x>", ["/x"]), ("<link rel=search href=/x>", []),
-    ("<link rel=manifest href=/x>", ["/x"]), ("<link rel=license href=/x>", []),
-    ("<link rel=pingback href=/x><link rel=profile href=/x><link href=/x>", []),
+    ("<link rel=manifest href=/x>", ["/x"]),
+    ("<link rel=pingback href=/x><link href=/x>", []),
     ("<style>p { background: url(/x) }</style>", ["/x"]),
     ("<link rel=preconnect href=//h>", []), ("<link rel='x DNS-Prefetch' href=//h>", []),
     ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]),
@@ -1900,7 +1897,7 @@ def test_a_refresh_leads_where_its_url_says(markup: str, target: str | None) -> 
     ("<meta name='r&#111;bots' content=nofollow>", "robots"), ("<base name=robots content=nofollow>", ""),
     ("<meta name=robots content='index, max-image-preview:none'>", ""),
     ("<meta name=robots content='max-video-preview: none, nofollow'>", "robots"),
-    ("<meta name=googlebot content=nofollow>", "googlebot"), ("<meta name=robots content=noindex>", ""),
+    ("<meta name=robots content=noindex>", ""),
     ("<meta name=keywords content='robots nofollo'>", ""),
     ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "robots")])
 def test_a_page_names_the_robots_that_are_not_to_follow_its_links(markup: str, robots: str) -> None:
@@ -1918,7 +1915,6 @@ def test_a_page_names_the_robots_that_are_not_to_follow_its_links(markup: str, r
     (b"\xff", "", "\ufffd", "utf-8"),
     (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
     (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
-    (b"<meta charset=utf--16>", "", "<meta charset=utf--16>", "utf-8"),
     (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
     (b"\xe9", "text/html; charset=" + "latin-1" * 6, "\ufffd", "utf-8"),
     (b"\x81\xe9", "text/html; charset=cp1252", "\ufffd\u00e9", "cp1252"),
@@ -1927,8 +1923,8 @@ def test_a_page_names_the_robots_that_are_not_to_follow_its_links(markup: str, r
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[(b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
-      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf:7", "utf--7",
-                   "utf-32", "rot13")]])
+      for name in ("unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "utf-32",
+                   "rot13")]])
 def test_a_page_is_decoded_as_it_says(body: bytes, content_type: str, text: str, charset: str) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
 
@@ -2618,10 +2614,10 @@ def test_what_is_only_checked_is_asked_by_get_after_any_error_but_429(answer: An
 # ============
 
 
-def frontier_of(**options: Any) -> tuple[crawl.Frontier, crawl.Node, list[crawl.Record]]:
+def frontier_of(**options: Any) -> tuple[crawl.References, crawl.Node, list[crawl.Record]]:
     """Return a frontier whose root, http://h/, was asked for, its Node, and what will be told."""
     told, url = list[crawl.Record](), crawl.parse_url("http://h/")
-    frontier = crawl.Frontier([url], crawl.Options(no_robots=True, on_record=told.append, **options))
+    frontier = crawl.References([url], crawl.Options(no_robots=True, on_record=told.append, **options))
     frontier.begin(0)
     root = frontier.admit(url)
     assert frontier.queue.get_nowait() is root
@@ -2629,7 +2625,22 @@ def frontier_of(**options: Any) -> tuple[crawl.Frontier, crawl.Node, list[crawl.
     return frontier, root, told
 
 
-async def referred(frontier: crawl.Frontier, page: crawl.Node, links: Sequence[str],
+@each("url, ways, rounds", [
+    ("http://other/", ["link", "image", "link"], [crawl.NEVER, crawl.CHECKS, crawl.CHECKS]),
+    ("http://h/b", ["image", "link", "image"], [crawl.CHECKS, 1, 1]),
+    ("http://h/a.pdf", ["link", "image"], [crawl.NEVER, crawl.NEVER])])
+async def test_each_way_to_a_url_can_only_bring_it_forward(
+        url: str, ways: list[str], rounds: list[int]) -> None:
+    frontier, root, _ = frontier_of(exclude="pdf$")
+    for way, number in zip(ways, rounds):
+        node = frontier.admit(crawl.parse_url(url), root, shown=way == "image")
+        assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
+
+
+# 17  References
+# ==============
+
+async def referred(frontier: crawl.References, page: crawl.Node, links: Sequence[str],
                    assets: Sequence[str] = (), base: str = "") -> crawl.Record:
     """Let in what a page refers to; return its record."""
     record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
@@ -2666,11 +2677,11 @@ async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
     frontier, page, told = frontier_of()
     long = "/" + "x" * 9000
     for links in (["http://exa mple/", "mailto:x", "HTP://h", "tel:1", long, " http://\u0661 b/#x"],
-                  ["http://exa mple/#b", "http://h:99999/", f"too-long:{long}"[:200]]):
+                  ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", f"too-long:{long}"[:200]]):
         await referred(frontier, page, links, ["http://exa mple/"])
     assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
         (words, "broken", 1, "http://h/")
-        for words in ("http://exa mple/", "http://%D9%A1 b/", "http://h:99999/")]
+        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")]
     assert told[0].error == "no URL: 'exa mple' is not a host"
     assert {record.url: record.skipped for record in frontier.told_last()} == {
         "mailto:x": "mailto: neither http nor https", "HTP://h": "htp: neither http nor https",
@@ -2679,7 +2690,6 @@ async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
 
 
 async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
-    """What was refused must not stand for what another page means by the same words."""
     frontier, root, _ = frontier_of()
     await referred(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
     assert (await referred(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
@@ -2703,10 +2713,15 @@ async def test_a_long_reference_costs_no_more_than_its_length() -> None:
 
 
 def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
-    """Return which places are missing on a simulated site, and which pages lead there."""
+    """Return which places are missing, and which pages lead there."""
     crawler = simulated(site, fragments=True, **options)
     return [(short(record.url), record.error, [*map(short, crawler.seen_urls[record.url].linked_from)])
             for record in crawler.told if "#" in record.url]
+
+
+def test_with_pages_only_assets_stay_in_the_record() -> None:
+    crawler = simulated({"/": "<base href=/d/p><img src=' i#x'><img src=1:2><a href=/>"}, pages_only=True)
+    assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
 
 
 def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
@@ -2748,7 +2763,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
         assert crawler.asked == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
 
 
-# 17  Crawler
+# 18  Crawler
 # ===========
 
 
@@ -3025,7 +3040,7 @@ MAP = "application/xml"
          "/linked.png": typed("image/png"), "http://cdn/x.js": 500}, {},
         {"/": "200", "/2": "200", "/linked.png": "200", "/logo.png": "HEAD 200",
          "http://cdn/x.js": "GET 500 broken x3", "/gone.ico": "GET 404 broken"}),
-    "with pages_only it is not": (
+    "with pages_only it is not, and is no more than named": (
         {"/": "<img src=/logo.png><a href=/2><link rel=stylesheet href=/gone.css>", "/2": "<img src=/2>"},
         {"pages_only": True}, {"/": "200", "/2": "200"}),
     "what is shown obeys robots.txt and exclude": (
@@ -3191,9 +3206,9 @@ def test_of_redirects(story: Story) -> None:
         if record.kind == "broken":
             assert record.error.startswith("a redirect that leads nowhere: ")
         elif record.kind:
-            error = record.error.replace("http://h", "")
-            assert error in ("redirects more than 4 in a row", "redirects in a circle: /a -> /b -> /a",
-                             "redirects in a circle: /0 -> /1 -> /0", "redirects more than 10 in a row")
+            assert record.error.replace("http://h", "") == "redirects " + {
+                "/4": "more than 4 in a row", "/101": "more than 10 in a row",
+                "/b": "in a circle: /a -> /b -> /a", "/1": "in a circle: /0 -> /1 -> /0"}[short(record.url)]
 
 
 @each("raw, path", [("/\u00e9".encode(), "/%C3%A9"), (b"/\xe9", "/%EF%BF%BD")])
@@ -3372,7 +3387,6 @@ async def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task() ->
 
 @each("stubborn", [False, True])
 async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(stubborn: bool) -> None:
-    """Also if the callback does not let itself be cancelled at once."""
     async def for_ever(*page: Any) -> None:
         try:
             await sleep(3600)
@@ -3771,7 +3785,7 @@ def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Se
     assert step > 30
 
 
-# 18  Report
+# 19  Report
 # ==========
 
 
@@ -3888,7 +3902,7 @@ def test_a_root_and_what_no_joining_gives_are_found_by_the_report(path: str, roo
     assert "linked from" not in str(simulated({}).lines())
 
 
-# 19  Command line
+# 20  Command line
 # ================
 
 
