@@ -2332,7 +2332,8 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     next_node: Node | None = None   # what it redirects to
-    referrers = 0                   # how many pages refer to it
+    is_well = False                 # whether it was answered, without a problem or a redirect
+    referrers = 0                   # how many pages refer to it, as long as it is not well
     linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
     # How it is asked for:
@@ -2491,9 +2492,10 @@ class References(Frontier):
         links = await self._admit_each(page, record.links, base, False)
         assets = await self._admit_each(page, record.assets, base, True)
         for node in {*links.values(), *assets.values()}:
-            node.referrers += 1
-            if node.referrers <= 3 or page.text < node.linked_from[2]:
-                node.linked_from = sorted((*node.linked_from, page.text))[:3]
+            if not node.is_well:  # else nobody will ask
+                node.referrers += 1
+                if node.referrers <= 3 or page.text < node.linked_from[2]:
+                    node.linked_from = sorted((*node.linked_from, page.text))[:3]
         return record._replace(links=tuple(links), assets=tuple(assets))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, shown: bool
@@ -2818,6 +2820,7 @@ class Crawler(References):
                 await work
         self.tell(record, was_asked or record.status == 0)  # 0: robots.txt failed, this is new
         self.held.pop(node, None)  # it waits no more
+        node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
         """Return how many URLs wait; what moved to an earlier round counts in its old one, too."""
