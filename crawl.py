@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal just before one is handled when it ends
+MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before has to wait for its end
 
 
 class Handle:
@@ -1600,7 +1600,7 @@ async def fetch(url: str, **options: Any) -> Response:
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 MAX_TAG = 100_000         # characters of a tag that are read: the attributes that count come first
-LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more than that could take seconds
+LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more could take seconds, but in UTF-8
 
 
 class Markup(NamedTuple):
@@ -1651,8 +1651,8 @@ def read_sheet(text: str) -> Markup:
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "base": ("base", "href"),
          "frame": ("links", "src"), "link": ("assets", "href"), "object": ("assets", "data")}
 _USES |= dict.fromkeys("audio embed img input meta source track video".split(), ("assets", "src"))
-# Of HTML the expression captures the tags that may lead somewhere; of a usual link, for speed, only
-# the reference. Of
+# Of HTML the expression captures the tags that may lead somewhere, of a usual link only its
+# reference. Of
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
@@ -1668,19 +1668,18 @@ _BLANK = r"\t-\r\x20"
 _NAME_END = rf"(?=[{_BLANK}/>])"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""     # only behind a "=" a quote opens one
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
-# a class="top" href="/b#c">, a usual link: whatever does not begin with "h" may precede the href.
-_USUAL_LINK = (r"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')"""
-               rf"(?:>|{_ATTRIBUTES}>)")
-# IMG SRC=f>, another tag that may lead somewhere.
+# IMG SRC=f>, a tag that may lead somewhere.
 _TAG = rf"((?i:{'|'.join(_USES)}){_NAME_END}{_ATTRIBUTES})>"
 # script src=s.js>...</script>, a tag whose content is mere text: the tag, its name, the text.
 _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))"
              rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:\4){_NAME_END}|\Z)")
 # !-- a comment -->, !doctype html, p title="<a href=/no>" and all else: nothing is captured.
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
-# To save time nothing is tried at an end tag, at <p> or at <p class="x">.
-_TAGS = re.compile('<(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
-                   f"(?=[a-zA-Z!?])(?:{_USUAL_LINK}|{_TAG}|{_TEXT_TAG}|{_OTHER})", re.ASCII)
+# These would do. The rest saves time: a class="top" href="/b#c">, a usual link, is captured before
+# them, and nothing is tried at an end tag, at <p> or at <p class="x">.
+_USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)"""
+_TAGS = re.compile('<(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
+                   f"(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})", re.ASCII)
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
 _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
@@ -1775,7 +1774,6 @@ _READERS: dict[str, Callable[[str], Markup]] = {
     "text/css": read_sheet, "application/xml": read_sitemap, "text/xml": read_sitemap}
 
 
-@lru_cache(1000)
 def reader_of(content_type: str) -> Callable[[str], Markup] | None:
     """Return who reads a body of this type, None if nobody does."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
@@ -1871,8 +1869,10 @@ class Robots:
             return None
         path = f"\n{_comparable(target).replace('*', '%2A').replace('$', '%24')}$"
         for key, pattern, parts in self.rules:
-            at = 0  # behind the last part; find() gives -1 for none, so less than len(part)
-            if all((at := path.find(part, at) + len(part)) >= len(part) for part in parts):
+            with suppress(ValueError):  # of index(): a part is not there, behind the one before
+                at = 0
+                for part in parts:
+                    at = path.index(part, at) + len(part)
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
@@ -1938,7 +1938,7 @@ class Record(NamedTuple):
     tries           how often it was tried by that method
     depth           links from a root
     parent          the page, or the redirect, that let it in
-    links, assets   what a page refers to, and what it shows or uses: as written, or like url
+    links, assets   what a page refers to, and what it shows or uses: like url, or as written
     """
 
     url: str
@@ -2203,8 +2203,8 @@ class Scope:
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 #
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. A site with a delay is asked for one URL at a time: a request ends, the delay passes, the next
-# one leaves. So no slow lookup can make two requests leave together. With a Crawl-delay of 2:
+# it. A site with a delay is asked for one URL at a time (and robots.txt): a request ends, the delay
+# passes, the next one leaves. So no slow lookup makes two leave together. With a Crawl-delay of 2:
 #
 #     time    a worker brings     then in line  why
 #     0       /a, /b              /a, /b        robots.txt is asked for first
@@ -2336,7 +2336,6 @@ class Node:
     referrers = 0                   # how many pages refer to it, as long as it is not well
     linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
-    # How it is asked for:
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     has_turn = allowed = False      # whether its site's line has let it out; robots.txt allows it
@@ -2363,7 +2362,6 @@ class Frontier(Scope):
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
         self.round = -1  # none was begun
-        # How deep pages may be, and how many rounds there are for them.
         self.deepest, self.last_level = (
             (MAX_DEPTH, 1) if options.depth is None else (options.depth, options.depth))
         self.queue = Queue[Node | None]()
@@ -2489,37 +2487,37 @@ class References(Frontier):
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
-        links = await self._admit_each(page, record.links, base, False)
-        assets = await self._admit_each(page, record.assets, base, True)
-        for node in {*links.values(), *assets.values()}:
+        folder = base.target.partition("?")[0].rpartition("/")[0]
+        links = await self._admit_each(page, record.links, base, folder, False)
+        if self.options.fragments:
+            links += self._places(page, record.links, links)
+        shown = list[Node]()
+        if not self.options.pages_only:
+            shown = await self._admit_each(page, record.assets, base, folder, True)
+        for node in {*links, *shown}:
             if not node.is_well:  # else nobody will ask
                 node.referrers += 1
                 if node.referrers <= 3 or page.text < node.linked_from[2]:
                     node.linked_from = sorted((*node.linked_from, page.text))[:3]
-        return record._replace(links=tuple(links), assets=tuple(assets))
+        return record._replace(links=tuple(dict.fromkeys([node.text for node in links])),
+                               assets=tuple(dict.fromkeys([node.text for node in shown]))
+                               or record.assets)  # as written with --pages-only
 
-    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, shown: bool
-                          ) -> dict[str, Node]:
-        """Return the Nodes of what references, links or what is *shown*, lead to, by URL."""
-        found: dict[str, Node] = {}
-        parsed, folder = 0, base.target.partition("?")[0].rpartition("/")[0]
-        if shown and self.options.pages_only:  # (--pages-only: the record keeps them for later)
-            return dict.fromkeys([_join(base, folder, reference.strip()) or reference
-                                  for reference in references], Node("", page.site))
-        later = NEVER if shown else CHECKS  # from this round such a way may bring a Node forward
-        for whole in references:
-            reference, _, fragment = whole.partition("#")
-            text = _join(base, folder, reference)
+    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
+                          shown: bool) -> list[Node]:
+        """Return the Node of each reference, which is a link or only *shown*."""
+        nodes, parsed = list[Node](), 0
+        other = NEVER if shown else CHECKS  # what is there already, this way may bring forward
+        for reference in references:
+            text = _join(base, folder, reference.partition("#")[0])
             node = self.seen_urls.get(text)
-            if node is None or node.round == later:
-                node = self._admit_one(page, whole, base, shown)
-                text, parsed = node.text, parsed + 1
+            if node is None or node.round == other:
+                node = self._admit_one(page, reference, base, shown)
+                parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
-            found[text] = node
-            if fragment and self.options.fragments and not shown:
-                found |= self._place(page, text, fragment)
-        return found
+            nodes.append(node)
+        return nodes
 
     def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> Node:
         """Parse a reference and let its URL in; or note the words that are no URL, with a Node."""
@@ -2542,13 +2540,15 @@ class References(Frontier):
             return node
         return self.admit(url, page, 0, shown)
 
-    def _place(self, page: Node, text: str, fragment: str) -> dict[str, Node]:
-        """Note a place on the page *text* that a link leads to; return its Node by its URL."""
-        fragment = fragment.partition(":~:")[0].strip()
-        if re.match("(?i)(?:top)?$|[/!]", fragment):  # the page's top, or something of a script's
-            return {}
-        place = f"{text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
-        return {place: self.seen_urls.setdefault(place, Node(place, page.site))}
+    def _places(self, page: Node, references: Iterable[str], nodes: list[Node]) -> list[Node]:
+        """Return a Node for each place that references name behind a "#"."""
+        places = list[Node]()
+        for reference, node in zip(references, nodes):
+            fragment = reference.partition("#")[2].partition(":~:")[0].strip()
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
+                text = f"{node.text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
+                places.append(self.seen_urls.setdefault(text, Node(text, page.site)))
+        return places
 
     def told_last(self) -> Iterator[Record]:
         """Yield a record of each place that is missing, and of each URL that was left out."""
@@ -2581,8 +2581,8 @@ class References(Frontier):
 #
 # So a page's redirect is not followed on the spot: its target is let in like a link, and two ways
 # to one page join. The invariant: the queue counts a URL as unfinished while it is with a worker,
-# in a line or in a back-off; so `join` returns when every URL of the round has ended. What a server
-# does wrong becomes a record (`_fetch`, `record_of`); any other error ends the crawl.
+# in a line or in a back-off; so `join` returns when every URL of the round has ended (of round 0:
+# was answered). What a server does wrong becomes a record (`_fetch`); other errors end the crawl.
 
 
 class Crawler(References):
@@ -2655,7 +2655,7 @@ class Crawler(References):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
-            if not answer:  # it comes back (perhaps another worker has it already)
+            if not answer:  # it comes back, and another worker may take it from the next tick on
                 del self.in_flight[node]
             # Poll before working: an answer from the journal has needed no wait, and a hundred of
             # them in a row would keep all requests and answers waiting.
@@ -2766,7 +2766,7 @@ class Crawler(References):
 
             a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
             429 on our hosts                        first in its site's line; two are not counted
-            429 elsewhere, 503, no answer, ...      after a back-off and its Retry-After
+            429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
 
         Others wait for roots and robots.txt: these only get a back-off, also after a 429.
         """
@@ -2818,7 +2818,7 @@ class Crawler(References):
             work: Any = self.options.on_page(record, outcome)
             if hasattr(work, "__await__"):
                 await work
-        self.tell(record, was_asked or record.status == 0)  # 0: robots.txt failed, this is new
+        self.tell(record, was_asked or record.status == 0)  # 0: robots.txt forbids it, or failed
         self.held.pop(node, None)  # it waits no more
         node.is_well = not (record.kind or record.next_url)
 

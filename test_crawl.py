@@ -2721,7 +2721,7 @@ def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
 
 def test_with_pages_only_assets_stay_in_the_record() -> None:
     crawler = simulated({"/": "<base href=/d/p><img src=' i#x'><img src=1:2><a href=/>"}, pages_only=True)
-    assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
+    assert crawler.records["/"].assets == (" i#x", "1:2")
 
 
 def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
