@@ -43,7 +43,7 @@ recv", that HTTP exists, and from 8 on regular expressions (`*+` and `(?>...)` n
 they took).
 """
 
-from __future__ import annotations  # crawl.py needs Python 3.11 or later (old ones show this)
+from __future__ import annotations  # crawl.py needs Python 3.11 or later (older show this line)
 
 import sys
 
@@ -1585,8 +1585,8 @@ async def fetch(url: str, **options: Any) -> Response:
 # 11  Links
 # =========
 #
-# The problem: find what a page points to in markup that nobody checked, at a price that does not
-# exceed the fetching, and without being fooled by comments, scripts or quoted text.
+# From here on it is about crawling. The problem: find what a page points to in markup that nobody
+# checked, as fast as it is fetched, and not fooled by comments, scripts or quoted text.
 #
 # The idea: each kind of document has a reader, which takes its text and returns a Markup: findall()
 # matches a regular expression that captures what is wanted, and steps over what may hide it. Of
@@ -1651,35 +1651,35 @@ def read_sheet(text: str) -> Markup:
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "base": ("base", "href"),
          "frame": ("links", "src"), "link": ("assets", "href"), "object": ("assets", "data")}
 _USES |= dict.fromkeys("audio embed img input meta source track video".split(), ("assets", "src"))
-# Of HTML the expression captures the tags that may lead somewhere, of a usual link only its
-# reference. Of
+# The expression for HTML captures tags that may lead somewhere, and of a usual link the reference.
+# In this page
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
-# findall() makes these groups (HTML section 13.2.5), which refer to
+# it finds, in this order (HTML section 13.2.5):
 #     ('"/b#c"', "", "", "", "")                       the link /b#c
 #     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e
 #     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png
 #     ("", "", "", "", "")                             (the comment)
 #     ("", "", "script src=s.js", "script", '"<a...')  the asset s.js
-#
 _BLANK = r"\t-\r\x20"
 _NAME_END = rf"(?=[{_BLANK}/>])"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""     # only behind a "=" a quote opens one
 _ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
-# IMG SRC=f>, a tag that may lead somewhere.
+# `<IMG SRC=f>`, a tag that may lead somewhere (without the "<", here and below).
 _TAG = rf"((?i:{'|'.join(_USES)}){_NAME_END}{_ATTRIBUTES})>"
-# script src=s.js>...</script>, a tag whose content is mere text: the tag, its name, the text.
+# `<script src=s.js>...</script>`, a tag whose content is mere text: the tag, its name, the text.
 _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))"
              rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:\4){_NAME_END}|\Z)")
-# !-- a comment -->, !doctype html, p title="<a href=/no>" and all else: nothing is captured.
+# `<!-- a comment -->`, `<!doctype html>`, `<p title="<a href=/no>">`: nothing is captured.
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
-# These would do; the rest makes them five times as fast. a class="top" href="/b#c">, a usual link,
-# is captured before them, and nothing is tried at an end tag, at <p> or at <p class="x">.
+_PLAIN = f"{_TAG}|{_TEXT_TAG}|{_OTHER}"
+# That would do, behind a "<". The rest may be skipped: it makes it five times as fast, for it tries
+# nothing at `</a>` or `<p class="x">`, and first `<a class="top" href="/b#c">`, a usual link.
+_NOT_AT = r'(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)"""
-_TAGS = re.compile('<(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
-                   f"(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})", re.ASCII)
+_TAGS = re.compile(f"<{_NOT_AT}(?:{_USUAL}|{_PLAIN})", re.ASCII)
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
 _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
@@ -1760,7 +1760,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; and who says UTF-16 in ASCII is wrong.
+        # Python has codecs that are not for pages; and UTF-16 has a BOM, or is none.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
     with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
@@ -1879,8 +1879,8 @@ class Robots:
 # 13  Records
 # ===========
 #
-# From here on it is about crawling. The problem: everything that wants to know what came of a URL
-# (the report, a program's callbacks, a file) should be told in the same words.
+# The problem: everything that wants to know what came of a URL (the report, a program's callbacks,
+# a file) should be told in the same words.
 #
 # The idea: how a URL ended is one value, a Record of numbers and words. A journal is a file of
 # records, a line of JSON each, written as the URL ends. A later crawl asks it before the server:
@@ -2005,7 +2005,7 @@ def _parse_record(line: bytes) -> Record:
     if ([*map(type, record)] != [*map(type, Record(""))]
             or {*map(type, record.links + record.assets)} - {str}
             or not all(0 <= each < 1 << 40 for each in record if isinstance(each, (int, float)))):
-        raise ValueError("fields of other types, or smaller numbers, were expected")
+        raise ValueError("fields of other types, or other numbers, were expected")
     return record
 
 
@@ -2111,13 +2111,13 @@ class Journal:
 #     http://h.de/a.pdf         excluded           excluded
 
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots, by name; --help shows most of them.
+    """How to crawl: the arguments of Crawler after the roots. Of these rows --help is made, too.
 
     (Option       value  least    meaning)
     depth         N      0        links from a root, level by level (else 100)
     max_pages     N      1        pages, and as many URLs that are only checked
     include       RE     -        roots, and of pages only those in whose URL this is found
-    exclude       RE     -        nothing in whose URL this is found; may be given again
+    exclude       RE     -        nothing in whose URL this is found
     subdomains    -      -        hosts below the roots' hosts, too
     external      -      -        check also what links to other hosts lead to
     pages_only    -      -        do not check images, scripts and the like
@@ -2132,7 +2132,7 @@ class Options(NamedTuple):
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
     journal       (a Journal) answers for the server where it can, and is told the other Records
     on_record     (called with a Record) when a URL has ended; for what is not let in, in the end
-    on_page       (called with Record, Response) for each page the server sent; may be async
+    on_page       (called with Record, Response) for each page read from the server; may be async
     """
 
     depth: int | None = None
@@ -2202,8 +2202,8 @@ class Scope:
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 #
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. A site with a delay is asked for one URL at a time (and robots.txt): a request ends, the delay
-# passes, the next one leaves. So no slow lookup makes two leave together. With a Crawl-delay of 2:
+# it. A site with a delay is asked for one URL at a time, once robots.txt is there: a request ends,
+# the delay passes, the next one leaves. No slow lookup makes two leave together. If the delay is 2:
 #
 #     time    a worker brings     then in line  why
 #     0       /a, /b              /a, /b        robots.txt is asked for first
@@ -2311,9 +2311,9 @@ class Site:
 #     /a was read        read        round 1        CHECKS
 #     all pages                      was read       is checked
 #
-# `admit` alone lets URLs in. It needs no lock: other tasks run only at an `await`, and it has
-# none. The crawl ends, for all has a limit: max_pages pages and as many checks (not counting roots
-# and what redirects lead to), max_redirect redirects in a row, --depth or MAX_DEPTH links.
+# Only `admit` lets URLs in (`site_of` robots.txt). It needs no lock: other tasks run only at an
+# `await`, and it has none. The crawl ends, for all has a limit: max_pages pages and as many checks
+# (but for roots and redirects), max_redirect redirects in a row, --depth or MAX_DEPTH links.
 
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
 MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
@@ -2506,11 +2506,12 @@ class References(Frontier):
                           shown: bool) -> list[Node]:
         """Return the Node of each reference, which is a link or only *shown*."""
         nodes, parsed = list[Node](), 0
-        other = NEVER if shown else CHECKS  # what is there already, this way may bring forward
+        # What has a Node is settled, unless a link leads to a check, or what is shown was left out.
+        unsettled = NEVER if shown else CHECKS
         for reference in references:
             text = _join(base, folder, reference.partition("#")[0])
             node = self.seen_urls.get(text)
-            if node is None or node.round == other:
+            if node is None or node.round == unsettled:
                 node = self._admit_one(page, reference, base, shown)
                 parsed += 1
                 if parsed % SLICE == 0:
@@ -2524,7 +2525,7 @@ class References(Frontier):
             url = parse_url(reference, base)
         except ValueError as error:
             words = re.sub("[^ -~]+| $", _percent, _trim(reference))
-            if len(words) > MAX_SHOWN:  # cut off it might be a URL, but for this scheme
+            if len(words) > MAX_SHOWN:  # cut off they might be a URL again: this scheme is none
                 words = f"too-long:{words}"[:MAX_SHOWN]
             node = self.seen_urls.get(words)
             if node is None:
@@ -2581,7 +2582,7 @@ class References(Frontier):
 # So a page's redirect is not followed on the spot: its target is let in like a link, and two ways
 # to one page join. The invariant: the queue counts a URL as unfinished while it is with a worker,
 # in a line or in a back-off; so `join` returns when every URL of the round has ended (of round 0:
-# was answered). What a server does wrong becomes a record (`_fetch`); other errors end the crawl.
+# was answered). What a server does wrong becomes a record; other errors end the crawl.
 
 
 class Crawler(References):
@@ -2988,7 +2989,7 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
         if value == "-":
             add(flag, action="store_true", help=meaning)
         elif value == "RE":
-            add(flag, metavar=value, action="append", default=[], help=meaning)
+            add(flag, metavar=value, action="append", default=[], help=f"{meaning} (repeatable)")
         else:
             add(flag, metavar=value, type=float if value == "S" else int, default=default,
                 help=meaning + " (%(default)s)" * (default is not None))
