@@ -1647,18 +1647,16 @@ def read_sheet(text: str) -> Markup:
     return Markup(assets=tuple(filter(None, values)))
 
 
-# Which of a Markup's fields an element adds to, and by which attribute.
+# Which of a Markup's fields most elements add to, and by which attribute (else see _read_tag).
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "base": ("base", "href"),
          "frame": ("links", "src"), "link": ("assets", "href"), "object": ("assets", "data")}
 _USES |= dict.fromkeys("audio embed img input meta source track video".split(), ("assets", "src"))
-# The expression for HTML captures tags that may lead somewhere, and of a usual link the reference.
-# In this page
+# The expression for HTML captures the tags that may lead somewhere. In this page
 #
-#     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
+#     <p>The <A HREF='/d&amp;e'>first</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
-# it finds, in this order (HTML section 13.2.5):
-#     ('"/b#c"', "", "", "", "")                       the link /b#c
+# it finds, in this order (HTML section 13.2.5; the first group is for the section's end):
 #     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e
 #     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png
 #     ("", "", "", "", "")                             (the comment)
@@ -1674,12 +1672,7 @@ _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|titl
              rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:\4){_NAME_END}|\Z)")
 # `<!-- a comment -->`, `<!doctype html>`, `<p title="<a href=/no>">`: nothing is captured.
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
-_PLAIN = f"{_TAG}|{_TEXT_TAG}|{_OTHER}"
-# That would do, behind a "<". The rest may be skipped: it makes it five times as fast, for it tries
-# nothing at `</a>` or `<p class="x">`, and first `<a class="top" href="/b#c">`, a usual link.
-_NOT_AT = r'(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
-_USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)"""
-_TAGS = re.compile(f"<{_NOT_AT}(?:{_USUAL}|{_PLAIN})", re.ASCII)
+_TAGS = f"(?a)<()(?:{_TAG}|{_TEXT_TAG}|{_OTHER})"
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
 _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
@@ -1724,7 +1717,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
-    found = dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd")))
+    found = dict.fromkeys(re.findall(_TAGS, text.replace("\0", "\ufffd")))
     _check_count(found)
     links = fields["links"]
     for usual, tag, holder, kind, inside in found:
@@ -1776,6 +1769,14 @@ _READERS: dict[str, Callable[[str], Markup]] = {
 def reader_of(content_type: str) -> Callable[[str], Markup] | None:
     """Return who reads a body of this type, None if nobody does."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
+
+
+# The section could end here. The rest makes it five times as fast: most tags are `</a>`, `<p>`,
+# `<p class="x">`, at which nothing is tried, or usual links, `<a class="top" href="/b#c">`, which
+# are tried first, and give ('"/b#c"', "", "", "", "").
+_NOT_AT = r'(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
+_USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)"""
+_TAGS = f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})"
 
 
 # 12  Robots
@@ -2657,8 +2658,7 @@ class Crawler(References):
             answer = await self._answer(node)
             if not answer:  # it comes back, and another worker may take it from the next tick on
                 del self.in_flight[node]
-            # Poll before working: an answer from the journal has needed no wait, and a hundred of
-            # them in a row would keep all requests and answers waiting.
+            # Poll before working: a hundred answers from a journal would keep all others waiting.
             await sleep(0)
             if answer:
                 await self._take_in(node, answer)
@@ -2765,7 +2765,7 @@ class Crawler(References):
         """Have a URL come back if it is to be tried again; return whether it is.
 
             a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
-            429 on our hosts                        first in its site's line; two are not counted
+            429 on our hosts                        first in its site's line (two tries are free)
             429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
 
         Others wait for roots and robots.txt: these only get a back-off, also after a 429.
