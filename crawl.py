@@ -1629,7 +1629,7 @@ def _unescape(value: str) -> str:
 
 
 def read_sitemap(text: str) -> Markup:
-    """Return the URLs that a sitemap, or an index of sitemaps, lists; of other XML nothing."""
+    """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
     urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
 
@@ -1680,12 +1680,12 @@ _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     """Return the link of a refresh, or the robot that is asked not to follow links."""
-    content = values.get("content", "")
+    text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
-            r"""(?i)\s*+[0-9.]++[\s;,]++(?:url\s*+=\s*+)?(?:"([^"]*+)|'([^']*+)|(.++))""", content)
-        return "links", [found[found.lastindex or 0].strip()] if found else []
-    nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", content)
+            r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)(?:"([^"]*+)|'([^']*+)|(.++))""", text)
+        return "links", [found[found.lastindex or 0]] if found else []
+    nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)
     return "nofollow", [values["name"].lower()] if nofollow and "name" in values else []
 
 
@@ -1698,19 +1698,16 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     element = next(iter(values))
     if element == "meta":
         return _read_meta(values)
-    if element == "input" and values.get("type", "").lower() != "image":  # a field of a form
-        return "", []
     field, source = _USES.get(element, ("links" if element == "iframe" else "assets", "src"))
     if element == "link":
         rel = values.get("rel", "").lower()
         if not re.search("stylesheet|icon|preload|manifest", rel):
-            is_feed = "alternate" in rel and "hreflang" not in values
-            leads = re.search("next|prev|canonical|alternate", rel)     # and dns-prefetch does not
-            field = "assets" if is_feed else "links" if leads else ""
+            leads = re.search("next|prev|canonical" + "|alternate" * ("hreflang" in values), rel)
+            field = "links" if leads else "assets" if "alternate" in rel else ""  # (that is a feed)
     urls = [values[name] for name in (source, "poster") if name in values]
-    several = values.get("srcset") or values.get("imagesrcset")
-    if several:  # of "i.png, j.png 2x" i.png, and j.png
-        urls += [one.rstrip(",") for one in re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", several)]
+    if "srcset" in values:  # of "i.png, j.png 2x" i.png, and j.png
+        several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
+        urls += [one.rstrip(",") for one in several]
     return field, urls
 
 
@@ -1753,7 +1750,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; and UTF-16 has a BOM, or is none.
+        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
     with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
@@ -1771,9 +1768,8 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
-# The section could end here. The rest makes it five times as fast: most tags are `</a>`, `<p>`,
-# `<p class="x">`, at which nothing is tried, or usual links, `<a class="top" href="/b#c">`, which
-# are tried first, and give ('"/b#c"', "", "", "", "").
+# The section could end here. The rest makes it five times as fast: nothing is tried at `</a>` or
+# `<p class="x">`; usual links, as `<a class="top" href="/b#c">`, come first, and give '"/b#c"'.
 _NOT_AT = r'(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)"""
 _TAGS = f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})"
@@ -2019,11 +2015,11 @@ class Journal:
     for a file that cannot be opened, is used by another crawl, or is no journal.
     """
 
-    places = False  # whether a #id was missing that *recheck* is to look for again
+    places = False  # whether a #id was missing: to *recheck*, a crawl then needs fragments=True
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         import fcntl  # Windows has none, and can import the rest
-        # Where in the file the line with the last definite answer for a URL begins.
+        # Where in the file the line with the last answer for a URL begins, if that is definite.
         self.path, self._offsets, self._files = path, dict[str, int](), ExitStack()
         try:
             how = os.O_WRONLY | os.O_APPEND | os.O_CREAT * (not recheck)
@@ -2057,6 +2053,8 @@ class Journal:
                                  f"line {number}: {_explain(error)}")
             if 0 < record.status < 500 and record.status not in _MAY_PASS:
                 self._offsets[record.url] = start
+            elif not record.skipped:
+                self._offsets.pop(record.url, None)
             if record.kind:
                 problems.add(record.url)
             elif not record.skipped:  # it was asked for again, and is well
@@ -2077,7 +2075,7 @@ class Journal:
                 del self._offsets[url]
 
     def find(self, url: str) -> Record | None:
-        """Return the last definite answer for *url*, or None."""
+        """Return the last answer for *url* if it is definite, else None."""
         if url not in self._offsets:
             return None
         self._lines.seek(self._offsets[url])
@@ -2332,7 +2330,7 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     next_node: Node | None = None   # what it redirects to
-    is_well = False                 # whether it was answered, without a problem or a redirect
+    is_well = False                 # whether it has ended, without a problem or a redirect
     referrers = 0                   # how many pages refer to it, as long as it is not well
     linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
@@ -2491,17 +2489,18 @@ class References(Frontier):
         links = await self._admit_each(page, record.links, base, folder, False)
         if self.options.fragments:
             links += self._places(page, record.links, links)
-        shown = list[Node]()
-        if not self.options.pages_only:
-            shown = await self._admit_each(page, record.assets, base, folder, True)
+        shown = [] if self.options.pages_only else await self._admit_each(
+            page, record.assets, base, folder, True)
         for node in {*links, *shown}:
             if not node.is_well:  # else nobody will ask
                 node.referrers += 1
                 if node.referrers <= 3 or page.text < node.linked_from[2]:
                     node.linked_from = sorted((*node.linked_from, page.text))[:3]
+        # With --pages-only the record keeps assets for a later crawl.
         return record._replace(links=tuple(dict.fromkeys([node.text for node in links])),
-                               assets=tuple(dict.fromkeys([node.text for node in shown]))
-                               or record.assets)  # as written with --pages-only
+                               assets=tuple(dict.fromkeys([node.text for node in shown] or [
+                                   _join(base, folder, asset.strip()) or asset
+                                   for asset in record.assets])))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           shown: bool) -> list[Node]:
@@ -2525,8 +2524,9 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = re.sub("[^ -~]+| $", _percent, _trim(reference))
-            if len(words) > MAX_SHOWN:  # cut off they might be a URL again: this scheme is none
+            words = re.sub("[^ -~]+| $", _percent, _trim(reference)[:MAX_SHOWN])[:MAX_SHOWN]
+            with suppress(ValueError):  # cut off they may be a URL again: but not with this scheme
+                parse_url(words, base)
                 words = f"too-long:{words}"[:MAX_SHOWN]
             node = self.seen_urls.get(words)
             if node is None:
