@@ -376,7 +376,7 @@ def test_generator_and_native_coroutines_await_one_another() -> None:
 
 
 def test_the_essays_fetch_does_the_same_in_both_styles(pair: Pair) -> None:
-    """The two functions stand side by side in section 4, with what becomes of them below."""
+    """The two functions stand side by side in section 4."""
     lines = (HERE / "crawl.py").read_text("utf-8").splitlines()
     first = lines.index("#     @coroutine")
     rows = [line.ljust(100) for line in lines[first:first + 8]]
@@ -3545,7 +3545,7 @@ def modelled(site: Site, depth: int = 100, external: bool = False, pages_only: b
 
 
 class Uneven(SimulatedClient):
-    """Answers after times that depend on *seed*, and notes the order of what was asked for."""
+    """Answers after times that depend on *seed*; notes what was asked for."""
 
     def __init__(self, site: Site, seed: int) -> None:
         super().__init__(site)
