@@ -1160,7 +1160,7 @@ def _parse_path(path: str) -> str:
 
 
 def _trim(reference: str) -> str:
-    """Return what counts of a reference: not blanks around it, line ends, and its fragment."""
+    """Return a reference without what does not count: blanks around it, line ends, fragment."""
     return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
 
 
@@ -1600,7 +1600,7 @@ async def fetch(url: str, **options: Any) -> Response:
 
 MAX_REFERENCES = 100_000  # of a page, sitemap or sheet: a second of work (a sitemap has 50,000)
 MAX_TAG = 100_000         # characters of a tag that are read: the attributes that count come first
-LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more could take seconds, but in UTF-8
+LARGE_PAGE = 1_000_000    # bytes: to replace what is wrong in more takes seconds, except in UTF-8
 
 
 class Markup(NamedTuple):
@@ -1653,7 +1653,7 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "base": ("base", "hr
 _USES |= dict.fromkeys("audio embed img input meta source track video".split(), ("assets", "src"))
 # The expression for HTML captures the tags that may lead somewhere. In this page
 #
-#     <p>The <A HREF='/d&amp;e'>first</A>
+#     The <A HREF='/d&amp;e'>first</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
 # it finds, in this order (HTML section 13.2.5; the first group is for the section's end):
@@ -2401,8 +2401,8 @@ class Frontier(Scope):
               ) -> Node:
         """Let *url* in, as a page or as a check, or leave it out; return its Node.
 
-        *parent* led to it: by a reference, or by the last of *hops* redirects. What is only
-        *shown* is to be checked, and not read.
+        *parent* led to it: by a reference, or by the last of *hops* redirects. What is only *shown*
+        is to be checked.
         """
         text, referred = f"{url}", parent is not None and not hops
         depth = parent.depth + referred if parent else 0
@@ -2506,7 +2506,7 @@ class References(Frontier):
                           shown: bool) -> list[Node]:
         """Return the Node of each reference, which is a link or only *shown*."""
         nodes, parsed = list[Node](), 0
-        # What has a Node is settled, unless a link leads to a check, or what is shown was left out.
+        # A Node settles it, but for a link to what is a check, and for what is shown, and left out.
         unsettled = NEVER if shown else CHECKS
         for reference in references:
             text = _join(base, folder, reference.partition("#")[0])
