@@ -2324,15 +2324,11 @@ NEVER = 1 << 41     # and of what is left out
 class Node:
     """A URL that was met (or a place on one, or words that are no URL)."""
 
-    round = NEVER                   # in which it is asked for
     reason = ""                     # why it is not asked for
     check = ""                      # how it is only checked: HEAD or GET; "" for a page
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     next_node: Node | None = None   # what it redirects to
-    is_well = False                 # whether it has ended, without a problem or a redirect
-    referrers = 0                   # how many pages refer to it, as long as it is not well
-    linked_from: tuple[str, ...] | list[str] = ()   # the first three of them, by spelling
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
@@ -2340,6 +2336,10 @@ class Node:
 
     def __init__(self, text: str, site: Site) -> None:
         self.text, self.site = text, site  # its site, or, if it is left out, its page's
+        self.round = NEVER      # in which it is asked for (set here, for speed, as what follows)
+        self.is_well = False    # whether it has ended, without a problem or a redirect
+        self.referrers = 0      # how many pages refer to it, as long as it is not well
+        self.linked_from: tuple[str, ...] | list[str] = ()  # the first three of them, by spelling
 
     @property
     def url(self) -> URL:
