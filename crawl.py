@@ -1657,7 +1657,7 @@ _USES |= dict.fromkeys("audio embed img input meta source track video".split(), 
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 #
 # it finds, in this order (HTML section 13.2.5):
-#     ('"/b#c"', "", "", "", "")                       the link /b#c
+#     ("/b#c", "", "", "", "")                         the link /b#c
 #     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e
 #     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png
 #     ("", "", "", "", "")                             (the comment)
@@ -1676,8 +1676,8 @@ _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_
 # These three would do. The rest may be skipped: it makes them five times as fast. It tries nothing
 # at `</a>` or `<p class="x">`, and usual links, as `<a class="top" href="/b#c">`, first.
 _NOT_AT = r'(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
-_USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href=("[^"]*+"|'[^']*+')(?:>|{_ATTRIBUTES}>)"""
-_TAGS = f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})"
+_USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
+_TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
 _PAIR = re.compile(rf"""([^{_BLANK}/][^{_BLANK}/=]*+)
     (?>[{_BLANK}]*+=[{_BLANK}]*+(?>"([^"]*+)"?|'([^']*+)'?|([^{_BLANK}>]*+))|)""", re.VERBOSE)
@@ -1719,12 +1719,12 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
-    found = dict.fromkeys(re.findall(_TAGS, text.replace("\0", "\ufffd")))
+    found = dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd")))
     _check_count(found)
     links = fields["links"]
     for usual, tag, holder, kind, inside in found:
         if usual:
-            links.append(usual[1:-1] if "&" not in usual else _unescape(usual[1:-1]))
+            links.append(usual if "&" not in usual else _unescape(usual))
         elif tag := tag or holder:  # one that holds a whole image is too long to cache
             field, values = _read_tag(tag) if len(tag) < 500 else _read_tag.__wrapped__(tag)
             fields[field] += values
@@ -2644,9 +2644,10 @@ class Crawler(References):
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
-        for record in self.told_last():
+        for count, record in enumerate(self.told_last()):
             self.tell(record)
-            await sleep(0)
+            if count % SLICE == 0:
+                await sleep(0)
         for _ in range(self.options.max_tasks):
             self.queue.put_nowait(None)
 
@@ -2655,14 +2656,12 @@ class Crawler(References):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
-            if not answer:  # it comes back, and another worker may take it from the next tick on
-                del self.in_flight[node]
-            # Poll before working: a hundred answers from a journal would keep all others waiting.
-            await sleep(0)
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
-                del self.in_flight[node]
+            del self.in_flight[node]
+            if answer is None or isinstance(answer, Record):
+                await sleep(0)  # the server was not asked, as may go on for long: let others run
             del answer  # a page is not held while the next is waited for
         self.queue.task_done()
 
