@@ -1674,8 +1674,8 @@ _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|titl
 # `<!-- a comment -->`, `<!doctype html>`, `<p title="<a href=/no>">`: nothing is captured.
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
 # These three would do. The rest may be skipped: it makes them five times as fast. It tries nothing
-# at `</a>` or `<p class="x">`, and usual links, as `<a class="top" href="/b#c">`, first.
-_NOT_AT = r'(?!/)(?!..?>)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)(?=[a-zA-Z!?])'
+# at `</a>`, `<b>` or `<p class="x">`, and usual links, as `<a class="top" href="/b#c">`, first.
+_NOT_AT = r'(?=[^/][^>][^>])(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
 _TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
@@ -2338,7 +2338,7 @@ class Node:
         self.round = NEVER      # in which it is asked for (set here, for speed, as what follows)
         self.is_well = False    # whether it has ended, without a problem or a redirect
         self.referrers = 0      # how many pages refer to it, as long as it is not well
-        self.linked_from: tuple[str, ...] | list[str] = ()  # the first three of them, by spelling
+        self.linked_from: list[str] = []    # the first three of them, by spelling, and some others
 
     @property
     def url(self) -> URL:
@@ -2493,8 +2493,9 @@ class References(Frontier):
         for node in {*links, *shown}:
             if not node.is_well:  # else nobody will ask
                 node.referrers += 1
-                if node.referrers <= 3 or page.text < node.linked_from[2]:
-                    node.linked_from = sorted((*node.linked_from, page.text))[:3]
+                node.linked_from.append(page.text)
+                if len(node.linked_from) > 9:
+                    node.linked_from = sorted(node.linked_from)[:3]
         # With --pages-only the record keeps assets for a later crawl.
         return record._replace(links=tuple(dict.fromkeys([node.text for node in links])),
                                assets=tuple(dict.fromkeys([node.text for node in shown] or [
@@ -2561,7 +2562,7 @@ class References(Frontier):
                 ids = next((step.ids for step in steps if step.ids is not None), {fragment})
                 if ids.isdisjoint((fragment, unquote(fragment))):
                     yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
-                                 kind="broken", parent=node.linked_from[0])
+                                 kind="broken", parent=min(node.linked_from))
 
 
 # 18  Crawler
@@ -2871,7 +2872,7 @@ def _story(record: Record, ways: list[Node]) -> Iterator[str]:
     redirects = {way.text for way in ways[1:]}
     if redirects:
         yield f"    redirected from {_several(redirects, len(redirects))}"
-    pages = {page for way in ways for page in way.linked_from}
+    pages = {page for way in ways for page in sorted(way.linked_from)[:3]}
     if pages:
         unnamed = sum(max(0, way.referrers - 3) for way in ways)
         yield f"    linked from {_several(pages, len(pages) + unnamed)}"
