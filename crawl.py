@@ -1270,7 +1270,7 @@ class Response:
 
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
-_LINE_END, _EMPTY_LINE = re.compile(rb"\n"), re.compile(rb"(?:^|\n)\r?\n")
+_HEAD_END, _LINE_END, _TRAILERS_END = map(re.compile, (rb"\n\r?\n", rb"\n", rb"(?:^|\n)\r?\n"))
 
 
 def _parse_fields(text: str) -> dict[str, str]:
@@ -1357,10 +1357,10 @@ class ResponseParser:
     def _parse(self, method: str, wanted: Callback) -> Iterator[None]:
         """Parse one response; each `yield` waits for feed()."""
         while True:
-            head = yield from self._take_through(_EMPTY_LINE, "head")
-            if not head.strip():  # an empty line before it is allowed
+            head = yield from self._take_through(_HEAD_END, "head")
+            if not head.strip():  # empty lines before it are allowed
                 continue
-            response = _parse_head(head.decode("latin-1"))
+            response = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
             framing = _framing(method, response)
             if response.status >= 200:
                 break
@@ -1431,7 +1431,7 @@ class ResponseParser:
                 if not chunk.endswith(b"\r\n"):
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
-        trailers = yield from self._take_through(_EMPTY_LINE, "trailer section")
+        trailers = yield from self._take_through(_TRAILERS_END, "trailer section")
         _parse_fields(trailers.decode("latin-1"))  # are they fields?
         return bytes(body)
 
@@ -2464,12 +2464,12 @@ SLICE = 100  # references of a page that are parsed between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference, on http://h/d/p with its *folder* /d, as text; "" if it must be parsed."""
+    """Join a reference, on http://h/d/p with its *folder* /d, as text."""
     first = reference[:1]
     if first == "/":
         return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
     if ":" in reference:  # it may have a scheme
-        return reference if _SCHEME.match(reference) else ""
+        return reference
     if first == "." and len(reference) < MAX_URL:
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
@@ -2486,8 +2486,6 @@ class References(Frontier):
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        if self.options.fragments:
-            links += self._places(page, record.links, links)
         shown = [] if self.options.pages_only else await self._admit_each(
             page, record.assets, base, folder, True)
         for node in {*links, *shown}:
@@ -2497,27 +2495,30 @@ class References(Frontier):
                 if len(node.linked_from) > 9:
                     node.linked_from = sorted(node.linked_from)[:3]
         # With --pages-only the record keeps assets for a later crawl.
-        return record._replace(links=tuple(dict.fromkeys([node.text for node in links])),
-                               assets=tuple(dict.fromkeys([node.text for node in shown] or [
-                                   _join(base, folder, asset.strip()) or asset
-                                   for asset in record.assets])))
+        return record._replace(links=tuple([node.text for node in links]),
+                               assets=tuple([node.text for node in shown] or dict.fromkeys(
+                                   _join(base, folder, asset.strip()) for asset in record.assets)))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           shown: bool) -> list[Node]:
-        """Return the Node of each reference, which is a link or only *shown*."""
-        nodes, parsed = list[Node](), 0
+        """Return the Nodes that references lead to, which are links or only *shown*."""
+        nodes, parsed = dict[str, Node](), 0
         # A Node settles it, but for a link to what is a check, and for what is shown, and left out.
         unsettled = NEVER if shown else CHECKS
+        with_places = self.options.fragments and not shown
         for reference in references:
-            text = _join(base, folder, reference.partition("#")[0])
-            node = self.seen_urls.get(text)
-            if node is None or node.round == unsettled:
-                node = self._admit_one(page, reference, base, shown)
-                parsed += 1
-                if parsed % SLICE == 0:
-                    await sleep(0)
-            nodes.append(node)
-        return nodes
+            short, _, fragment = reference.partition("#")
+            if short not in nodes:
+                node = self.seen_urls.get(_join(base, folder, short))
+                if node is None or node.round == unsettled:
+                    node = self._admit_one(page, reference, base, shown)
+                    parsed += 1
+                    if parsed % SLICE == 0:
+                        await sleep(0)
+                nodes[short] = node
+            if with_places and fragment:
+                nodes[reference] = self._place(page, nodes[short], fragment)
+        return [*dict.fromkeys(nodes.values())]
 
     def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> Node:
         """Parse a reference and let its URL in; or note the words that are no URL, with a Node."""
@@ -2541,15 +2542,13 @@ class References(Frontier):
             return node
         return self.admit(url, page, 0, shown)
 
-    def _places(self, page: Node, references: Iterable[str], nodes: list[Node]) -> list[Node]:
-        """Return a Node for each place that references name behind a "#"."""
-        places = list[Node]()
-        for reference, node in zip(references, nodes):
-            fragment = reference.partition("#")[2].partition(":~:")[0].strip()
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
-                text = f"{node.text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
-                places.append(self.seen_urls.setdefault(text, Node(text, page.site)))
-        return places
+    def _place(self, page: Node, node: Node, fragment: str) -> Node:
+        """Return the Node for a place on what *node* leads to; *node* if it is not any place."""
+        fragment = fragment.partition(":~:")[0].strip()
+        if re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
+            return node
+        text = f"{node.text}#{re.sub('[^ -~]+', _percent, fragment)}"[:MAX_URL]
+        return self.seen_urls.setdefault(text, Node(text, page.site))
 
     def told_last(self) -> Iterator[Record]:
         """Yield a record of each place that is missing, and of each URL that was left out."""
