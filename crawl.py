@@ -1269,6 +1269,7 @@ class Response:
         self.content_type, self.body, self.reusable = headers.get("content-type", ""), b"", False
 
 
+_FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but met
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
 _HEAD_END, _LINE_END, _TRAILERS_END = map(re.compile, (rb"\n\r?\n", rb"\n", rb"(?:^|\n)\r?\n"))
 
@@ -1276,8 +1277,7 @@ _HEAD_END, _LINE_END, _TRAILERS_END = map(re.compile, (rb"\n\r?\n", rb"\n", rb"(
 def _parse_fields(text: str) -> dict[str, str]:
     """Return the fields of a head, or of what comes after a body in chunks."""
     fields = dict[str, str]()
-    # A field may go on in the next line, behind blanks: obsolete, but met.
-    for line in filter(None, re.sub("\n[ \t]+", " ", text.replace("\r\n", "\n")).split("\n")):
+    for line in filter(None, _FOLD.sub(" ", text.replace("\r\n", "\n")).split("\n")):
         match = _FIELD.fullmatch(line)
         if match is None:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
@@ -1298,7 +1298,7 @@ def _parse_head(text: str) -> Response:
 def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close"."""
     coding, length = map(response.headers.get, ("transfer-encoding", "content-length"))
-    if length is not None and not re.fullmatch("[0-9]{1,18}", length):  # less than 2**63
+    if length is not None and not (length.isdecimal() and len(length) < 19):  # 2**63 has 19
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
@@ -2492,7 +2492,7 @@ class References(Frontier):
             if not node.is_well:  # else nobody will ask
                 node.referrers += 1
                 node.linked_from.append(page.text)
-                if len(node.linked_from) > 9:
+                if len(node.linked_from) > 7:
                     node.linked_from = sorted(node.linked_from)[:3]
         # With --pages-only the record keeps assets for a later crawl.
         return record._replace(links=tuple([node.text for node in links]),
