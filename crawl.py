@@ -1452,9 +1452,8 @@ class ResponseParser:
 #     closed    otherwise, as after a cancelled request; if it is the oldest of too many; and if
 #               it is readable when it is taken: that is its end, or bytes nobody asked for
 #
-# The server may still close it, or send a stray message, just as the next request leaves: so a
-# request that fails on a kept connection before a whole head came back is sent again, on a fresh
-# one in the end (RFC 9112, 9.3.1).
+# The server may close it, or send a stray message, just as the next request leaves: so one that
+# fails on a kept connection before a whole head came back is sent again (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 100        # connections kept: a process may often have 256 files open
@@ -2460,7 +2459,8 @@ class Frontier(Scope):
 #     mailto:me          is no URL, but a key, too: with a Node for these words, and a reason
 #     b#c                is like b; with --fragments http://h/d/b#c gets a Node, too, for the place
 
-SLICE = 100  # references of a page that are parsed between two ticks
+SLICE = 100          # references of a page that are parsed between two ticks
+MAX_REFERRERS = 99   # pages kept for a URL: when there are more, the first three by spelling stay
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
@@ -2492,7 +2492,7 @@ class References(Frontier):
             if not node.is_well:  # else nobody will ask
                 node.referrers += 1
                 node.linked_from.append(page.text)
-                if len(node.linked_from) > 7:
+                if len(node.linked_from) > MAX_REFERRERS:
                     node.linked_from = sorted(node.linked_from)[:3]
         # With --pages-only the record keeps assets for a later crawl.
         return record._replace(links=tuple([node.text for node in links]),
@@ -2656,12 +2656,14 @@ class Crawler(References):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = await self._answer(node)
+            if not answer:  # it comes back, and another worker may take it from the next tick on
+                del self.in_flight[node]
+            # Poll before working: a hundred answers from a journal would keep all others waiting.
+            await sleep(0)
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
-            del self.in_flight[node]
-            if answer is None or isinstance(answer, Record):
-                await sleep(0)  # the server was not asked, as may go on for long: let others run
+                del self.in_flight[node]
             del answer  # a page is not held while the next is waited for
         self.queue.task_done()
 
