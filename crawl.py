@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before has to wait for its end
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before it is handled at its end
 
 
 class Handle:
@@ -1672,8 +1672,8 @@ _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|titl
              rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:\4){_NAME_END}|\Z)")
 # `<!-- a comment -->`, `<!doctype html>`, `<p title="<a href=/no>">`: nothing is captured.
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
-# These three would do. The rest may be skipped: it makes them five times as fast. It tries nothing
-# at `</a>`, `<b>` or `<p class="x">`, and usual links, as `<a class="top" href="/b#c">`, first.
+# These three find everything. The two parts below only make that five times as fast (skip them!):
+# nothing is tried at `</a>`, `<b>` or `<p class="x">`, and the usual `<a ... href="/b#c">` first.
 _NOT_AT = r'(?=[^/][^>][^>])(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
 _TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
@@ -1929,7 +1929,7 @@ class Record(NamedTuple):
     encoding        the charset, if it was read
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was tried by that method
+    tries           how often it, or its site's robots.txt, was tried by that method
     depth           links from a root
     parent          the page, or the redirect, that let it in
     links, assets   what a page refers to, and what it shows or uses: like url, or as written
@@ -1980,7 +1980,8 @@ def record_of(url: URL, outcome: Response | Exception, read: bool = True, produc
                 base = parse_url(markup.base, url) if markup.base else url
             _check_count(markup.links + markup.assets, len(f"{base}"))
             follow = markup.nofollow.isdisjoint(("robots", product.lower()))
-            fields.update(encoding=charset, assets=markup.assets, links=markup.links * follow)
+            fields.update(encoding=charset, assets=markup.assets,
+                          links=markup.links if follow else ())
     except (OSError, ProtocolError) as error:
         fields.update(error=_explain(error), kind=(
             "timed out" if isinstance(error, TimeoutError) else
@@ -2337,7 +2338,7 @@ class Node:
         self.round = NEVER      # in which it is asked for (set here, for speed, as what follows)
         self.is_well = False    # whether it has ended, without a problem or a redirect
         self.referrers = 0      # how many pages refer to it, as long as it is not well
-        self.linked_from: list[str] = []    # the first three of them, by spelling, and some others
+        self.linked_from: list[str] = []    # the first three of these, by spelling, and some others
 
     @property
     def url(self) -> URL:
@@ -2418,7 +2419,7 @@ class Frontier(Scope):
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.reason, node.parent = site, reason, parent
-        node.depth, node.hops, node.round, node.check = depth, hops, number, "HEAD" * shown
+        node.depth, node.hops, node.round, node.check = depth, hops, number, "HEAD" if shown else ""
         if not reason:
             self._left[shown] -= referred
             (self.queue.put_nowait if number <= self.round else self.later[number].append)(node)
@@ -2459,8 +2460,8 @@ class Frontier(Scope):
 #     mailto:me          is no URL, but a key, too: with a Node for these words, and a reason
 #     b#c                is like b; with --fragments http://h/d/b#c gets a Node, too, for the place
 
-SLICE = 100          # references of a page that are parsed between two ticks
-MAX_REFERRERS = 99   # pages kept for a URL: when there are more, the first three by spelling stay
+SLICE = 100            # references of a page that are parsed between two ticks
+SWEEP_REFERRERS = 100  # pages: after so many more that refer to a URL only three are kept
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
@@ -2492,7 +2493,7 @@ class References(Frontier):
             if not node.is_well:  # else nobody will ask
                 node.referrers += 1
                 node.linked_from.append(page.text)
-                if len(node.linked_from) > MAX_REFERRERS:
+                if node.referrers % SWEEP_REFERRERS == 0:
                     node.linked_from = sorted(node.linked_from)[:3]
         # With --pages-only the record keeps assets for a later crawl.
         return record._replace(links=tuple([node.text for node in links]),
@@ -2502,23 +2503,22 @@ class References(Frontier):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           shown: bool) -> list[Node]:
         """Return the Nodes that references lead to, which are links or only *shown*."""
-        nodes, parsed = dict[str, Node](), 0
-        # A Node settles it, but for a link to what is a check, and for what is shown, and left out.
+        nodes, parsed = dict[Node, None](), 0
+        # A further way to a known URL changes nothing, except a link to what is only checked so
+        # far, and an image or the like that was left out.
         unsettled = NEVER if shown else CHECKS
-        with_places = self.options.fragments and not shown
         for reference in references:
-            short, _, fragment = reference.partition("#")
-            if short not in nodes:
-                node = self.seen_urls.get(_join(base, folder, short))
-                if node is None or node.round == unsettled:
-                    node = self._admit_one(page, reference, base, shown)
-                    parsed += 1
-                    if parsed % SLICE == 0:
-                        await sleep(0)
-                nodes[short] = node
-            if with_places and fragment:
-                nodes[reference] = self._place(page, nodes[short], fragment)
-        return [*dict.fromkeys(nodes.values())]
+            before, _, fragment = reference.partition("#")
+            node = self.seen_urls.get(_join(base, folder, before))
+            if node is None or node.round == unsettled:
+                node = self._admit_one(page, reference, base, shown)
+                parsed += 1
+                if parsed % SLICE == 0:
+                    await sleep(0)
+            nodes[node] = None
+            if fragment and self.options.fragments and not shown:
+                nodes[self._place(page, node, fragment)] = None
+        return [*nodes]
 
     def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> Node:
         """Parse a reference and let its URL in; or note the words that are no URL, with a Node."""
@@ -2764,7 +2764,7 @@ class Crawler(References):
     def _comes_back(self, node: Node, outcome: Any) -> bool:
         """Have a URL come back if it is to be tried again; return whether it is.
 
-            a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
+            a HEAD that failed, or finds a sheet    without a pause, as GET, with all its tries
             429 on our hosts                        first in its site's line (two tries are free)
             429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
 
