@@ -1654,7 +1654,6 @@ _USES |= dict.fromkeys("audio embed img input meta source track video".split(), 
 #
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
-#
 # it finds, in this order (HTML section 13.2.5):
 #     ("/b#c", "", "", "", "")                         the link /b#c
 #     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e
@@ -2504,17 +2503,18 @@ class References(Frontier):
                           shown: bool) -> list[Node]:
         """Return the Nodes that references lead to, which are links or only *shown*."""
         nodes, parsed = dict[Node, None](), 0
-        # A further way to a known URL changes nothing, except a link to what is only checked so
-        # far, and an image or the like that was left out.
+        # Only these known URLs are looked at again: checks, by links; what is left out, by images.
         unsettled = NEVER if shown else CHECKS
+        last = node = cast(Any, None)
         for reference in references:
             before, _, fragment = reference.partition("#")
-            node = self.seen_urls.get(_join(base, folder, before))
-            if node is None or node.round == unsettled:
-                node = self._admit_one(page, reference, base, shown)
-                parsed += 1
-                if parsed % SLICE == 0:
-                    await sleep(0)
+            if before != last:  # else it is another place there
+                last, node = before, self.seen_urls.get(_join(base, folder, before))
+                if node is None or node.round == unsettled:
+                    node = self._admit_one(page, reference, base, shown)
+                    parsed += 1
+                    if parsed % SLICE == 0:
+                        await sleep(0)
             nodes[node] = None
             if fragment and self.options.fragments and not shown:
                 nodes[self._place(page, node, fragment)] = None
