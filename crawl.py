@@ -2459,7 +2459,7 @@ class Frontier(Scope):
 #     mailto:me          is no URL, but a key, too: with a Node for these words, and a reason
 #     b#c                is like b; with --fragments http://h/d/b#c gets a Node, too, for the place
 
-SLICE = 100            # references of a page that are parsed between two ticks
+SLICE = 100            # references that are parsed, or records told at the end, between two ticks
 SWEEP_REFERRERS = 100  # pages: after so many more that refer to a URL only three are kept
 
 
