@@ -2230,16 +2230,17 @@ def back_off(outcome: Any, tries: int) -> float | None:
 
 
 class Site:
-    """An origin: its robots.txt, and when it is asked; come_back(node) says whose turn it is."""
+    """An origin: its robots.txt, and when it is asked; come_back(node) queues who may be next."""
 
     robots: Robots | Node | Record = Robots("")  # rules, or who asks for them, or why none came
     learned = free_at = 0.0         # pause that its 429s seem to want; loop time of its next turn
-    in_flight = refusals = 0        # requests that have not ended; 429s
+    refusals = 0                    # 429s
     timer: Handle | None = None     # for who is first in line
 
     def __init__(self, url: URL, delay: float, come_back: Callback) -> None:
         self.url, self.delay, self.come_back = url, delay, come_back  # one of its URLs
         self.line, self._loop = deque[Any](), get_running_loop()
+        self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
 
     def pace(self) -> float:
         """Seconds between requests, which then come one at a time; 0: as many as there are."""
@@ -2247,27 +2248,26 @@ class Site:
 
     def is_free(self) -> bool:
         """Return whether another URL may be asked for now."""
-        return not (self.in_flight and self.pace()) and self.free_at <= self._loop.time()
+        return not (self.turns and self.pace()) and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
         """Return whether *node* may be asked for now (end_turn() follows), or stands in line."""
-        if node.has_turn or not self.line and self.is_free():
-            self.in_flight += not node.has_turn
-            node.has_turn = False
+        if node in self.turns or not self.line and self.is_free():
+            self.turns.add(node)
             return True
         self.line.append(node)
         self.advance()
         return False
 
-    def end_turn(self) -> None:
-        """Say that a request has ended, however it did."""
-        self.in_flight -= 1
+    def end_turn(self, node: Node) -> None:
+        """Say that the request for *node* has ended, however it did."""
+        self.turns.remove(node)
         self.free_at = max(self.free_at, self._loop.time() + self.pace())
         self.advance()
 
     def advance(self) -> None:
         """Have the first in line come back as soon as the site is free."""
-        if self.line and not self.timer and not (self.in_flight and self.pace()):
+        if self.line and not self.timer and not (self.turns and self.pace()):
             self.timer = self._loop.call_at(self.free_at, self._let_out)
 
     def _let_out(self) -> None:
@@ -2275,8 +2275,7 @@ class Site:
         self.timer = None
         while self.line and self.is_free():
             node = self.line.popleft()
-            node.has_turn = True
-            self.in_flight += 1  # so take_turn() will not count it again
+            self.turns.add(node)
             self.come_back(node)
         self.advance()
 
@@ -2330,7 +2329,6 @@ class Node:
     ids: frozenset[str] | None = None       # places on the page, if it was read with --fragments
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
-    has_turn = allowed = False      # whether its site's line has let it out; robots.txt allows it
 
     def __init__(self, text: str, site: Site) -> None:
         self.text, self.site = text, site  # its site, or, if it is left out, its page's
@@ -2413,7 +2411,7 @@ class Frontier(Scope):
             reason = "page limit"
         number = NEVER if reason else CHECKS if shown else min(depth, self.last_level)
         node = self.seen_urls.get(text)
-        if node and node.round <= max(number, self.round):
+        if node and (node.round <= number or node.round <= self.round):
             return node  # it comes as soon by another way, or was asked for already
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
@@ -2610,7 +2608,7 @@ class Crawler(References):
             raise CrawlError(_explain(error))
         self.in_flight, self.back_offs = dict[Node, float](), list[Handle]()  # since when
         self.held = dict[Node, Any]()  # answers of round 0, but for redirects: see _take_in()
-        self.answered, self.ended = list[float](), False  # journal's times; have all tasks ended?
+        self.remembered, self.ended = list[float](), False  # journal's times; did all tasks end?
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def crawl(self) -> None:
@@ -2681,11 +2679,10 @@ class Crawler(References):
             return None
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)
-        if not node.allowed and (rule := site.robots.rule(node.url.target)):
+        if rule := site.robots.rule(node.url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
-        node.allowed = True
         if record := self._remembered(node):
-            self.answered.append(record.at)
+            self.remembered.append(record.at)
             return record
         return await self._request(node) if site.take_turn(node) else None
 
@@ -2759,7 +2756,7 @@ class Crawler(References):
             node.seconds = self.loop.time() - began
             return None if self._comes_back(node, outcome) else outcome
         finally:
-            node.site.end_turn()
+            node.site.end_turn(node)
 
     def _comes_back(self, node: Node, outcome: Any) -> bool:
         """Have a URL come back if it is to be tried again; return whether it is.
@@ -2901,9 +2898,8 @@ class Report:
         """Yield the problems, by kind and URL, and, unless *brief*, the numbers."""
         redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
         for start in crawler.seen_urls.values():
-            if start.next_node:
-                for step in start.ahead()[1:]:
-                    redirects[step].append(start)
+            for step in start.ahead()[1:]:
+                redirects[step].append(start)
         for kind in PROBLEMS:
             found = sorted(record for record in self.problems if record.kind == kind)
             silent = Counter[str]()
@@ -3082,9 +3078,9 @@ def _crawl_and_report(arguments: list[str]) -> int:
                          f"({' '.join(options.roots)}; a root without http:// is https)")
     for line in report.lines(crawler, time.monotonic() - began, options.quiet):
         print(line, flush=True)
-    if crawler.answered:
-        oldest = time.localtime(min(crawler.answered))
-        _say(f"{len(crawler.answered)} answers from {options.file}, "
+    if crawler.remembered:
+        oldest = time.localtime(min(crawler.remembered))
+        _say(f"{len(crawler.remembered)} answers from {options.file}, "
              f"the oldest of {time.strftime('%Y-%m-%d %H:%M', oldest)}")
     if ended:
         raise ended
