@@ -2334,8 +2334,8 @@ class Node:
         self.text, self.site = text, site  # its site, or, if it is left out, its page's
         self.round = NEVER      # in which it is asked for (set here, for speed, as what follows)
         self.is_well = False    # whether it has ended, without a problem or a redirect
-        self.referrers = 0      # how many pages refer to it, as long as it is not well
-        self.linked_from: list[str] = []    # the first three of these, by spelling, and some others
+        self.linked_from: list[str] = []    # pages that referred to it while it was not well
+        self.unnamed = 0                    # how many more did: the last of them by spelling
 
     @property
     def url(self) -> URL:
@@ -2458,7 +2458,7 @@ class Frontier(Scope):
 #     b#c                is like b; with --fragments http://h/d/b#c gets a Node, too, for the place
 
 SLICE = 100            # references that are parsed, or records told at the end, between two ticks
-SWEEP_REFERRERS = 100  # pages: after so many more that refer to a URL only three are kept
+SWEEP_REFERRERS = 100  # pages that refer to a URL: of so many only the first three are kept
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
@@ -2484,21 +2484,21 @@ class References(Frontier):
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        shown = [] if self.options.pages_only else await self._admit_each(
+        shown = {} if self.options.pages_only else await self._admit_each(
             page, record.assets, base, folder, True)
-        for node in {*links, *shown}:
+        for node in links | shown:
             if not node.is_well:  # else nobody will ask
-                node.referrers += 1
                 node.linked_from.append(page.text)
-                if node.referrers % SWEEP_REFERRERS == 0:
+                if len(node.linked_from) == SWEEP_REFERRERS:
                     node.linked_from = sorted(node.linked_from)[:3]
+                    node.unnamed += SWEEP_REFERRERS - 3
         # With --pages-only the record keeps assets for a later crawl.
         return record._replace(links=tuple([node.text for node in links]),
                                assets=tuple([node.text for node in shown] or dict.fromkeys(
                                    _join(base, folder, asset.strip()) for asset in record.assets)))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                          shown: bool) -> list[Node]:
+                          shown: bool) -> dict[Node, None]:
         """Return the Nodes that references lead to, which are links or only *shown*."""
         nodes, parsed = dict[Node, None](), 0
         # Only these known URLs are looked at again: checks, by links; what is left out, by images.
@@ -2516,7 +2516,7 @@ class References(Frontier):
             nodes[node] = None
             if fragment and self.options.fragments and not shown:
                 nodes[self._place(page, node, fragment)] = None
-        return [*nodes]
+        return nodes
 
     def _admit_one(self, page: Node, reference: str, base: URL, shown: bool) -> Node:
         """Parse a reference and let its URL in; or note the words that are no URL, with a Node."""
@@ -2872,7 +2872,7 @@ def _story(record: Record, ways: list[Node]) -> Iterator[str]:
         yield f"    redirected from {_several(redirects, len(redirects))}"
     pages = {page for way in ways for page in sorted(way.linked_from)[:3]}
     if pages:
-        unnamed = sum(max(0, way.referrers - 3) for way in ways)
+        unnamed = sum(way.unnamed + len(way.linked_from[3:]) for way in ways)
         yield f"    linked from {_several(pages, len(pages) + unnamed)}"
 
 
