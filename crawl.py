@@ -50,8 +50,8 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
-import argparse, errno, heapq, io, itertools, json, math, os, re, select, selectors, signal, socket
-import threading, time, unicodedata, zlib
+import argparse, errno, heapq, html, io, itertools, json, math, os, re, select, selectors, signal
+import socket, threading, time, unicodedata, zlib
 from builtins import TimeoutError as TimeoutError  # ("as": others may import it from here)
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sized
@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal just before it is handled at its end
+MAX_WAIT = 1.0       # seconds of one sleep: one that a signal just missed ends all the same
 
 
 class Handle:
@@ -624,7 +624,7 @@ async def sleep(delay: float, result: Any = None) -> Any:
 
 
 class TimeLimit:
-    """`async with timeout(delay):` allows its block so many seconds, any time if that is None."""
+    """`async with timeout(delay):` allows its block so many seconds; no limit if that is None."""
 
     def __init__(self, delay: float | None) -> None:
         self._delay, self._expired, self._timeout = delay, False, Handle(self._expire, ())
@@ -1133,8 +1133,9 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         # (A host that NFKC would change is refused: one character of it may become eighteen.)
         name = host.encode("idna" if unicodedata.is_normalized("NFKC", host) else "ascii").decode()
-        if name != host and name.encode().decode("idna") != host or not re.fullmatch(
-                "(?:[a-z0-9_-]{1,63}[.])*[a-z0-9_-]{1,63}[.]?", name):
+        if name != host and name.encode().decode("idna") != host:
+            raise ValueError
+        if not re.fullmatch("(?:[a-z0-9_-]{1,63}[.])*[a-z0-9_-]{1,63}[.]?", name):
             raise ValueError
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # it can only be IPv4
             socket.inet_pton(socket.AF_INET, name)
@@ -1618,13 +1619,14 @@ def _check_count(references: Sized, length: int = 0) -> None:
         raise LimitError(f"more than {limit} references")
 
 
+def _decode_entity(match: re.Match[str]) -> str:
+    decoded = html.unescape(match[0])
+    return decoded if len(decoded) < 3 else match[0]  # no entity: of &notit; it makes "\xacit;"
+
+
 def _unescape(value: str) -> str:
     """Decode entities that end in ";", each alone: html.unescape takes "?a=1&copy=3" for a sign."""
-    if "&" not in value:
-        return value
-    import html  # here, for many pages have none
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: decoded if len(
-        decoded := html.unescape(match[0])) < 3 else match[0], value)  # (&notit; is no &not)
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
 
 
 def read_sitemap(text: str) -> Markup:
@@ -1905,7 +1907,7 @@ def _printable(text: str) -> str:
 def _explain(error: Any) -> str:
     """Return an error in words that fit on a line."""
     words = getattr(error, "strerror", "") or f"{error}"
-    if hasattr(error, "verify_message"):
+    if hasattr(error, "verify_code"):
         words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
     elif getattr(error, "library", ""):  # of TLS
         words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
@@ -2188,8 +2190,9 @@ class Scope:
         """Return why *url* may not be a page or, if only *shown*, a check; "" if it may."""
         if self.exclude.search(f"{url}"):
             return "excluded"
-        return ("" if shown else "other host" if not self.covers(url) else
-                "" if self.include.search(f"{url}") else "excluded")
+        if not (shown or self.covers(url)):
+            return "other host"
+        return "" if shown or self.include.search(f"{url}") else "excluded"
 
 
 # 15  Sites
@@ -2332,7 +2335,7 @@ class Node:
 
     def __init__(self, text: str, site: Site) -> None:
         self.text, self.site = text, site  # its site, or, if it is left out, its page's
-        self.round = NEVER      # in which it is asked for (set here, for speed, as what follows)
+        self.round = NEVER      # in which it is asked for
         self.is_well = False    # whether it has ended, without a problem or a redirect
         self.linked_from: list[str] = []    # pages that referred to it while it was not well
         self.unnamed = 0                    # how many more did: the last of them by spelling
@@ -2418,7 +2421,8 @@ class Frontier(Scope):
         node.site, node.reason, node.parent = site, reason, parent
         node.depth, node.hops, node.round, node.check = depth, hops, number, "HEAD" if shown else ""
         if not reason:
-            self._left[shown] -= referred
+            if referred:
+                self._left[shown] -= 1
             (self.queue.put_nowait if number <= self.round else self.later[number].append)(node)
         return node
 
@@ -2501,7 +2505,7 @@ class References(Frontier):
                           shown: bool) -> dict[Node, None]:
         """Return the Nodes that references lead to, which are links or only *shown*."""
         nodes, parsed = dict[Node, None](), 0
-        # Only these known URLs are looked at again: checks, by links; what is left out, by images.
+        # Only these may be brought forward: checks, by a link; what was left out, by an image.
         unsettled = NEVER if shown else CHECKS
         last = node = cast(Any, None)
         for reference in references:
@@ -2866,7 +2870,7 @@ def _several(texts: Iterable[str], count: int) -> str:
 def _story(record: Record, ways: list[Node]) -> Iterator[str]:
     """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
     yield f"  {record.url}"
-    yield f"    {record.error}" + f", {record.tries} times" * (record.tries > 1 > record.status)
+    yield f"    {record.error}{f', {record.tries} times' * (record.tries > 1 > record.status)}"
     redirects = {way.text for way in ways[1:]}
     if redirects:
         yield f"    redirected from {_several(redirects, len(redirects))}"
