@@ -43,7 +43,7 @@ recv", that HTTP exists, and from 8 on regular expressions (`*+` and `(?>...)` n
 they took).
 """
 
-from __future__ import annotations  # crawl.py needs Python 3.11 or later (older show this line)
+from __future__ import annotations  # crawl.py needs Python 3.11 (an error in 3.6 shows this line)
 
 import sys
 
@@ -774,7 +774,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     """
     if _running.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
-    signals, asked = list[int](), list[bool]()  # asked: whether a signal found main unfinished
+    signals, asked = list[int](), list[bool]()  # asked: was main unfinished when a signal came?
 
     def on_signal(number: int, frame: object) -> None:
         signals.append(number)
@@ -1555,7 +1555,7 @@ class Client:
                 stream.close()
 
     async def _new_stream(self, url: URL) -> Stream:
-        """Return a new stream. A host is looked up once, until connecting to it fails."""
+        """Return a new stream. Host and port are looked up once, until connecting to them fails."""
         tls = None
         if url.scheme == "https":
             tls = self._tls = self._tls or _tls_context()
@@ -1613,7 +1613,7 @@ class Markup(NamedTuple):
 
 
 def _check_count(references: Sized, length: int = 0) -> None:
-    """Raise LimitError for too many; a base longer than 200 characters allows fewer."""
+    """Raise LimitError for too many: for fewer, if the base that each URL may hold is long."""
     limit = MAX_REFERENCES * 200 // max(200, length)
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
@@ -1899,7 +1899,7 @@ class CrawlError(Exception):
 
 
 def _printable(text: str) -> str:
-    """Return the beginning of *text*, with what a terminal might obey, or mistake, escaped."""
+    """Return the beginning of *text*, escaping all but printable ASCII: terminals might obey."""
     return re.sub("[^ -~]+", lambda match: match[0].encode("unicode_escape").decode(),
                   text[:MAX_SHOWN])
 
@@ -2288,7 +2288,7 @@ class Site:
             self.learned = self.learned * 0.95 if self.learned > FIRST_DELAY / 10 else 0.0
             return
         now = self._loop.time()
-        if self.free_at <= now:  # else this left before the site began to rest
+        if self.free_at <= now:  # else it answers what left before the rest began
             self.learned = min(max(FIRST_DELAY, 2 * self.learned), MAX_LEARNED)
         self.refusals += 1
         self.free_at = max(self.free_at, now + (seconds or REST))
@@ -2641,7 +2641,7 @@ class Crawler(References):
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
         for url in self.roots:
             self.admit(url)
-        while self.begin(self.round + 1) or self.held:
+        while self.begin(self.round + 1) or self.held:  # (round 0's answers, for round 1)
             await gather(*[self._take_in(*answer) for answer in self.held.items()])
             await self.queue.join()
         self.begin(CHECKS)
@@ -2705,7 +2705,7 @@ class Crawler(References):
         if self._wants(node, record):  # then its body must have been read, or be what is wrong
             return record if record.encoding or record.kind else None
         return record._replace(method=check and (record.method or "GET"), encoding="", links=(),
-                               assets=())
+                               assets=())  # as it will not be read
 
     def _wants(self, node: Node, answer: Any) -> bool:
         """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
