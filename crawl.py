@@ -71,10 +71,10 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 #
 # An `async def` function may stop in its middle, at an `await`, to wait. Sections 3 and 4 say how.
 
-__all__ = """run create_task current_task sleep timeout wait_for gather to_thread Queue QueueEmpty
-    QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect Stream fetch
-    Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup read_sheet
-    Markup Robots Crawler CrawlError Options Record Journal Report""".split()
+__all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
+    Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
+    Stream fetch Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup
+    read_sheet Markup Robots Crawler CrawlError Options Record Journal Report""".split()
 
 T = TypeVar("T")
 Callback = Callable[..., object]
@@ -581,9 +581,8 @@ class Task(Future[T]):
     def where(self) -> str:
         """Return the task's name and the lines at which it waits, outermost coroutine first."""
         lines, inner = [repr(self)], self._coro
-        while frame := getattr(inner, "cr_frame", None):  # down the pipe
-            code = frame.f_code
-            lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
+        while at := getattr(inner, "cr_frame", None):  # down the pipe
+            lines.append(f"  {at.f_code.co_filename}:{at.f_lineno} in {at.f_code.co_qualname}")
             inner = inner.cr_await
         return "\n".join(lines)
 
@@ -1662,10 +1661,11 @@ _USES |= dict.fromkeys("audio embed img input meta source track video".split(), 
 #     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png
 #     ("", "", "", "", "")                             (the comment)
 #     ("", "", "script src=s.js", "script", '"<a...')  the asset s.js
-_BLANK = r"\t-\r\x20"
+_BLANK = r"\t\n\f\r\x20"
 _NAME_END = rf"(?=[{_BLANK}/>])"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""     # only behind a "=" a quote opens one
-_ATTRIBUTES = rf"[^>=]*+(?>(?:=[{_BLANK}]*+{_VALUE}[^>=]*+)*)"
+_NAMES = rf"(?>[{_BLANK}/]*+=|)[^>=]*+"                      # the first "=" is part of a name
+_ATTRIBUTES = rf"{_NAMES}(?>(?:=[{_BLANK}]*+{_VALUE}{_NAMES})*)"
 # `<IMG SRC=f>`, a tag that may lead somewhere (without the "<", here and below).
 _TAG = rf"((?i:{'|'.join(_USES)}){_NAME_END}{_ATTRIBUTES})>"
 # `<script src=s.js>...</script>`, a tag whose content is mere text: the tag, its name, the text.
@@ -1675,7 +1675,7 @@ _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|titl
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
 # These three find everything. The two parts below only make that five times as fast (skip them!):
 # nothing is tried at `</a>`, `<b>` or `<p class="x">`, and the usual `<a ... href="/b#c">` first.
-_NOT_AT = r'(?=[^/][^>][^>])(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
+_NOT_AT = r'(?=[a-zA-Z!?][^>][^>])(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
 _TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
@@ -2032,16 +2032,16 @@ class Journal:
                 self._lines = self._files.enter_context(open(path, "rb"))
                 problems = self._read()
                 if recheck:
-                    self.places = "#" in "".join(problems)
-                    self._forget(problems)
+                    self.places = any(problems.values())
+                    self._forget(set(problems))
         except (OSError, ValueError) as error:
             self.close()
             raise CrawlError(f"{path}: {'in use: ' * isinstance(error, BlockingIOError)}"
                              f"{_explain(error)}")
 
-    def _read(self) -> set[str]:
-        """Note where answers begin; return the problems. ValueError for what is no record."""
-        start, problems = 0, set[str]()
+    def _read(self) -> dict[str, str]:
+        """Note where answers begin; return problems, "#" for places (ValueError: no record)."""
+        start, problems = 0, dict[str, str]()
         for number, line in enumerate(self._lines, 1):
             try:
                 record = _parse_record(line)
@@ -2055,10 +2055,11 @@ class Journal:
                 self._offsets[record.url] = start
             elif not record.skipped:
                 self._offsets.pop(record.url, None)
+            url, mark, _ = record.url.partition("#")
             if record.kind:
-                problems.add(record.url)
+                problems[url] = mark
             elif not record.skipped:  # it was asked for again, and is well
-                problems.discard(record.url)
+                problems.pop(url, None)
             start += len(line)
         return problems
 
@@ -2814,7 +2815,7 @@ class Crawler(References):
         elif record.status in _REDIRECTS:
             record = self.follow(node, record)
         if was_asked and record.encoding and not node.check:  # a page, and its body is here
-            if self.options.fragments:
+            if self.options.fragments and reader_of(outcome.content_type) is read_markup:
                 node.ids = ids_of(decode_page(outcome.body, outcome.content_type)[0])
             work: Any = self.options.on_page(record, outcome)
             if hasattr(work, "__await__"):
@@ -3034,7 +3035,7 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
     """Crawl; Ctrl-\\ (SIGQUIT) says what is going on, and so does a line if *live*."""
     loop = get_running_loop()
     before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
-        lambda: _say(_CLEAR * live + crawler.describe())))
+        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
     if live:
         create_task(_show_progress(crawler, report))  # until run() cancels it
     try:
@@ -3083,9 +3084,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
     for line in report.lines(crawler, time.monotonic() - began, options.quiet):
         print(line, flush=True)
     if crawler.remembered:
-        oldest = time.localtime(min(crawler.remembered))
-        _say(f"{len(crawler.remembered)} answers from {options.file}, "
-             f"the oldest of {time.strftime('%Y-%m-%d %H:%M', oldest)}")
+        _say(f"{len(crawler.remembered)} answers from {options.file}, the oldest of "
+             f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.remembered)))}")
     if ended:
         raise ended
     return bool(report.problems)

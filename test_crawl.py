@@ -1785,6 +1785,7 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<p<a href=/y><a href=/x>",
     "<a href=/x><frame src=/y",
     "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
+    "<p ='><p a=b ='><p a=''='><a\vhref=/y><a href=/x>",
     '<f="/y"><a href="/x">', '<a class="z" hrefs="/y"><a href="/x">', '<a hre="/y" href="/x">',
     '<a class="z" href=/x>', '<a href="/x" title="<a href=/y>"><a href="/y',
 ])
@@ -2305,12 +2306,12 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
     assert rechecked() == ({"/", "/a", "/gone", "/b", "/old", "/older", "/lost", "/c", "/i"},
                            ["http://x y/", "/gone", "/lost", "/i"])
     site["/gone"] = ""              # the target is mended,
-    site["/b"] = "<a href=/fine>"   # the link to a chain of redirects,
+    site["/b"] = "<a href=/fine>"   # a link to redirects,
     site["/c"] = "<img src=/j>"     # and links
     site["/j"] = ""
     assert rechecked() == ({"/", "/a", "/gone", "/b", "/c", "/j"}, [])
     assert rechecked() == ({"/"}, [])
-    with open(path, "a") as file:  # what was skipped meanwhile is still a problem
+    with open(path, "a") as file:  # skipped meanwhile: still a problem
         file.write('{"url": "http://h/a", "status": 404, "kind": "broken"}\n'
                    '{"url": "http://h/a", "skipped": "excluded"}\n')
     assert rechecked()[0] == {"/", "/a", "/fine"}
@@ -2318,22 +2319,21 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
 
 @each("site, roots, then, asked", [
     pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/x>", "http://o/x": ""}, ["/", "http://o/"],
-                 {"external": True}, {"/": "200", "http://o/": "GET 200"}, id="what is only checked now"),
+                 {"external": True}, {"/": "200", "http://o/": "GET 200"}, id="once a check"),
     pytest.param({"/": "<a href=/a>", "/a": "<a href=/b>", "/b": "",
                   "/robots.txt": "User-agent: *\nDisallow: /a"}, ["/"], {"no_robots": False},
-                 {"/": "200", "/a": "robots.txt: Disallow: /a"}, id="what robots.txt forbids now"),
+                 {"/": "200", "/a": "robots.txt: Disallow: /a"}, id="forbidden now"),
     pytest.param({"/": "<a href=/long>", "/long": "-> /" + "x" * 9000}, ["/"], {},
-                 {"/": "200", "/long": "302 broken"}, id="a redirect that leads nowhere"),
+                 {"/": "200", "/long": "302 broken"}, id="no target"),
     pytest.param({"/": "<link rel=stylesheet href=/a.css>",
                   "/a.css": (200, {"content-type": "text/css"}, "p { src: url(/gone) }")}, ["/"], {},
                  {"/": "200", "/a.css": "GET 200", "/gone": "GET 404 broken"}, id="a sheet"),
     pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/more>", "http://o/more": ""}, ["/"],
                  {"roots": ["/", "http://o/"]}, {"/": "200", "http://o/": "200", "http://o/more": "200"},
-                 id="what is a root now")])
+                 id="a root now")])
 def test_a_journal_answers_under_the_options_of_today(
         site: Site, roots: list[str], then: dict[str, Any], asked: dict[str, str], tmp_path: Path
 ) -> None:
-    """Whatever another crawl, with other options, had found."""
     path = tmp_path / "journal"
     journaled(path, site, *roots, no_robots=True)
     options = {"no_robots": True} | then
@@ -2348,6 +2348,8 @@ def test_missing_places_are_rechecked_without_being_told_so(site: Server, tmp_pa
     assert first[0] == 1 and said("-q", "-o", path, "--recheck", site.url)[:2] == first[:2]
     site.add("/a", "<p id=no>")
     assert said("-q", "-o", path, "--recheck", site.url)[0] == 0
+    with closing(crawl.Journal(path, recheck=True)) as journal:
+        assert not journal.places
 
 
 def test_a_journals_check_of_a_sheet_does_not_answer_for_it(tmp_path: Path) -> None:
@@ -2754,8 +2756,8 @@ def test_a_redirect_passes_a_fragment_on() -> None:
 
 
 def test_only_pages_that_were_read_are_judged() -> None:
-    assert missing({"/": "<a href=/gone#x><a href=//o/#x><a href=/pdf#page=2>", "http://o/": "",
-                    "/pdf": (200, {"content-type": "application/pdf"}, "")}, external=True) == []
+    assert missing({"/": "<a href=/gone#x><a href=//o/#x><a href=/css#x>", "http://o/": "",
+                    "/css": (200, {"content-type": "text/css"}, "")}, external=True) == []
     crawler = simulated({"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
                         exclude="a b|gone")
     assert crawler.ends == {"/": "200", "http://c d/": "broken", "http://a b/": "excluded"}
