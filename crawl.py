@@ -2875,10 +2875,10 @@ def _story(record: Record, ways: list[Node]) -> Iterator[str]:
     redirects = {way.text for way in ways[1:]}
     if redirects:
         yield f"    redirected from {_several(redirects, len(redirects))}"
-    pages = {page for way in ways for page in sorted(way.linked_from)[:3]}
+    pages = {page for way in ways for page in way.linked_from}
     if pages:
-        unnamed = sum(way.unnamed + len(way.linked_from[3:]) for way in ways)
-        yield f"    linked from {_several(pages, len(pages) + unnamed)}"
+        count = len(pages) + sum(way.unnamed for way in ways)
+        yield f"    linked from {_several(pages, count)}"
 
 
 class Report:
