@@ -116,11 +116,11 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: one that a signal just missed ends all the same
+MAX_WAIT = 1.0       # seconds of one sleep: so long may a signal wait that came just before it
 
 
 class Handle:
-    """A callback that waits to be called: soon, or at a deadline. Tasks (4) have a run(), too."""
+    """A callback that waits for its turn, a deadline or a socket. Tasks (4) have a run(), too."""
 
     __slots__ = ("callback", "args")
 
@@ -1664,7 +1664,7 @@ _USES |= dict.fromkeys("audio embed img input meta source track video".split(), 
 _BLANK = r"\t\n\f\r\x20"
 _NAME_END = rf"(?=[{_BLANK}/>])"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""     # only behind a "=" a quote opens one
-_NAMES = rf"(?>[{_BLANK}/]*+=|)[^>=]*+"                      # the first "=" is part of a name
+_NAMES = rf"[{_BLANK}/]*+=?+[^>=]*+"                        # a "=" in front is part of a name
 _ATTRIBUTES = rf"{_NAMES}(?>(?:=[{_BLANK}]*+{_VALUE}{_NAMES})*)"
 # `<IMG SRC=f>`, a tag that may lead somewhere (without the "<", here and below).
 _TAG = rf"((?i:{'|'.join(_USES)}){_NAME_END}{_ATTRIBUTES})>"
@@ -1675,7 +1675,7 @@ _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|titl
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
 # These three find everything. The two parts below only make that five times as fast (skip them!):
 # nothing is tried at `</a>`, `<b>` or `<p class="x">`, and the usual `<a ... href="/b#c">` first.
-_NOT_AT = r'(?=[a-zA-Z!?][^>][^>])(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
+_NOT_AT = r'(?=[^/][^>][^>])(?!<)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
 _TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
@@ -2671,7 +2671,7 @@ class Crawler(References):
         self.queue.task_done()
 
     async def _answer(self, node: Node) -> Any:
-        """Return what came of a URL: a Response, an error, or a Record; None if it will come back.
+        """Return a URL's Response, error, or Record; None if it comes back, or was robots.txt.
 
         A Record is the journal's answer, or says that robots.txt forbids the URL, or failed.
         """
@@ -2766,7 +2766,7 @@ class Crawler(References):
     def _comes_back(self, node: Node, outcome: Any) -> bool:
         """Have a URL come back if it is to be tried again; return whether it is.
 
-            a HEAD that failed, or finds a sheet    without a pause, as GET, with all its tries
+            a HEAD that failed, or finds a sheet    without a back-off, as GET, with all its tries
             429 on our hosts                        first in its site's line (two tries are free)
             429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
 
