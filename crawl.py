@@ -1675,7 +1675,7 @@ _TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|titl
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
 # These three find everything. The two parts below only make that five times as fast (skip them!):
 # nothing is tried at `</a>`, `<b>` or `<p class="x">`, and the usual `<a ... href="/b#c">` first.
-_NOT_AT = r'(?=[^/][^>][^>])(?!<)(?!(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
+_NOT_AT = r'(?=[^/][^>][^>])(?!<|(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
 _TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
 # Of "a href=/b class='x'" it makes the pairs a and nothing, href and /b, class and x.
