@@ -1631,6 +1631,7 @@ def _unescape(value: str) -> str:
 def read_sitemap(text: str) -> Markup:
     """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
     urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
+    _check_count(urls)
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
 
 
@@ -2877,8 +2878,7 @@ def _story(record: Record, ways: list[Node]) -> Iterator[str]:
         yield f"    redirected from {_several(redirects, len(redirects))}"
     pages = {page for way in ways for page in way.linked_from}
     if pages:
-        count = len(pages) + sum(way.unnamed for way in ways)
-        yield f"    linked from {_several(pages, count)}"
+        yield f"    linked from {_several(pages, len(pages) + sum(way.unnamed for way in ways))}"
 
 
 class Report:
