@@ -1720,7 +1720,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
-    found = dict.fromkeys(_TAGS.findall(text.replace("\0", "\ufffd")))
+    found = dict.fromkeys(_TAGS.findall(text))
     _check_count(found)
     links = fields["links"]
     for usual, tag, holder, kind, inside in found:
@@ -2519,7 +2519,7 @@ class References(Frontier):
                     parsed += 1
                     if parsed % SLICE == 0:
                         await sleep(0)
-            nodes[node] = None
+                nodes[node] = None
             if fragment and self.options.fragments and not shown:
                 nodes[self._place(page, node, fragment)] = None
         return nodes
