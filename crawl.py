@@ -2507,18 +2507,18 @@ class References(Frontier):
                           shown: bool) -> dict[Node, None]:
         """Return the Nodes that references lead to, which are links or only *shown*."""
         nodes, parsed = dict[Node, None](), 0
-        # Only these may be brought forward: checks, by a link; what was left out, by an image.
-        unsettled = NEVER if shown else CHECKS
-        last = node = cast(Any, None)
+        unsettled = NEVER if shown else CHECKS  # from this round such a way can bring a URL forward
+        last, node = "#", page
         for reference in references:
             before, _, fragment = reference.partition("#")
             if before != last:  # else it is another place there
-                last, node = before, self.seen_urls.get(_join(base, folder, before))
-                if node is None or node.round == unsettled:
-                    node = self._admit_one(page, reference, base, shown)
+                known = self.seen_urls.get(_join(base, folder, before))
+                if known is None or known.round == unsettled:
+                    known = self._admit_one(page, reference, base, shown)
                     parsed += 1
                     if parsed % SLICE == 0:
                         await sleep(0)
+                last, node = before, known
                 nodes[node] = None
             if fragment and self.options.fragments and not shown:
                 nodes[self._place(page, node, fragment)] = None
