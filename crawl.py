@@ -2643,8 +2643,9 @@ class Crawler(References):
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
         for url in self.roots:
             self.admit(url)
-        while self.begin(self.round + 1) or self.held:  # (round 0's answers, for round 1)
-            await gather(*[self._take_in(*answer) for answer in self.held.items()])
+        while self.begin(self.round + 1) or self.held:
+            for node in self.held:  # (in round 1)
+                self.queue.put_nowait(node)
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
@@ -2659,7 +2660,7 @@ class Crawler(References):
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
-            answer = await self._answer(node)
+            answer = self.held.pop(node, None) or await self._answer(node)
             if not answer:  # it comes back, and another worker may take it from the next tick on
                 del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
@@ -2822,12 +2823,11 @@ class Crawler(References):
             if hasattr(work, "__await__"):
                 await work
         self.tell(record, was_asked or record.status == 0)  # 0: robots.txt forbids it, or failed
-        self.held.pop(node, None)  # it waits no more
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
         """Return how many URLs wait; what moved to an earlier round counts in its old one, too."""
-        later = len(self.held) + sum(map(len, self.later.values()))
+        later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
         return self.queue.unfinished - len(self.in_flight) + later
 
     def fetches(self) -> list[str]:

@@ -3377,7 +3377,7 @@ async def test_a_cancelled_crawl_counts_what_waits_for_a_pause() -> None:
     assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
 
 
-@each("roots, waiting", [(["/"], 2), (["/1", "/slow"], 1)])
+@each("roots, waiting", [(["/"], 2), (["/1", "/slow"], 1), (["/i", "/slow"], 1)])
 async def test_a_cancelled_crawl_counts_what_waits_for_its_round(
         roots: list[str], waiting: int) -> None:
     crawler, task = begun({"/": "<a href=/1><img src=/i>", "/1": 503, "/slow": late(9)}, *roots)
@@ -3405,7 +3405,7 @@ async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(stubbo
     crawler, task = begun({"/": ""}, on_page=for_ever)
     await sleep(1)
     await cancelled(task)
-    assert crawler.told == [] and crawler.lines()[0] == "cut off: 1 queued, 0 in flight"
+    assert crawler.told == [] and crawler.lines()[0] == "cut off: 0 queued, 1 in flight /"
 
 
 async def test_the_oldest_fetch_is_named_first() -> None:
