@@ -975,11 +975,11 @@ class Stream:
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
-        """Return operation(*args), trying again whenever the socket is ready after it was not."""
+        """Return operation(*args), once the socket is ready for it (TLS may read to send)."""
         while True:
             try:
                 return operation(*args)
-            except OSError as error:  # by name, for ssl may not be loaded; to send, TLS may read
+            except OSError as error:  # by name, for ssl may not be loaded
                 wanted = {"BlockingIOError": event, "SSLWantReadError": EVENT_READ,
                           "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
                 if wanted is None:
@@ -1026,7 +1026,7 @@ async def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Stream:
         if code:
             raise OSError(code, os.strerror(code))
         stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:
+        if tls is not None:  # its socket has the same descriptor
             stream.sock = tls.wrap_socket(
                 stream.sock, server_hostname=host.strip("[]").removesuffix("."),
                 do_handshake_on_connect=False, suppress_ragged_eofs=False)  # a cut is an error
@@ -1063,8 +1063,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # The problem: a crawler remembers where it has been by the spelling of an address, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
 #
-# The idea: do what browsers do, step by step (url.spec.whatwg.org, for http and https), so that
-# each becomes the one spelling that a browser would request. On the page http://h/d/p:
+# The idea: go the steps that browsers go (url.spec.whatwg.org, for http and https), so that each
+# spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
@@ -1612,7 +1612,7 @@ class Markup(NamedTuple):
 
 
 def _check_count(references: Sized, length: int = 0) -> None:
-    """Raise LimitError for too many: for fewer, if the base that each URL may hold is long."""
+    """Raise LimitError above MAX_REFERENCES; above fewer, if a long base may be part of each."""
     limit = MAX_REFERENCES * 200 // max(200, length)
     if len(references) > limit:
         raise LimitError(f"more than {limit} references")
@@ -1657,11 +1657,11 @@ _USES |= dict.fromkeys("audio embed img input meta source track video".split(), 
 #     <p>The <a class="top" href="/b#c">first</a>, the <A HREF='/d&amp;e'>second</A>
 #     <link rel=icon href=i.png> <!-- <a href=/no> --> <script src=s.js>"<a href=/no>"</script>
 # it finds, in this order (HTML section 13.2.5):
-#     ("/b#c", "", "", "", "")                         the link /b#c
-#     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e
-#     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png
-#     ("", "", "", "", "")                             (the comment)
-#     ("", "", "script src=s.js", "script", '"<a...')  the asset s.js
+#     ("/b#c", "", "", "", "")                         the link /b#c       by _USUAL
+#     ("", "A HREF='/d&amp;e'", "", "", "")            the link /d&e       by _TAG
+#     ("", "link rel=icon href=i.png", "", "", "")     the asset i.png     by _TAG
+#     ("", "", "", "", "")                             (the comment)       by _OTHER
+#     ("", "", "script src=s.js", "script", '"<a...')  the asset s.js      by _TEXT_TAG
 _BLANK = r"\t\n\f\r\x20"
 _NAME_END = rf"(?=[{_BLANK}/>])"
 _VALUE = rf"""(?>"[^"]*+"?|'[^']*+'?|[^{_BLANK}>]*+)"""     # only behind a "=" a quote opens one
@@ -1670,12 +1670,13 @@ _ATTRIBUTES = rf"{_NAMES}(?>(?:=[{_BLANK}]*+{_VALUE}{_NAMES})*)"
 # `<IMG SRC=f>`, a tag that may lead somewhere (without the "<", here and below).
 _TAG = rf"((?i:{'|'.join(_USES)}){_NAME_END}{_ATTRIBUTES})>"
 # `<script src=s.js>...</script>`, a tag whose content is mere text: the tag, its name, the text.
-_TEXT_TAG = (r"((?i:(script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))"
-             rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:\4){_NAME_END}|\Z)")
+_TEXT_TAG = (
+    r"((?i:(?P<kind>script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext))"
+    rf"{_NAME_END}{_ATTRIBUTES})>((?s:.*?))(?:</(?i:(?P=kind)){_NAME_END}|\Z)")
 # `<!-- a comment -->`, `<!doctype html>`, `<p title="<a href=/no>">`: nothing is captured.
 _OTHER = rf"!--(?:-?>|(?s:.*?)(?:--!?>|\Z))|[!?][^>]*+|[a-zA-Z][^{_BLANK}/>]*+{_ATTRIBUTES}"
-# These three find everything. The two parts below only make that five times as fast (skip them!):
-# nothing is tried at `</a>`, `<b>` or `<p class="x">`, and the usual `<a ... href="/b#c">` first.
+# These three would find everything. The two parts below only make that five times as fast: nothing
+# is tried at `</a>`, `<b>` or `<p class="x">`, and the usual `<a ... href="/b#c">` before the rest.
 _NOT_AT = r'(?=[^/][^>][^>])(?!<|(?:div|span|code|p|li|td|em) class="[^"<]*+">)'
 _USUAL = rf"""a (?>(?:[a-gi-z-]++="[^"]*+" )*)href="([^"]++)"(?:>|{_ATTRIBUTES}>)"""
 _TAGS = re.compile(f"(?a)<{_NOT_AT}(?:{_USUAL}|{_TAG}|{_TEXT_TAG}|{_OTHER})")
@@ -1887,7 +1888,7 @@ class Robots:
 #     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: the server is asked
 #
 # So to go on after a crash, or with one more root, is to crawl from the roots again. The invariant:
-# a journal holds whole lines, but for a last one that a crash cut off.
+# a journal holds whole lines, but for a last one that was cut off.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -2318,9 +2319,8 @@ class Site:
 
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
 MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
-# The rounds behind those for pages:
-CHECKS = 1 << 40    # of what is only checked (--depth is less than that),
-NEVER = 1 << 41     # and of what is left out
+CHECKS = 1 << 40    # the round of what is only checked; --depth is less
+NEVER = 1 << 41     # the round of what is left out
 
 
 class Node:
@@ -2408,7 +2408,7 @@ class Frontier(Scope):
         text, referred = f"{url}", parent is not None and not hops
         depth = parent.depth + referred if parent else 0
         shown = shown or self.options.external and not self.covers(url)
-        # In which round would it be asked for, if this were the only way to it?
+        # 1. In which round would it be asked for, if this were the only way to it?
         reason = self.objection(url, shown) if parent else ""
         if not reason and depth > self.deepest and not shown:
             reason = "depth"
@@ -2417,8 +2417,8 @@ class Frontier(Scope):
         number = NEVER if reason else CHECKS if shown else min(depth, self.last_level)
         node = self.seen_urls.get(text)
         if node and (node.round <= number or node.round <= self.round):
-            return node  # it comes as soon by another way, or was asked for already
-        site = parent.site if parent and reason else self.site_of(url)
+            return node  # 2. it comes as soon by another way, or was asked for already
+        site = parent.site if parent and reason else self.site_of(url)  # 3. it comes by this way
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.reason, node.parent = site, reason, parent
         node.depth, node.hops, node.round, node.check = depth, hops, number, "HEAD" if shown else ""
@@ -2455,8 +2455,8 @@ class Frontier(Scope):
 #
 # The problem: pages refer mostly to what is known; to parse it all would take most of the time.
 #
-# The idea: join a reference to its page's folder, as mere text. If that is a key of `seen_urls`, it
-# is the one spelling of a URL, whose Node is there; else it is parsed. On the page http://h/d/p
+# The idea: join a reference to its page's folder, as mere text. If that is a key of `seen_urls`,
+# its Node is there; else `_admit_one`, which alone would do, parses it. On the page http://h/d/p
 #
 #     b, ./b and /d/b    are http://h/d/b, a key
 #     x/../b             is http://h/d/x/../b, no key: so it is parsed, and the same
@@ -2507,7 +2507,7 @@ class References(Frontier):
                           shown: bool) -> dict[Node, None]:
         """Return the Nodes that references lead to, which are links or only *shown*."""
         nodes, parsed = dict[Node, None](), 0
-        unsettled = NEVER if shown else CHECKS  # from this round such a way can bring a URL forward
+        unsettled = NEVER if shown else CHECKS  # a URL in this round may come sooner by this way
         last, node = "#", page
         for reference in references:
             before, _, fragment = reference.partition("#")
@@ -2661,7 +2661,7 @@ class Crawler(References):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = self.held.pop(node, None) or await self._answer(node)
-            if not answer:  # it comes back, and another worker may take it from the next tick on
+            if not answer:  # another worker may take it from the next tick on, if it comes back
                 del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
             await sleep(0)
@@ -2772,7 +2772,7 @@ class Crawler(References):
             429 on our hosts                        first in its site's line (two tries are free)
             429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
 
-        Others wait for roots and robots.txt: these only get a back-off, also after a 429.
+        Roots and robots.txt, for which others wait, only get a back-off, also after a 429.
         """
         site, status = node.site, getattr(outcome, "status", 0)
         others_wait = self.round == 0 or node is site.robots
