@@ -30,14 +30,16 @@ and an explanation of both, meant to be read from here to the end.
     11  Documents        bytes to text, and who reads it
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
-    14  Records          how a URL ended, and the file that remembers it
-    15  Scope            what belongs to the crawl, and how to crawl
+    14  Scope            what belongs to the crawl, and how to crawl
+    15  Records          how a URL ended
     16  Sites            no site too often
     17  Frontier         each URL once
     18  References       what pages refer to, let into the frontier
-    19  Crawler          workers, redirects, retries
-    20  Report           what was found, by kind and URL
-    21  Command line
+    19  Places           what a link's #place must lead to
+    20  Crawler          workers, redirects, retries
+    21  Journal          the file that remembers how URLs ended
+    22  Report           what was found, by kind and URL
+    23  Command line
 
 What one needs to know: Python's generators as iterators, sockets as "a thing to connect, send and
 recv", that HTTP exists, and from 8 on regular expressions (`*+` never gives back what it took).
@@ -353,8 +355,7 @@ class _Failure:
     def __init__(self, exception: BaseException, future: Future[Any]) -> None:
         self.loop, self.exception = future._loop, exception
         self.message = f"the exception of {future} was never retrieved"
-        # What is no Exception (CancelledError, SystemExit) is not reported.
-        self.retrieved = not isinstance(exception, Exception)
+        self.retrieved = not isinstance(exception, Exception)  # (CancelledError is not reported)
 
     def __del__(self) -> None:
         if not self.retrieved:
@@ -760,12 +761,10 @@ def _take_signals(handler: Callback) -> list[Any]:
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it has ended, tasks still running are cancelled and waited for.
-
-    In the main thread it takes over SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or
-    interrupt(), has them. The first of them cancels *main*; if that ends cancelled, or had ended
-    before, run() raises KeyboardInterrupt(number) when all is cleaned up. A second one raises
-    KeyboardInterrupt wherever the program is, and nobody is waited for any more.
+    When it has ended, tasks still running are cancelled and waited for. In the main thread it takes
+    over SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or interrupt(), has them. The first
+    of them cancels *main*. If that ends cancelled, or has ended already, run() cleans up and raises
+    KeyboardInterrupt(number). A second one raises it at once, and nobody is waited for any more.
     """
     if _running.loop is not None:
         raise RuntimeError("run() cannot be called from a running event loop")
@@ -907,7 +906,6 @@ class Queue(Generic[T]):
 # ==========
 # The problem: make "would block" read as "wait here". And nothing on a network may be waited for
 # without a deadline: a name server, an address, a server may say nothing, or something for ever.
-#
 # The idea: one method, `_call`, tries a socket operation and, when it would block, waits for
 # the socket and tries again: to shake hands, to send, to receive. A read waits before it tries:
 #
@@ -1055,7 +1053,6 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # =======
 # The problem: a crawler remembers where it has been by the spelling of an address, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
-#
 # The idea: go the steps that browsers go (url.spec.whatwg.org, for http and https), so that each
 # spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
 #
@@ -1257,7 +1254,7 @@ class Response:
     content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
     reusable        whether the connection can take another request
-    error           in a crawl (19), what came in place of an answer; status is 0 then
+    error           in a crawl (20), what came in place of an answer; status is 0 then
     """
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
@@ -1438,7 +1435,6 @@ class ResponseParser:
 # ===============
 # The problem: a new connection costs one round trip, a TLS one two or three and a millisecond
 # of arithmetic, and a crawler asks the same server again and again.
-#
 # The idea: keep what is not in use. The pool holds idle streams and origins; a request takes
 # the one used last or else connects. One request at a time on each: no pipelining, so an answer
 # can never belong to another question.
@@ -1582,7 +1578,6 @@ async def fetch(url: str, **options: Any) -> Response:
 # =============
 # From here on it is about crawling. The problem: find what a document refers to, as fast as it is
 # fetched. Nobody has checked it: it may be in any charset, broken, or made to keep us busy.
-#
 # The idea: for each kind of document there is a reader, a function that takes the text, looks
 # through it with a regular expression, and returns a Markup. In the style sheet
 #
@@ -1590,12 +1585,12 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. (HTML has its own section.)
 #
-# The invariant: the time is linear in the length of the text, whatever it is. No repetition gives
-# back what it took: `*+` of a character, `(?>(?:...)*)` of a group (for which 3.11.4 matches `*+`
-# wrongly). And what looks for an end, as /* does, takes all the rest if there is none.
+# The invariant: the time is linear in the length of the text. No repetition gives back what it
+# took: `*+` of a character, `(?>(?:...)*)` of a group (for which 3.11.4 gets `*+` wrong). And what
+# looks for an end, as /* does, takes all the rest if there is none.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
-LONG_BASE = 200           # characters: joined to a longer base, fewer references fit into memory
+MAX_JOINED = 20_000_000   # characters of a document's references, each joined to its base
 
 
 class Markup(NamedTuple):
@@ -1608,10 +1603,9 @@ class Markup(NamedTuple):
 
 
 def _check_count(count: int, base_length: int = 0) -> None:
-    """Raise LimitError for too many references to a base of that many characters."""
-    limit = MAX_REFERENCES * LONG_BASE // max(LONG_BASE, base_length)
-    if count > limit:
-        raise LimitError(f"more than {limit} references")
+    """Raise LimitError if so many references, to a base of that length, are too many."""
+    if count > MAX_REFERENCES or count * base_length > MAX_JOINED:
+        raise LimitError(f"more than {MAX_REFERENCES} references, or {MAX_JOINED} characters")
 
 
 def _decode_entity(match: re.Match[str]) -> str:
@@ -1626,6 +1620,7 @@ def _unescape(value: str) -> str:
 
 def read_sitemap(text: str) -> Markup:
     """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
+    # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
     urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
     _check_count(len(urls))
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
@@ -1645,16 +1640,13 @@ _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a document's text and charset: by its BOM, *content_type*, its meta, or UTF-8.
-
-    Wrong bytes are replaced (HTML section 13.2.3.2).
-    """
+    """Return a document's text and charset: of its BOM, *content_type*, its meta, or UTF-8."""
     charset = "utf-8"
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:1024]))
+                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
         # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
@@ -1666,7 +1658,6 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-#
 # The idea: one expression with five alternatives. Each matches a whole tag or comment, and the
 # search goes on behind it: what is inside is never taken for a tag. They are for, and capture,
 #
@@ -1676,18 +1667,16 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     4   <!-- <a href=/no> -->                        nothing
 #     5   <p title="<a href=/no>">                     nothing
 #
-# 3 finds what 1 finds, too. But most links are written like 1, which then need not be taken apart;
-# and the (?!...) in front passes over the most usual tags that lead nowhere. The two make it five
-# times as fast. (html.parser would take twenty times as long.)
+# Three parts only save time, four fifths of it: 1, for 3 would find most links as well; (?=...),
+# which passes over </a> and <b>; and (?!...), which passes over <p class="x">.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 
-# The attribute of each element that leads somewhere, and which of Markup's fields it belongs to.
-_USES = {element: (field, name) for field, name, elements in (
-    ("links", "href", "a area"), ("links", "src", "frame iframe"), ("base", "href", "base"),
-    ("assets", "src", "audio embed img input script source track video"),
-    ("assets", "data", "object"), ("see _field_of", "href", "link"), ("see _read_meta", "", "meta"),
-) for element in elements.split()}
+# Which of Markup's fields an element adds to, and by which attribute. (Of a link, rel says which.)
+_USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "src"),
+         "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
+         "link": ("", "href"), "meta": ("", "content")}
+_USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _HOLDERS = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
 # The rest of a tag goes up to a ">" that is not in quotes, and only behind a "=" a quote opens.
@@ -1718,7 +1707,7 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
 
 
 def _field_of(link: dict[str, str]) -> str:
-    """Return what a link element is: an asset, a link, or, as with rel=search, none of both."""
+    """Return what a link element is: an asset, a link, or, as with rel=search, neither."""
     rel = link.get("rel", "").lower()
     if re.search("stylesheet|icon|preload|manifest", rel):
         return "assets"
@@ -1764,12 +1753,6 @@ def read_markup(text: str) -> Markup:
                   frozenset(fields["nofollow"]))
 
 
-def ids_of(text: str) -> frozenset[str]:
-    """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    ids = re.findall(r"""(?i)[\s"'/](?:id|name)\s*+=\s*+("[^"]*+|'[^']*+|[^\s>"']++)""", text)
-    return frozenset(_unescape(found.strip("\"'")) for found in ids)
-
-
 # What a document is, is this table.
 _READERS: dict[str, Callable[[str], Markup]] = {
     "text/html": read_markup, "application/xhtml+xml": read_markup,
@@ -1786,7 +1769,6 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # ==========
 # The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says it in a
 # file that people wrote by hand, for the crawler that they had in mind.
-#
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
@@ -1830,8 +1812,19 @@ def product_of(user_agent: str) -> str:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return " /" and ".pdf " for /*.pdf$, which stand in " /a.pdf ": a blank is at each end."""
+    """Return " /" and ".pdf " for /*.pdf$: what stands between stars, with a blank at each end."""
     return f" {re.sub('[$]$', ' ', pattern)}".replace("$", "%24").split("*")
+
+
+def _matches(parts: list[str], path: str) -> bool:
+    """Return whether all parts stand in *path*, such as " /price.pdf ", one behind the other."""
+    at = 0
+    for part in parts:
+        found = path.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 class Robots:
@@ -1876,245 +1869,14 @@ class Robots:
             return None
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
         for key, pattern, parts in self.rules:
-            with suppress(ValueError):  # of index(): a part is not there, behind the one before
-                at = 0
-                for part in parts:
-                    at = path.index(part, at) + len(part)
+            if _matches(parts, path):
                 return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
 
-# 14  Records
-# ===========
-# The problem: everything that wants to know what came of a URL (the report, a program's callbacks,
-# a file) should be told in the same words.
-#
-# The idea: how a URL ended is one value, a Record of numbers and words. A journal is a file of
-# records, a line of JSON each, written as the URL ends. A later crawl asks it before the server:
-#
-#     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
-#     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
-#     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: the server is asked
-#
-# So to go on after a crash, or with one more root, is to crawl from the roots again. A journal
-# holds whole lines, but for a last one that was cut off.
-#
-# To recheck, once something was mended, is to go on, but to forget problems and what led there:
-#
-#     {"url": "http://h/new", "status": 404, "kind": "broken"}       a problem
-#     {"url": "http://h/old", "next_url": "http://h/new", ...}       a redirect to it
-#     {"url": "http://h/c", "links": ["http://h/old"], ...}          a page that refers to either
-
-PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
-            "too many redirects", "blocked")
-_REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_MAY_PASS = frozenset([408, 429, 500, 502, 503, 504])
-
-
-class CrawlError(Exception):
-    """There can be no crawl, or no more of it: a bad root, a full disk."""
-
-
-def _explain(error: Any) -> str:
-    """Return an error in words that fit on a line."""
-    words = getattr(error, "strerror", "") or f"{error}"
-    if hasattr(error, "verify_code"):
-        words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    elif getattr(error, "library", ""):  # of TLS
-        words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
-    elif isinstance(error, re.error):
-        words = f"{error.pattern!r} is no regular expression: {error}"
-    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
-
-
-class Record(NamedTuple):
-    """How one URL ended; its line in the journal holds the fields that are not empty.
-
-    url             in its one spelling; or a missing place, url#id; or words that are no URL
-    status, error   of HTTP, 0 if there was no valid answer; what is wrong, in words
-    kind            which of PROBLEMS it is
-    skipped         the reason why it was not fetched
-    method          HEAD or GET if it was only checked
-    next_url        where it redirects to
-    content_type    as the server sent it, made printable
-    encoding        the charset, if it was read
-    size            bytes, decoded
-    at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was asked for by that method (if robots.txt failed: that)
-    depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, and what it shows or uses: like url, or as written
-    """
-
-    url: str
-    status: int = 0
-    error: str = ""
-    kind: str = ""
-    skipped: str = ""
-    method: str = ""
-    next_url: str = ""
-    content_type: str = ""
-    encoding: str = ""
-    size: int = 0
-    at: float = 0.0
-    seconds: float = 0.0
-    tries: int = 0
-    depth: int = 0
-    parent: str = ""
-    links: tuple[str, ...] = ()
-    assets: tuple[str, ...] = ()
-
-    def is_definite(self) -> bool:
-        """Return whether the server would say the same today, as far as one can know."""
-        return self.status > 0 and self.status not in _MAY_PASS and not (
-            self.kind and self.status in _REDIRECTS)  # these may lead on today
-
-
-def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
-              **fields: Any) -> tuple[Record, URL]:
-    """Return the Record of an answer, or of the error in its place, and the base of its references.
-
-    What a page refers to, as written, is there if it is to be *read*; if it asks a robot named
-    *product* not to follow its links, it has none.
-    """
-    base, error, status, content_type = url, answer.error, answer.status, answer.content_type
-    fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
-    if status >= 400:
-        fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
-                      error=f"{status} {_printable(answer.reason)}".rstrip())
-    elif status in _REDIRECTS:
-        location = answer.headers.get("location", "").encode("latin-1")
-        fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
-    elif read and not error and (reader := reader_of(content_type)):
-        text, charset = decode_page(answer.body, content_type)
-        try:
-            markup = reader(text)
-            with suppress(ValueError):
-                base = parse_url(markup.base, url) if markup.base else url
-            _check_count(len(markup.links) + len(markup.assets), len(f"{base}"))
-            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
-            fields.update(encoding=charset, assets=markup.assets,
-                          links=markup.links if follow else ())
-        except LimitError as limit:
-            error = limit
-    if error:
-        fields.update(error=_explain(error), kind=(
-            "timed out" if isinstance(error, TimeoutError) else
-            "bad certificate" if hasattr(error, "verify_code") else
-            "refused" if isinstance(error, OSError) else
-            "over a limit" if isinstance(error, LimitError) else "broken"))
-    return Record(f"{url}", **fields), base
-
-
-def _parse_record(line: bytes) -> Record:
-    if not line.endswith(b"}\n"):
-        raise ValueError("a whole line was expected")
-    record = Record(**json.loads(line))
-    # JSON knows no tuples, and jq writes 2.0 as 2.
-    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
-                             at=float(record.at), seconds=float(record.seconds))
-    if ([*map(type, record)] != [*map(type, Record(""))]
-            or {*map(type, record.links + record.assets)} - {str}):
-        raise ValueError("fields of other types were expected")
-    return record
-
-
-class Journal:
-    """A file with one JSON object a line, one line for each Record.
-
-    A file that holds something is refused, unless with *resume*, when its definite answers stand
-    for the server's, or *recheck*, when those that have to do with a problem do not. Raises
-    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal.
-    """
-
-    places = False  # whether a place, url#id, is to be rechecked: with fragments=True in a crawl
-
-    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
-        import fcntl  # Windows has none, and can import the rest
-        # Where in the file the line with the last answer for a URL begins, if that is definite.
-        self.path, self._offsets, self._files = path, dict[str, int](), ExitStack()
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT * (not recheck)
-            self._file = os.open(path, flags, 0o666)
-            self._files.callback(os.close, self._file)
-            if os.path.isfile(path):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.getsize(path) and not (resume or recheck):
-                    raise ValueError("it is not empty; --resume goes on with it")
-                self._lines = self._files.enter_context(open(path, "rb"))
-                records = self._read()
-                if recheck:
-                    self._forget_problems(records)
-                for _ in records:  # reading notes where the answers are
-                    pass
-        except (OSError, ValueError) as error:
-            self.close()
-            raise CrawlError(f"{path}: {'in use: ' * isinstance(error, BlockingIOError)}"
-                             f"{_explain(error)}")
-
-    def _read(self) -> Iterator[Record]:
-        """Yield each record, noting where definite answers begin (ValueError: no journal)."""
-        start = 0
-        for number, line in enumerate(self._lines, 1):
-            try:
-                record = _parse_record(line)
-                if record.is_definite():
-                    self._offsets[record.url] = start
-                elif not record.skipped:  # it has failed since
-                    self._offsets.pop(record.url, None)
-            except Exception as error:
-                if start and not line.endswith(b"\n"):  # a crash cut it off
-                    os.ftruncate(self._file, start)
-                    break
-                raise ValueError("no journal of a crawl (name another file): "
-                                 f"line {number}: {_explain(error)}")
-            start += len(line)
-            yield record
-
-    def _forget_problems(self, records: Iterator[Record]) -> None:
-        """Forget problems, redirects that lead to one, and pages that refer to either."""
-        problems, targets = dict[str, str](), dict[str, str]()  # "#" for places; by URL
-        for record in records:
-            url, mark, _ = record.url.partition("#")
-            if record.kind:
-                problems[url] = mark
-            elif not record.skipped:  # it was asked for again, and is well
-                problems.pop(url, None)
-            targets[record.url] = record.next_url
-        self.places = "#" in problems.values()
-        forgotten = set(problems)
-        while more := {url for url, target in targets.items() if target in forgotten} - forgotten:
-            forgotten |= more
-        for url in list(self._offsets):
-            record = cast(Record, self.find(url))
-            if not forgotten.isdisjoint((url, *record.links, *record.assets)):
-                del self._offsets[url]
-
-    def find(self, url: str) -> Record | None:
-        """Return the last answer for *url* if it is definite, else None."""
-        if url not in self._offsets:
-            return None
-        self._lines.seek(self._offsets[url])
-        return _parse_record(self._lines.readline())
-
-    def write(self, record: Record) -> None:
-        """Append one record, or raise CrawlError."""
-        fields = {name: value for name, value in record._asdict().items() if value}
-        line = json.dumps(fields).encode() + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._file, line):]
-        except OSError as error:
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
-
-    def close(self) -> None:
-        """Close the file; another crawl may use it."""
-        self._files.close()
-
-
-# 15  Scope
+# 14  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
-#
 # The idea: ask a URL for its host and its spelling. What a page links to is to be read, as a page;
 # what it shows, such as an image, is only to be checked: is it there? So a URL is let in as a page,
 # or as a check, or not. With the root http://h.de/ and --exclude 'pdf$'
@@ -2210,14 +1972,115 @@ class Scope:
         return "" if check or self.include.search(f"{url}") else "excluded"
 
 
+# 15  Records
+# ===========
+# The problem: everything that wants to know what came of a URL (the report, a program's callbacks,
+# a file) should be told in the same words.
+# The idea: how a URL ended is one value, a Record of numbers and words. What does not apply is
+# empty: an image that is there has status=200 and method="HEAD", and neither links nor an error.
+
+PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
+            "too many redirects", "blocked")
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_MAY_PASS = frozenset([408, 429, 500, 502, 503, 504])
+
+
+class CrawlError(Exception):
+    """There can be no crawl, or no more of it: a bad root, a full disk."""
+
+
+def _explain(error: Any) -> str:
+    """Return an error in words that fit on a line."""
+    words = getattr(error, "strerror", "") or f"{error}"
+    if hasattr(error, "verify_code"):
+        words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+    elif getattr(error, "library", ""):  # of TLS
+        words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
+    elif isinstance(error, re.error):
+        words = f"{error.pattern!r} is no regular expression: {error}"
+    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
+
+
+class Record(NamedTuple):
+    """How one URL ended; its line in the journal holds the fields that are not empty.
+
+    url             in its one spelling; or a missing place, url#id; or words that are no URL
+    status, error   of HTTP, 0 if there was no valid answer; what is wrong, in words
+    kind            which of PROBLEMS it is
+    skipped         the reason why it was not fetched
+    method          HEAD or GET if it was only checked
+    next_url        where it redirects to
+    content_type    as the server sent it, made printable
+    encoding        the charset, if it was read
+    size            bytes, decoded
+    at, seconds     Unix time of the request; from there to the end of the answer
+    tries           how often it was asked for by that method (if robots.txt failed: that)
+    depth, parent   links from a root; the page, or the redirect, that let it in
+    links, assets   what a page refers to, and what it shows or uses: like url, or as written
+    """
+
+    url: str
+    status: int = 0
+    error: str = ""
+    kind: str = ""
+    skipped: str = ""
+    method: str = ""
+    next_url: str = ""
+    content_type: str = ""
+    encoding: str = ""
+    size: int = 0
+    at: float = 0.0
+    seconds: float = 0.0
+    tries: int = 0
+    depth: int = 0
+    parent: str = ""
+    links: tuple[str, ...] = ()
+    assets: tuple[str, ...] = ()
+
+
+def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
+              **fields: Any) -> tuple[Record, URL]:
+    """Return the Record of an answer, or of the error in its place, and the base of its references.
+
+    What a page refers to, as written, is there if it is to be *read*; if it asks a robot named
+    *product* not to follow its links, it has none.
+    """
+    status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
+    fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
+    if status >= 400:
+        fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
+                      error=f"{status} {_printable(answer.reason)}".rstrip())
+    elif status in _REDIRECTS:
+        location = answer.headers.get("location", "").encode("latin-1")
+        fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
+    elif read and status and (reader := reader_of(content_type)):
+        text, charset = decode_page(answer.body, content_type)
+        try:
+            markup = reader(text)
+            with suppress(ValueError):
+                base = parse_url(markup.base, url) if markup.base else url
+            _check_count(len(markup.links) + len(markup.assets), len(f"{base}"))
+            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
+            fields.update(encoding=charset, assets=markup.assets,
+                          links=markup.links if follow else ())
+        except LimitError as limit:
+            failure = limit
+    if failure:
+        fields.update(error=_explain(failure), kind=(
+            "bad certificate" if hasattr(failure, "verify_code") else
+            "timed out" if isinstance(failure, TimeoutError) else
+            "refused" if isinstance(failure, OSError) else
+            "over a limit" if isinstance(failure, LimitError) else "broken"))
+    return Record(f"{url}", **fields), base
+
+
 # 16  Sites
 # =========
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
-#
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. A site with a delay is asked for one URL at a time, once robots.txt is there: a request ends,
-# the delay passes, the next one leaves. No slow lookup makes two leave together. If the delay is 2:
+# it. Once robots.txt is there, a site with a delay is asked for one URL at a time: a request ends,
+# the delay passes, the next request leaves. If the delay is 2:
 #
 #     time    a worker brings     then in line  why
 #     0       /a, /b              /a, /b        robots.txt is asked for first
@@ -2231,7 +2094,6 @@ class Scope:
 #     429                         for its Retry-After, or a second     doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         at least so long                     stays
 #     anything else               no                                   5 % less; below 0.01 s none
-#
 # The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
@@ -2241,15 +2103,15 @@ MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 
 
 class Site:
-    """An origin: its robots.txt, and when it is asked; come_back(node) queues who may be next."""
+    """An origin: its robots.txt, and when it is asked; requeue(node) queues who gets its turn."""
 
     robots: Robots | Node | Record = Robots("")  # rules, or who asks for them, or why none came
     learned = free_at = 0.0         # delay that its 429s seem to want; loop time of its next turn
     refusals = 0                    # 429s
-    timer: Handle | None = None     # for who is first in line
+    timer: Handle | None = None     # for the next turn
 
-    def __init__(self, url: URL, delay: float, come_back: Callback) -> None:
-        self.url, self.delay, self.come_back = url, delay, come_back  # one of its URLs
+    def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
+        self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
         self.line, self._loop = deque[Any](), get_running_loop()
         self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
 
@@ -2257,13 +2119,17 @@ class Site:
         """Seconds between requests, which then come one at a time; 0: as many as there are."""
         return max(self.delay, self.learned)
 
-    def is_free(self, at: float) -> bool:
-        """Return whether another URL may be asked for at that loop time, if nothing changes."""
-        return self.free_at <= at and not (self.turns and self.pace())
+    def is_busy(self) -> bool:
+        """Return whether a request must end before the next one leaves."""
+        return len(self.turns) > 0 and self.pace() > 0
+
+    def is_free(self) -> bool:
+        """Return whether another URL may be asked for now."""
+        return not self.is_busy() and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
-        """Return whether *node* has its turn, until end_turn(); else it stands in line."""
-        if node in self.turns or not self.line and self.is_free(self._loop.time()):
+        """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
+        if node in self.turns or not self.line and self.is_free():  # in turns: it was in line
             self.turns.add(node)
             return True
         self.line.append(node)
@@ -2277,17 +2143,17 @@ class Site:
         self.advance()
 
     def advance(self) -> None:
-        """Have the first in line come back as soon as the site is free."""
-        if self.line and not self.timer and self.is_free(self.free_at):
-            self.timer = self._loop.call_at(self.free_at, self._let_out)
+        """See that the first in line gets its turn as soon as the site is free."""
+        if self.line and not self.timer and not self.is_busy():
+            self.timer = self._loop.call_at(self.free_at, self._give_turns)
 
-    def _let_out(self) -> None:
+    def _give_turns(self) -> None:
         """Give a turn to the first in line, or to all of them if there is no delay."""
         self.timer = None
-        while self.line and self.is_free(self._loop.time()):
+        while self.line and self.is_free():
             node = self.line.popleft()
             self.turns.add(node)
-            self.come_back(node)
+            self.requeue(node)
         self.advance()
 
     def learn(self, status: int, pause: float) -> None:
@@ -2305,7 +2171,6 @@ class Site:
 # 17  Frontier
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead to it.
-#
 # The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
 # Round 1 is for pages (with --depth there is a round for each level), CHECKS for what is only
 # checked, NEVER for what is left out. Each URL that is met has a Node in one of these rounds, and
@@ -2314,12 +2179,11 @@ class Site:
 #
 #     after              /a          /b             http://other/
 #     / was read         round 1     CHECKS         NEVER: "other host"
-#     /a was read        read        round 1        CHECKS
-#     all pages                      was read       is checked
+#     /a was read        has ended   round 1        CHECKS
+#     /b was read        has ended   has ended      is checked
 #
-# Only `admit` lets URLs in (`site_of` robots.txt). It needs no lock: other tasks run only at an
-# `await`, and it has none. The crawl ends, for all has a limit: --max-pages, --max-redirect, and
-# --depth or MAX_DEPTH.
+# Only `admit` lets URLs in, and `site_of` robots.txt. They need no lock: other tasks run only at an
+# `await`, and they have none. All has a limit: --max-pages, --max-redirect, --depth or MAX_DEPTH.
 
 MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
 MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
@@ -2334,7 +2198,7 @@ class Node:
     reason = ""                     # why it is not asked for
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    # How it was asked for (19)
+    # How it was asked for (20)
     method = ""                     # HEAD or GET if it is only checked; "" for a page
     tries = refusals = 0            # how often it was tried by this method; 429s it got
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
@@ -2373,19 +2237,19 @@ class Frontier(Scope):
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
         self.later = defaultdict[int, list[Node]](list)     # by round, not begun yet
-        self._left = {"page": options.max_pages, "check": options.max_pages}  # may yet be let in
+        self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
     def site_of(self, url: URL) -> Site:
         """Return the site of a URL; of a new one that is crawled, robots.txt is queued."""
         site = self.sites.get(url.origin)
         if site is None:
-            site = self.sites[url.origin] = Site(url, self.options.delay, self.come_back)
+            site = self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
             if not self.options.no_robots and self.covers(url):
                 site.robots = Node(f"{url.origin}/robots.txt", site)
                 self.queue.put_nowait(site.robots)
         return site
 
-    def come_back(self, node: Node) -> None:
+    def requeue(self, node: Node) -> None:
         """Queue a URL again that was taken from the queue, and is not done."""
         self.queue.put_nowait(node)
         self.queue.task_done()
@@ -2414,27 +2278,27 @@ class Frontier(Scope):
         text, is_reference = f"{url}", parent is not None and hops == 0
         depth = parent.depth + is_reference if parent else 0
         check = check or self.options.external and not self.covers(url)
-        kind = "check" if check else "page"
         # 1. In which round would it be asked for, if this were the only way to it?
         reason = self.objection(url, check) if parent else ""
         if not reason and depth > self.deepest and not check:
             reason = "depth"
-        if not reason and is_reference and not self._left[kind]:
+        if not reason and is_reference and self._quota[check] == 0:
             reason = "page limit"
-        level = min(depth, 1) if self.options.depth is None else depth
+        level = depth if self.options.depth is not None else min(depth, 1)
         number = NEVER if reason else CHECKS if check else level
+        # 2. Is it asked for as soon by another way, or was it asked for already?
         node = self.seen_urls.get(text)
         if node and (node.round <= number or node.round <= self.round):
-            return node  # 2. it comes as soon by another way, or was asked for already
-        site = parent.site if parent and reason else self.site_of(url)  # 3. it comes by this way
+            return node
+        # 3. It comes by this way.
+        site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
-        node.site, node.reason, node.parent, node.depth, node.hops = (
-            site, reason, parent, depth, hops)
-        node.round, node.method = number, "HEAD" if check else ""
+        node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
+        node.round, node.reason, node.method = number, reason, "HEAD" if check else ""
         if not reason:
-            self._left[kind] -= is_reference
-            take = self.queue.put_nowait if number <= self.round else self.later[number].append
-            take(node)
+            self._quota[check] -= is_reference
+            add = self.queue.put_nowait if number <= self.round else self.later[number].append
+            add(node)
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
@@ -2470,7 +2334,7 @@ class Frontier(Scope):
 #     b, ./b and /d/b    are joined to http://h/d/b: once it was admitted, it is known
 #     x/../b             is joined to http://h/d/x/../b: no URL is spelled so, and it is parsed
 #     mailto:me          stays as it is; it is no URL to fetch, but has a Node, with a reason
-#     b#c                is like b; with --fragments http://h/d/b#c gets a Node, too: see places
+#     b#c                is like b
 
 SLICE = 100  # references that are parsed, or records told at the end, between two ticks
 
@@ -2498,33 +2362,29 @@ class References(Frontier):
         """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        if self.options.pages_only:  # the record has them for a crawl that goes on
-            assets, shown = {}, [_join(base, folder, asset.strip()) for asset in record.assets]
-        else:
-            assets = await self._admit_each(page, record.assets, base, folder, True)
-            shown = [node.text for node in assets]
+        assets = {} if self.options.pages_only else await self._admit_each(
+            page, record.assets, base, folder, True)
         for node in links | assets:
             if not node.is_well:  # else nobody will ask
                 node.linked_from.append(page.text)
-        return record._replace(links=tuple([node.text for node in links]), assets=tuple(shown))
+        return record._replace(links=tuple([node.text for node in links]),
+                               assets=tuple([node.text for node in assets]) or record.assets)
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[Node, None]:
         """Return the Nodes that references lead to, each once; new ones are pages, or checks."""
         nodes, parsed = dict[Node, None](), 0
-        # A known URL that is in this round may be asked for earlier, now that it is met like this.
+        # What is known is settled. But a link can make a page of a check, and what a page shows can
+        # make a check of what was left out.
         unsettled = NEVER if check else CHECKS
-        for reference in references:
-            address, _, fragment = reference.partition("#")
+        for address in dict.fromkeys([each.partition("#")[0] for each in references]):
             node = self.seen_urls.get(_join(base, folder, address))
             if node is None or node.round == unsettled:
-                node = self._admit_one(page, reference, base, check)
+                node = self._admit_one(page, address, base, check)
                 parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
             nodes[node] = None
-            if fragment and self.options.fragments and not check:
-                nodes[self._place(page, node, fragment)] = None
         return nodes
 
     def _admit_one(self, page: Node, reference: str, base: URL, check: bool) -> Node:
@@ -2533,7 +2393,7 @@ class References(Frontier):
             url = parse_url(reference, base)
         except ValueError as error:
             words = _printable(_trim(reference)).rstrip()
-            with suppress(ValueError):  # if it was cut off, it may be a URL again
+            with suppress(ValueError):  # https://h/aaa... would be a URL now that it is cut off
                 parse_url(words, base)
                 words = f"too-long:{words}"[:MAX_SHOWN]
             node = self.seen_urls.get(words)
@@ -2549,17 +2409,41 @@ class References(Frontier):
             return node
         return self.admit(url, page, 0, check)
 
-    # Places: with --fragments, a link to page#place needs a page with that id.
 
-    def _place(self, page: Node, node: Node, fragment: str) -> Node:
-        """Return the Node for a place on what *node* leads to; *node* if it is not any place."""
-        fragment = fragment.partition(":~:")[0].strip()  # behind that is a text to be found
-        if re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
-            return node
-        text = f"{node.text}#{_escape(fragment)}"[:MAX_URL]
-        place = self.seen_urls.setdefault(text, Node(text, page.site))
-        place.place_on = node
-        return place
+# 19  Places
+# ==========
+# The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
+# The idea: note the ids of each page that is read, and give each place that a link names a Node.
+# In the end compare them. If /a redirects, the ids are those of the page that it leads to; and
+# nothing is missing on a page that was not read.
+
+def ids_of(text: str) -> frozenset[str]:
+    """Return the places of a page to which a fragment can lead, and perhaps some more."""
+    ids = re.findall(r"""(?i)[\s"'/](?:id|name)\s*+=\s*+("[^"]*+|'[^']*+|[^\s>"']++)""", text)
+    return frozenset(_unescape(found.strip("\"'")) for found in ids)
+
+
+class Places(References):
+    """The references, and the places on pages to which they lead."""
+
+    def note_places(self, page: Node, answer: Response, links: Iterable[str], base: URL
+                    ) -> list[str]:
+        """Note the ids of a page, and the places that *links*, as written, name; return those."""
+        if reader_of(answer.content_type) is read_markup:
+            page.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
+        places = dict[str, Node]()
+        for link in links:
+            fragment = link.partition("#")[2].partition(":~:")[0].strip()  # :~: looks for a text
+            if re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
+                continue
+            with suppress(ValueError):  # it is no URL
+                node = self.seen_urls[f"{parse_url(link, base)}"]
+                text = f"{node.text}#{_escape(fragment)}"[:MAX_URL]
+                places[text] = self.seen_urls.setdefault(text, Node(text, page.site))
+                places[text].place_on = node
+        for place in places.values():
+            place.linked_from.append(page.text)
+        return list(places)
 
     def told_last(self) -> Iterator[Record]:
         """Yield a record of each URL that was left out, and of each place that is missing."""
@@ -2569,15 +2453,14 @@ class References(Frontier):
             elif node.place_on and not self.exclude.search(text):
                 fragment, steps = text.partition("#")[2], node.place_on.ahead()
                 ids = next((step.ids for step in steps if step.ids is not None), {fragment})
-                if ids.isdisjoint((fragment, unquote(fragment))):  # the page was read, and lacks it
+                if ids.isdisjoint((fragment, unquote(fragment))):
                     yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
                                  kind="broken", parent=min(node.linked_from))
 
 
-# 19  Crawler
+# 20  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-#
 # The idea: workers, all alike. Each takes a URL from the queue, finds out what came of it, takes
 # that in, and only then says that its URL is done. The life of one URL:
 #
@@ -2585,16 +2468,20 @@ class References(Frontier):
 #     _answer         does robots.txt allow it? does the journal know what came of it?
 #                     is it this URL's turn at its site?                                    16
 #     _request        the server is asked
-#     _comes_back     some failures lead to another try
+#     _try_again      some failures lead to another try
 #     _take_in        what it refers to, or redirects to, is admitted; its Record is told
 #
 # So a page's redirect is not followed on the spot: its target is let in like a link, and two ways
 # to one page join. In round 0 only redirects are taken in. Other answers are held until round 1,
 # when all hosts of the scope are known.
 #
-# The invariant: the queue counts a URL as unfinished while it is with a worker, in a line or in a
-# back-off; so `join` returns when each URL of the round has ended, or is held. What a server does
-# wrong becomes a record; other errors end the crawl.
+# The invariant: the queue counts a URL as unfinished until somebody says task_done: of
+#
+#     an answer                                      the worker, when it is taken in, or held
+#     a URL in its site's line, or in a back-off     requeue(), which puts it into the queue again
+#     robots.txt                                     _load_robots()
+#
+# What a server does wrong becomes a record; other errors end the crawl.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one
 
@@ -2609,7 +2496,7 @@ def may_pass(answer: Response) -> bool:
     return isinstance(error, TruncatedError)
 
 
-class Crawler(References):
+class Crawler(Places):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
@@ -2688,7 +2575,7 @@ class Crawler(References):
         self.queue.task_done()
 
     async def _answer(self, node: Node) -> Response | Record | None:
-        """Return what came of a URL; None if it comes back, or was robots.txt.
+        """Return what came of a URL; None if it is queued again later, or was robots.txt.
 
         A Record is the journal's answer, or says that robots.txt forbids the URL, or failed.
         """
@@ -2711,17 +2598,16 @@ class Crawler(References):
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if this crawl would have got and read the same."""
         journal, check = self.options.journal, node.method != ""
-        if not journal or node.depth == 0:
-            return None  # roots, and what they redirect to, are asked for in every crawl
-        if self.options.fragments and not check:
-            return None  # a record does not have a page's ids
+        if not journal or node.depth == 0 or self.options.fragments and not check:
+            return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
         if not record or record.method and not check:
             return None  # a check does not stand for a page
         if self._wants(node, record):
             return record if record.encoding or record.kind else None  # its body was not read
-        return record._replace(method=check and (record.method or "GET") or "", encoding="",
-                               links=(), assets=())  # this crawl does not read it
+        if check and not record.method:
+            record = record._replace(method="GET")
+        return record._replace(encoding="", links=(), assets=())  # this crawl does not read it
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
@@ -2754,7 +2640,7 @@ class Crawler(References):
             if target is None or not self.covers(target):
                 break
             url = target
-        if self._comes_back(node, answer):
+        if self._try_again(node, answer):
             return
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
@@ -2763,7 +2649,7 @@ class Crawler(References):
             name = "" if isinstance(answer.error, OSError) else "robots.txt: "
             site.robots = record._replace(status=0, error=name + record.error)
         while site.line:
-            self.come_back(site.line.popleft())
+            self.requeue(site.line.popleft())
         self.queue.task_done()
 
     async def _request(self, node: Node) -> Response | None:
@@ -2773,18 +2659,18 @@ class Crawler(References):
         try:
             answer = await self._fetch(node.url, node.method or "GET", partial(self._wants, node))
             node.seconds = self.loop.time() - began
-            return None if self._comes_back(node, answer) else answer
+            return None if self._try_again(node, answer) else answer
         finally:
             node.site.end_turn(node)
 
-    def _comes_back(self, node: Node, answer: Response) -> bool:
-        """Have a URL come back if it is to be tried again; return whether it is.
+    def _try_again(self, node: Node, answer: Response) -> bool:
+        """Have a URL asked for again, if that may help; return whether it will be.
 
-            a HEAD that failed, or finds a sheet    at once, as GET, with all its tries
+            a HEAD that failed, or finds a sheet    at once, by GET, with all its tries
             429 on our hosts                        first in its site's line (two tries are free)
             429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
 
-        Roots and robots.txt, for which others wait, only get a back-off, also after a 429.
+        Others wait for roots and for robots.txt: so these only get a back-off, also after a 429.
         """
         site, status = node.site, answer.status
         others_wait = self.round == 0 or node is site.robots
@@ -2796,17 +2682,16 @@ class Crawler(References):
         if node.method == "HEAD" and status != 429 and (
                 not 0 < status < 400 or self._wants(node, answer)):
             node.method, node.tries = "GET", 0  # some servers know GET only
-            self.come_back(node)
+            self.requeue(node)
             return True
         node.refusals += refused
         if not may_pass(answer) or node.tries >= self.options.max_tries + min(node.refusals, 2):
             return False
         if refused:
             site.line.appendleft(node)
-            return True
-        # Scattered, so that what failed together does not come back together.
-        wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-        self.loop.call_later(max(wait, pause), self.come_back, node)
+        else:  # scattered, so that what failed together is not tried again together
+            wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+            self.loop.call_later(max(wait, pause), self.requeue, node)
         return True
 
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
@@ -2821,13 +2706,15 @@ class Crawler(References):
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
                 at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.method, **way)
+        links = record.links  # as written
         if record.encoding:
             record = await self.admit_references(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.follow(node, record)
         if isinstance(answer, Response) and record.encoding and not node.method:  # a page
-            if self.options.fragments and reader_of(answer.content_type) is read_markup:
-                node.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
+            if self.options.fragments:
+                places = self.note_places(node, answer, links, base)
+                record = record._replace(links=(*record.links, *places))
             work: Any = self.options.on_page(record, answer)
             if hasattr(work, "__await__"):
                 await work
@@ -2851,11 +2738,132 @@ class Crawler(References):
                           *self.fetches(), *[task.where() for task in self.loop.tasks]])
 
 
-# 20  Report
+# 21  Journal
+# ===========
+# The problem: a long crawl may be cut off, and one that found problems is to be repeated.
+# The idea: a journal is a file of records, a line of JSON each, written as the URL ends. A later
+# crawl asks it before the server:
+#
+#     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
+#     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
+#     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: the server is asked
+#
+# So to go on after a crash, or with one more root, is to crawl from the roots again. A journal
+# holds whole lines, but for a last one that was cut off.
+#
+# To recheck, once something was mended, is to go on, but to forget problems and what led there:
+#
+#     {"url": "http://h/new", "status": 404, "kind": "broken"}       a problem
+#     {"url": "http://h/old", "next_url": "http://h/new", ...}       a redirect to it
+#     {"url": "http://h/c", "links": ["http://h/old"], ...}          a page that refers to either
+
+def _parse_record(line: bytes) -> Record:
+    if not line.endswith(b"}\n"):
+        raise ValueError("a whole line was expected")
+    record = Record(**json.loads(line))
+    # JSON knows no tuples, and jq writes 2.0 as 2.
+    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
+                             at=float(record.at), seconds=float(record.seconds))
+    if ([*map(type, record)] != [*map(type, Record(""))]
+            or {*map(type, record.links + record.assets)} - {str}):
+        raise ValueError("fields of other types were expected")
+    return record
+
+
+class Journal:
+    """A file with one JSON object a line, one line for each Record.
+
+    A file that holds something is refused, unless with *resume*, when its definite answers stand
+    for the server's, or *recheck*, when those that have to do with a problem do not. Raises
+    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal.
+    """
+
+    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
+        import fcntl  # Windows has none, and can import the rest
+        self.path, self._files = path, ExitStack()
+        self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
+        self.places = False     # whether places are to be rechecked: that takes fragments=True
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT * (not recheck)
+            self._file = os.open(path, flags, 0o666)
+            self._files.callback(os.close, self._file)
+            if os.path.isfile(path):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.getsize(path) and not (resume or recheck):
+                    raise ValueError("it is not empty; --resume goes on with it")
+                self._lines = self._files.enter_context(open(path, "rb"))
+                problems, redirects = self._read()
+                if recheck:
+                    self._forget(problems, redirects)
+        except (OSError, ValueError) as error:
+            self.close()
+            raise CrawlError(f"{path}: {'in use: ' * isinstance(error, BlockingIOError)}"
+                             f"{_explain(error)}")
+
+    def _read(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Note where definite answers begin; return problems ("#": of places), and redirects."""
+        start, problems, redirects = 0, dict[str, str](), dict[str, str]()
+        for number, line in enumerate(self._lines, 1):
+            try:
+                record = _parse_record(line)
+            except Exception as error:
+                if start and not line.endswith(b"\n"):  # a crash cut it off
+                    os.ftruncate(self._file, start)
+                    break
+                raise ValueError("no journal of a crawl (name another file): "
+                                 f"line {number}: {_explain(error)}")
+            url, place, _ = record.url.partition("#")
+            unsure = record.status in _MAY_PASS or record.kind and record.status in _REDIRECTS
+            if record.status > 0 and not unsure:
+                self._offsets[url] = start
+            elif not record.skipped:  # it has failed since
+                self._offsets.pop(record.url, None)
+            if record.kind:
+                problems[url] = place
+            elif not record.skipped:  # it is well now
+                problems.pop(url, None)
+            if record.next_url:
+                redirects[url] = record.next_url
+            start += len(line)
+        return problems, redirects
+
+    def _forget(self, problems: dict[str, str], redirects: dict[str, str]) -> None:
+        """Forget problems, redirects that lead to one, and pages that refer to either."""
+        self.places = "#" in problems.values()
+        forgotten = set(problems)
+        while more := {url for url, target in redirects.items() if target in forgotten} - forgotten:
+            forgotten |= more
+        for url in list(self._offsets):
+            record = cast(Record, self.find(url))
+            if not forgotten.isdisjoint((url, *record.links, *record.assets)):
+                del self._offsets[url]
+
+    def find(self, url: str) -> Record | None:
+        """Return the last answer for *url* if it is definite, else None."""
+        if url not in self._offsets:
+            return None
+        self._lines.seek(self._offsets[url])
+        return _parse_record(self._lines.readline())
+
+    def write(self, record: Record) -> None:
+        """Append one record, or raise CrawlError."""
+        fields = {name: value for name, value in record._asdict().items() if value}
+        line = json.dumps(fields).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._file, line):]
+        except OSError as error:
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
+
+    def close(self) -> None:
+        """Close the file; another crawl may use it."""
+        self._files.close()
+
+
+# 22  Report
 # ==========
 # The problem: answers come in any order; who mends a site wants to see what is wrong, which pages
 # are to be mended, and, a night later, what has changed.
-#
 # The idea: keep the records of problems and count all; print the problems by kind and URL:
 #
 #     broken (1)
@@ -2863,11 +2871,7 @@ class Crawler(References):
 #         404 Not Found
 #         linked from http://h/, http://h/news/, http://h/old and 3 more
 #
-# Two runs that find the same print the same, but for times, rates, and which redirect of a circle
-# was first. So `diff` of two nights' reports says what is new.
-
-MAX_REASONS = 10  # reasons to leave out that are shown: a hostile page may give thousands
-
+# Two runs that find the same print the same, but for times: `diff` of two reports says what is new.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -2902,7 +2906,7 @@ class Report:
         if record.kind:
             self.problems.append(record)
         if record.skipped:
-            self.skipped[record.skipped] += 1
+            self.skipped[record.skipped.partition(":")[0]] += 1
         elif record.status or record.tries:
             self.statuses[record.status] += 1
         self.size += record.size
@@ -2940,20 +2944,16 @@ class Report:
                f"{_count_of(self.pages, 'page')} read, {self.size / 1e6:.1f} MB")
         yield "statuses: " + ", ".join(
             f"{count} x {status or 'no answer'}" for status, count in sorted(self.statuses.items()))
-        reasons = sorted(self.skipped.items(), key=lambda reason: (-reason[1], reason[0]))
-        for reason, count in reasons[:MAX_REASONS]:
+        for reason, count in sorted(self.skipped.items()):
             hint = "; --external checks them" if reason == "other host" else ""
             yield f"not fetched: {count} ({reason}{hint})"
-        if len(reasons) > MAX_REASONS:
-            yield f"not fetched: others, for {len(reasons) - MAX_REASONS} more reasons"
         yield (f"{_count_of(len(self.problems), 'problem')} "
                f"({seconds:.1f} s, {self.statuses.total() / max(seconds, 0.001):.0f} URLs/s)")
 
 
-# 21  Command line
+# 23  Command line
 # ================
 # The problem: people read what comes out, programs look at one number. Either may stop early.
-#
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
 # and SIGTERM end the program with status 130 and 143: at once before the crawl, in the report, and
@@ -2963,9 +2963,9 @@ class Report:
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          5
 #         each worker, and the future at the bottom of its pipe of coroutines               4, 3
-#     CancelledError rises from there: a stream is closed, a site's turn ended              10, 15
-#     until crawl() has seen all of them end, and closed what was idle                      18
-#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 19
+#     CancelledError rises from there: a stream is closed, a site's turn ended              10, 16
+#     until crawl() has seen all of them end, and closed what was idle                      20
+#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 22
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3050,7 +3050,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         options = _parse_arguments(arguments)
     except SystemExit as end:  # of wrong use, --help and --version
         return cast(int, end.code)
-    report, ended = Report(), None
+    report, failure = Report(), None
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -3075,9 +3075,9 @@ def _crawl_and_report(arguments: list[str]) -> int:
         except BaseException as error:  # a signal, a full disk, a bug
             if not crawler.ended:
                 raise
-            ended = error
+            failure = error
     answered = set(report.statuses) - {0}
-    if not ended and not (answered and (report.pages or report.problems)):
+    if not failure and not (answered and (report.pages or report.problems)):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
@@ -3086,8 +3086,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
     if crawler.remembered:
         _say(f"{len(crawler.remembered)} answers from {options.file}, the oldest of "
              f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.remembered)))}")
-    if ended:
-        raise ended
+    if failure:
+        raise failure
     return bool(report.problems)
 
 
