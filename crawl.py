@@ -36,10 +36,11 @@ and an explanation of both, meant to be read from here to the end.
     17  Frontier         each URL once
     18  References       what pages refer to, let into the frontier
     19  Places           what a link's #place must lead to
-    20  Crawler          workers, redirects, retries
-    21  Journal          the file that remembers how URLs ended
-    22  Report           what was found, by kind and URL
-    23  Command line
+    20  Asking           robots.txt, the journal, the server, another try
+    21  Crawler          workers, rounds, what came of URLs
+    22  Journal          the file that remembers how URLs ended
+    23  Report           what was found, by kind and URL
+    24  Command line
 
 What one needs to know: Python's generators as iterators, sockets as "a thing to connect, send and
 recv", that HTTP exists, and from 8 on regular expressions (`*+` never gives back what it took).
@@ -117,7 +118,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before one waits for its end
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before a sleep is handled after it
 
 
 class Handle:
@@ -227,7 +228,7 @@ class EventLoop:
     def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
         """Tick until stop() or *until()* says so. May raise DeadlockError."""
         if _running.loop is not None:
-            raise RuntimeError("this thread runs an event loop already")
+            raise RuntimeError("an event loop is running in this thread already")
         _running.loop = self
         try:
             while not (self._stopping or until()):
@@ -386,7 +387,7 @@ class Future(Generic[T]):
 
     def result(self) -> T:
         """Return the result, or raise what it failed with, CancelledError or InvalidStateError."""
-        if self._state != "resolved":  # exception() raises itself, unless the future failed
+        if self._state != "resolved":  # (unless it failed, exception() does the raising)
             raise cast(BaseException, self.exception())
         result: T = self._result
         return result
@@ -559,7 +560,7 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # Meanwhile it waits for nothing: so this ends where tasks wait for one another in a circle.
+        # None meanwhile: if two tasks wait for each other, the second cancel() stops here.
         waited, self._waiting_for = self._waiting_for, None
         if waited is None or not waited.cancel():
             self._must_cancel = True
@@ -695,8 +696,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     """Return the Future of all results, in the order of the arguments; coroutines become tasks.
 
     The first that fails or is cancelled makes it fail at once, and the others go on. With
-    *return_exceptions* it waits for all, and errors are results. To cancel it is to cancel all.
-    """
+    *return_exceptions* it waits for all, and errors are results. To cancel it is to cancel all."""
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
     outer = _Gathering(loop=children[0]._loop if children else None)
     outer.children, left = children, len(children)
@@ -724,8 +724,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
 
-    The thread is a daemon, cut off when the program ends. A cancelled future drops its result.
-    """
+    The thread is a daemon, cut off when the program ends. A cancelled future drops its result."""
     loop, context = get_running_loop(), copy_context()
     future: Future[T] = Future()
 
@@ -764,10 +763,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     When it has ended, tasks still running are cancelled and waited for. In the main thread it takes
     over SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or interrupt(), has them. The first
     of them cancels *main*. If that ends cancelled, or has ended already, run() cleans up and raises
-    KeyboardInterrupt(number). A second one raises it at once, and nobody is waited for any more.
-    """
-    if _running.loop is not None:
-        raise RuntimeError("run() cannot be called from a running event loop")
+    KeyboardInterrupt(number). A second one raises it at once, and nobody is waited for any more."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -934,8 +930,7 @@ class Stream:
     async def read(self, size: int = READ_SIZE) -> bytes:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
-        Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost.
-        """
+        Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost."""
         if not getattr(self.sock, "pending", int)():  # TLS may hold some; int() is 0
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
@@ -998,8 +993,7 @@ class Stream:
 async def lookup(host: str, port: int) -> list[Any]:
     """Return getaddrinfo's list of (family, kind, protocol, name, address) for a name or address.
 
-    It blocks, so a thread calls it. Raises OSError (TimeoutError after LOOKUP_TIMEOUT).
-    """
+    It blocks, so a thread calls it. Raises OSError (TimeoutError after LOOKUP_TIMEOUT)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
         # As bytes: Python would encode a str by its own IDNA first (see 8).
         return await to_thread(socket.getaddrinfo, host.strip("[]").encode(), port,
@@ -1034,8 +1028,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     """Return a Stream to the first address of *host* that accepts; with *ssl*, a context, by TLS.
 
     *addresses* (by default those that lookup() finds) are tried in turn, for CONNECT_TIMEOUT
-    each, and the one that accepts moves to the front. Raises the error of the last (OSError).
-    """
+    each, and the one that accepts moves to the front. Raises the error of the last (OSError)."""
     failure = OSError(f"{host} has no address")
     addresses = await lookup(host, port) if addresses is None else addresses
     for entry in list(addresses):
@@ -1111,8 +1104,7 @@ def _parse_host(text: str) -> str:
 
         EXAMPLE.com      example.com              [::FFFF]    [::ffff]
         bücher.de        xn--bcher-kva.de         127.1       ValueError: not four numbers
-        straße.de        ValueError: the library would ask for strasse.de
-    """
+        straße.de        ValueError: the library would ask for strasse.de"""
     host = text.lower()
     try:
         if len(host) > MAX_HOST or max(map(len, host.split("."))) > 63:  # before costly work
@@ -1122,10 +1114,11 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
         if not host.isascii():
-            # NFKC would make up to eighteen characters of one, and IDNA 2003 ss of ß: no such host.
-            name = host.encode("idna").decode() if unicodedata.is_normalized("NFKC", host) else ""
-            if name.encode().decode("idna") != host:
+            # NFKC would make up to 18 characters of one, and the library makes ss of ß.
+            if not unicodedata.is_normalized("NFKC", host) or (
+                    host.encode("idna").decode("idna") != host):
                 raise ValueError
+            name = host.encode("idna").decode()
         if not re.fullmatch("(?:[a-z0-9_-]{1,63}[.])*[a-z0-9_-]{1,63}[.]?", name):
             raise ValueError
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # it can only be IPv4
@@ -1161,8 +1154,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base*; raise ValueError if none.
 
     WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
-    another scheme or more than MAX_URL characters.
-    """
+    another scheme or more than MAX_URL characters."""
     text = _trim(reference)
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else base.scheme if base else ""
@@ -1184,12 +1176,13 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         raise ValueError(f"// was expected behind {scheme}:")
     else:
         origin, _, host, port, target = base
-        directory, base_mark, base_query = target.partition("?")
-        path = directory[:directory.rfind("/") + 1] + head if head else directory
+        path = target.partition("?")[0]
         if head.startswith("/"):
             path = head
-        elif not (head or mark):
-            mark, query = base_mark, base_query
+        elif head:
+            path = path[:path.rfind("/") + 1] + head
+        elif not mark:  # an empty reference: the page itself
+            _, mark, query = target.partition("?")
     target = _parse_path(path) + mark + _escape_query(query)
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
@@ -1254,8 +1247,7 @@ class Response:
     content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
     reusable        whether the connection can take another request
-    error           in a crawl (20), what came in place of an answer; status is 0 then
-    """
+    error           in a crawl (20), what came in place of an answer; status is 0 then"""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
                  error: Exception | None = None) -> None:
@@ -1329,8 +1321,7 @@ class ResponseParser:
 
     *method* is the request's. *wanted(response)* is asked when the head is complete: a body
     that is not wanted is read, and dropped, only if it is known to have at most MAX_DROPPED
-    bytes, for then the connection can be used again. *max_body* is in bytes.
-    """
+    bytes, for then the connection can be used again. *max_body* is in bytes."""
 
     def __init__(self, method: str = "GET", wanted: Callback = _always,
                  max_body: int = MAX_BODY) -> None:
@@ -1342,8 +1333,7 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        Raises ProtocolError (TruncatedError, LimitError). After that, or True, it takes no more.
-        """
+        Raises ProtocolError (TruncatedError, LimitError). After that, or True, it takes no more."""
         self._buffer += data
         self._ended = not data
         # next() gives None while it waits for more, and "complete" once it has returned.
@@ -1470,8 +1460,7 @@ class Client:
 
     *headers* are sent with every request (but for fetch(own_headers=False)), in place of or
     beside the usual ones (ValueError for what is no header field); *timeout* is in seconds for
-    one fetch, from lookup to last byte; *max_body* in bytes.
-    """
+    one fetch, from lookup to last byte; *max_body* in bytes."""
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
@@ -1499,8 +1488,7 @@ class Client:
         whether the client's *headers* are sent, which may be secrets between the user and some
         hosts; the User-Agent always is. The body is read if *wanted(response)*, called when the
         head is there, is true. Raises OSError (TimeoutError after self.timeout seconds) when there
-        is no answer, ProtocolError when it is broken. Cancelled, it closes the connection.
-        """
+        is no answer, ProtocolError when it is broken. Cancelled, it closes the connection."""
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
         async with TimeLimit(self.timeout):
@@ -1568,8 +1556,7 @@ async def fetch(url: str, **options: Any) -> Response:
     """Return the response to GET *url*, which needs its http:// or https://.
 
     Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
-    otherwise what Client.fetch raises.
-    """
+    otherwise what Client.fetch raises."""
     with closing(Client(**options)) as client:
         return await client.fetch(parse_url(url))
 
@@ -1585,12 +1572,12 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. (HTML has its own section.)
 #
-# The invariant: the time is linear in the length of the text. No repetition gives back what it
-# took: `*+` of a character, `(?>(?:...)*)` of a group (for which 3.11.4 gets `*+` wrong). And what
-# looks for an end, as /* does, takes all the rest if there is none.
+# The table of readers stands at the end of 12. The invariant: the time is linear in the length of
+# the text. A repetition is short, or never gives back what it took: `*+` of a character,
+# `(?>(?:...)*)` of a group. And what looks for an end, as /* does, takes all if there is none.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
-MAX_JOINED = 20_000_000   # characters of a document's references, each joined to its base
+MAX_JOINED = 20_000_000   # characters of its URLs: each is joined to a base, which may be long
 
 
 class Markup(NamedTuple):
@@ -1599,12 +1586,12 @@ class Markup(NamedTuple):
     links: tuple[str, ...] = ()     # what a reader can go to: pages, frames; of a sitemap all
     assets: tuple[str, ...] = ()    # what is shown or used: images, scripts, styles
     base: str = ""                  # what they are relative to, itself relative to the page
-    nofollow: frozenset[str] = frozenset()  # the robots' names that are asked not to follow links
+    nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
 
 
-def _check_count(count: int, base_length: int = 0) -> None:
-    """Raise LimitError if so many references, to a base of that length, are too many."""
-    if count > MAX_REFERENCES or count * base_length > MAX_JOINED:
+def _check_count(count: int, base: str = "") -> None:
+    """Raise LimitError for too many references, or, joined to *base*, too much text."""
+    if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
         raise LimitError(f"more than {MAX_REFERENCES} references, or {MAX_JOINED} characters")
 
 
@@ -1667,8 +1654,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     4   <!-- <a href=/no> -->                        nothing
 #     5   <p title="<a href=/no>">                     nothing
 #
-# Three parts only save time, four fifths of it: 1, for 3 would find most links as well; (?=...),
-# which passes over </a> and <b>; and (?!...), which passes over <p class="x">.
+# Three parts only save time, four fifths of it: 0, 00, and 1, for 3 would find these links as well.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 
@@ -1682,14 +1668,15 @@ _NAME_END = r"(?=[\s/>])"
 # The rest of a tag goes up to a ">" that is not in quotes, and only behind a "=" a quote opens.
 _REST = r"""[^=>]*+(?>(?:=++\s*+(?>"[^"]*+"|'[^']*+'|)[^=>]*+)*)"""
 _TAGS = re.compile(rf"""
-    <(?=[a-zA-Z!?][^>][^>])(?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)(?:
-    a[ ](?:(?:class|id|rel|title)="[^"]*+"[ ])*href="(?P<usual>[^"]++)"(?:>|{_REST}>)        # 1
-  | (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                                # 2
+    <(?=[a-zA-Z!?][^>][^>])                                     # 0: passes over </a> and <b>
+    (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)         # 00: and over <p class="x">
+  (?: a[ ](?:(?:class|id|rel|title)="[^"]*+"[ ])*href="(?P<usual>[^"]++)"(?:>|{_REST}>)     # 1
+    | (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                              # 2
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
-  | (?P<tag>(?i:{'|'.join(_USES)}){_NAME_END}{_REST})>                                      # 3
-  | !(?=--).*?(?:--!?>|\Z)                                                                  # 4
-  | [a-zA-Z!?]{_REST}                                                                       # 5
-    )""", re.VERBOSE | re.ASCII | re.DOTALL)
+    | (?P<tag>(?i:{'|'.join(_USES)}){_NAME_END}{_REST})>                                    # 3
+    | !(?=--).*?(?:--!?>|\Z)                                                                # 4
+    | [a-zA-Z!?]{_REST}                                                                     # 5
+  )""", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds A, title with a > b, and HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
     r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
@@ -1729,7 +1716,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     if element == "link":
         field = _field_of(values)
     urls = [values[name] for name in (source, "poster") if name in values]
-    if "srcset" in values:  # of "i.png, j.png 2x" i.png, and j.png
+    if "srcset" in values:  # "i.png, j.png 2x": what follows is skipped, unless a comma came first
         several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
         urls += [one.rstrip(",") for one in several]
     return field, urls
@@ -1753,7 +1740,7 @@ def read_markup(text: str) -> Markup:
                   frozenset(fields["nofollow"]))
 
 
-# What a document is, is this table.
+# By this table it is decided what a document is.
 _READERS: dict[str, Callable[[str], Markup]] = {
     "text/html": read_markup, "application/xhtml+xml": read_markup,
     "text/css": read_sheet, "application/xml": read_sitemap, "text/xml": read_sitemap}
@@ -1781,7 +1768,7 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 #     Allow: /shop/sale
 #     Disallow: /*.pdf$
 #
-# the first group is for others, and for us
+# the first group is for others. For us
 #
 #     /shop/hats         is forbidden by /shop/
 #     /shop/sale/hats    is allowed: /shop/sale is longer
@@ -1832,8 +1819,7 @@ class Robots:
 
     rules       (allow or disallow, pattern, its parts): the first that matches decides
     dropped     how many more there were than MAX_RULES
-    delay       seconds between requests that the site asks for
-    """
+    delay       seconds between requests that the site asks for"""
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
         # By the name that they are for, ours or "*": rules, and the delay.
@@ -1860,8 +1846,8 @@ class Robots:
         rules = groups.get(mine, [])
         self.dropped, self.delay = max(0, len(rules) - MAX_RULES), delays.get(mine, 0.0)
         # Longest first, and of equals "allow" first.
-        rules = sorted(rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
-        self.rules = [(key, pattern, _parts(pattern)) for key, pattern in rules]
+        self.rules = [(key, pattern, _parts(pattern)) for key, pattern in sorted(
+            rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))]
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
@@ -1909,8 +1895,7 @@ class Options(NamedTuple):
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
     journal       (a Journal) answers for the server where it can, and is told the other Records
     on_record     (called with a Record) when a URL has ended; of what was left out, at the end
-    on_page       (called with Record, Response) for each page read from the server; may be async
-    """
+    on_page       (called with Record, Response) for each page read from the server; may be async"""
 
     depth: int | None = None
     max_pages: int = 1_000_000
@@ -1933,7 +1918,7 @@ class Options(NamedTuple):
     on_page: Callback = _always
 
 
-# The rows of that table that --help shows: name, value, least, meaning.
+# The rows of that table that --help shows, such as ("depth", "N", "0", "links from a root, ...").
 _ROWS = re.findall("(?m)^ *([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
 
 
@@ -1946,8 +1931,8 @@ class Scope:
         self.exclude = re.compile(options.exclude or "(?!)")    # and none may hold that
         self.hosts = set(map(self.host, roots))  # with ports, as host() returns them
         # Where secrets may go: to roots' hosts, by http only if the root says http.
-        self.trusted = {(scheme, *self.host(url)) for url in roots
-                        for scheme in ("https", url.scheme)}
+        self.trusted = {("https", *self.host(url)) for url in roots}
+        self.trusted |= {(url.scheme, *self.host(url)) for url in roots}
         for url in roots:
             if self.exclude.search(f"{url}"):
                 raise ValueError(f"--exclude {options.exclude!r} would leave out {url}")
@@ -1960,8 +1945,8 @@ class Scope:
     def covers(self, url: URL) -> bool:
         """Return whether *url* is on one of the hosts."""
         host, port = self.host(url)
-        return (host, port) in self.hosts or self.options.subdomains and any(
-            host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts)
+        return (host, port) in self.hosts or (self.options.subdomains and any(
+            host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts))
 
     def objection(self, url: URL, check: bool) -> str:
         """Return why *url* may not be a page (or a *check*); "" if it may."""
@@ -1981,8 +1966,7 @@ class Scope:
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
-_REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_MAY_PASS = frozenset([408, 429, 500, 502, 503, 504])
+_REDIRECTS, _MAY_PASS = (301, 302, 303, 307, 308), (408, 429, 500, 502, 503, 504)
 
 
 class CrawlError(Exception):
@@ -2011,13 +1995,12 @@ class Record(NamedTuple):
     method          HEAD or GET if it was only checked
     next_url        where it redirects to
     content_type    as the server sent it, made printable
-    encoding        the charset, if it was read
+    encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was asked for by that method (if robots.txt failed: that)
+    tries           how often it was asked for by that method, or its robots.txt, if that failed
     depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, and what it shows or uses: like url, or as written
-    """
+    links, assets   what a page refers to, and what it shows or uses: like url, or as written"""
 
     url: str
     status: int = 0
@@ -2038,13 +2021,20 @@ class Record(NamedTuple):
     assets: tuple[str, ...] = ()
 
 
+def _kind_of(failure: Exception) -> str:
+    """Return which of PROBLEMS it is that there was this error in place of an answer."""
+    return ("timed out" if isinstance(failure, TimeoutError) else
+            "bad certificate" if hasattr(failure, "verify_code") else
+            "refused" if isinstance(failure, OSError) else
+            "over a limit" if isinstance(failure, LimitError) else "broken")
+
+
 def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
     What a page refers to, as written, is there if it is to be *read*; if it asks a robot named
-    *product* not to follow its links, it has none.
-    """
+    *product* not to follow its links, it has none."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
     if status >= 400:
@@ -2059,18 +2049,14 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
             markup = reader(text)
             with suppress(ValueError):
                 base = parse_url(markup.base, url) if markup.base else url
-            _check_count(len(markup.links) + len(markup.assets), len(f"{base}"))
+            _check_count(len(markup.links) + len(markup.assets), f"{base}")
             follow = markup.nofollow.isdisjoint(("robots", product.lower()))
             fields.update(encoding=charset, assets=markup.assets,
                           links=markup.links if follow else ())
         except LimitError as limit:
             failure = limit
     if failure:
-        fields.update(error=_explain(failure), kind=(
-            "bad certificate" if hasattr(failure, "verify_code") else
-            "timed out" if isinstance(failure, TimeoutError) else
-            "refused" if isinstance(failure, OSError) else
-            "over a limit" if isinstance(failure, LimitError) else "broken"))
+        fields.update(error=_explain(failure), kind=_kind_of(failure))
     return Record(f"{url}", **fields), base
 
 
@@ -2088,12 +2074,13 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
-# Each answer also teaches how long the delay must be at least:
+# Answers of the crawl's hosts (but not the first ones: see 20) also teach how to ask:
 #
 #     the site answers            it rests                             the delay that was learned
 #     429                         for its Retry-After, or a second     doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         at least so long                     stays
-#     anything else               no                                   5 % less; below 0.01 s none
+#     with another status         no                                   5 % less; below 0.01 s none
+#
 # The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
@@ -2105,9 +2092,10 @@ MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 class Site:
     """An origin: its robots.txt, and when it is asked; requeue(node) queues who gets its turn."""
 
-    robots: Robots | Node | Record = Robots("")  # rules, or who asks for them, or why none came
+    # The rules of its robots.txt; or the Node by which that is asked for; or why there are none.
+    robots: Robots | Node | Record = Robots("")
     learned = free_at = 0.0         # delay that its 429s seem to want; loop time of its next turn
-    refusals = 0                    # 429s
+    slowed = 0                      # how many 429s were heeded
     timer: Handle | None = None     # for the next turn
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
@@ -2129,7 +2117,9 @@ class Site:
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns or not self.line and self.is_free():  # in turns: it was in line
+        if node in self.turns:  # it comes from the line
+            return True
+        if not self.line and self.is_free():
             self.turns.add(node)
             return True
         self.line.append(node)
@@ -2164,7 +2154,7 @@ class Site:
             return
         if self.free_at <= now:
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
-        self.refusals += 1
+        self.slowed += 1
         self.free_at = max(self.free_at, now + (pause or REST))
 
 
@@ -2185,8 +2175,7 @@ class Site:
 # Only `admit` lets URLs in, and `site_of` robots.txt. They need no lock: other tasks run only at an
 # `await`, and they have none. All has a limit: --max-pages, --max-redirect, --depth or MAX_DEPTH.
 
-MAX_DEPTH = 100     # links from a root, if no depth is given: there is no end to some sites
-MAX_AHEAD = 100     # redirects from a URL on that are looked at; more count as too many
+MAX_DEPTH = 100     # links from a root, if no depth is given, and redirects that are looked ahead
 CHECKS = 1 << 40    # the round of what is only checked; --depth is less
 NEVER = 1 << 41     # the round of what is left out
 
@@ -2199,13 +2188,13 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (20)
-    method = ""                     # HEAD or GET if it is only checked; "" for a page
-    tries = refusals = 0            # how often it was tried by this method; 429s it got
+    check = ""                      # HEAD or GET, if it is only checked; "" for a page
+    tries = 0                       # how often it was tried, a check by this method
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
     next_node: Node | None = None   # what it redirects to
-    ids: frozenset[str] | None = None   # of a page that was read with --fragments: its places
-    place_on: Node | None = None        # of a place: what its page's URL leads to
+    ids: frozenset[str] | None = None   # of a page: its places, if they are known (19)
+    place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
         self.text, self.site = text, site  # its site, or, if it is left out, that of its page
@@ -2219,9 +2208,9 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and what it redirects to, MAX_AHEAD nodes at most."""
+        """Return this node and what it redirects to, MAX_DEPTH nodes at most."""
         nodes = [self]
-        while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
+        while (after := nodes[-1].next_node) and len(nodes) < MAX_DEPTH:
             nodes.append(after)
         return nodes
 
@@ -2272,11 +2261,10 @@ class Frontier(Scope):
               ) -> Node:
         """Let *url* in, as a page or as a *check*, or leave it out; return its Node.
 
-        A root has no *parent*; else that is a page that refers to it, or, if there were *hops*, the
-        last of so many redirects.
-        """
+        The *parent* is the page that refers to it, or the last of so many *hops*, redirects in a
+        row; a root has none."""
         text, is_reference = f"{url}", parent is not None and hops == 0
-        depth = parent.depth + is_reference if parent else 0
+        depth = parent.depth + (1 if is_reference else 0) if parent else 0
         check = check or self.options.external and not self.covers(url)
         # 1. In which round would it be asked for, if this were the only way to it?
         reason = self.objection(url, check) if parent else ""
@@ -2294,9 +2282,9 @@ class Frontier(Scope):
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
-        node.round, node.reason, node.method = number, reason, "HEAD" if check else ""
+        node.round, node.reason, node.check = number, reason, "HEAD" if check else ""
         if not reason:
-            self._quota[check] -= is_reference
+            self._quota[check] -= 1 if is_reference else 0
             add = self.queue.put_nowait if number <= self.round else self.later[number].append
             add(node)
         return node
@@ -2314,13 +2302,13 @@ class Frontier(Scope):
         if node.depth == 0:
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
-        ahead = known.ahead() if known else []  # what follows, as far as it was asked for
+        ahead = known.ahead() if known else []  # (a circle is seen here before it is closed)
         if node in ahead:
             problem = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
-        elif len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
+        elif len(ahead) == MAX_DEPTH or node.hops >= self.options.max_redirect:
             problem = f"more than {self.options.max_redirect} in a row"
         else:
-            node.next_node = self.admit(target, node, node.hops + 1, node.method != "")
+            node.next_node = self.admit(target, node, node.hops + 1, bool(node.check))
             return record
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
@@ -2358,24 +2346,28 @@ def _join(base: URL, folder: str, reference: str) -> str:
 class References(Frontier):
     """The frontier, and how pages lead there."""
 
-    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
-        """Let in what a page's *record* refers to, relative to *base*; return it with URLs."""
+    async def admit_references(self, page: Node, record: Record, base: URL
+                               ) -> tuple[Record, dict[str, Node]]:
+        """Let in what a page's *record* refers to; return it with URLs, and its links' Nodes."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
         assets = {} if self.options.pages_only else await self._admit_each(
             page, record.assets, base, folder, True)
-        for node in links | assets:
-            if not node.is_well:  # else nobody will ask
+        linked, shown = dict.fromkeys(links.values()), dict.fromkeys(assets.values())
+        for node in linked | shown:
+            if not node.is_well:  # (of what is well, the report names no pages)
                 node.linked_from.append(page.text)
-        return record._replace(links=tuple([node.text for node in links]),
-                               assets=tuple([node.text for node in assets]) or record.assets)
+        record = record._replace(links=tuple([node.text for node in linked]),
+                                 assets=tuple([node.text for node in shown]) or record.assets)
+        return record, links
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                          check: bool) -> dict[Node, None]:
-        """Return the Nodes that references lead to, each once; new ones are pages, or checks."""
-        nodes, parsed = dict[Node, None](), 0
-        # What is known is settled. But a link can make a page of a check, and what a page shows can
-        # make a check of what was left out.
+                          check: bool) -> dict[str, Node]:
+        """Return the Nodes that references lead to, by what stands in front of their "#".
+
+        What is new is let in, as a page or as a *check*. A link can also make a page of a check,
+        and an asset a check of what was left out. All else that is known is settled."""
+        nodes, parsed = dict[str, Node](), 0
         unsettled = NEVER if check else CHECKS
         for address in dict.fromkeys([each.partition("#")[0] for each in references]):
             node = self.seen_urls.get(_join(base, folder, address))
@@ -2384,7 +2376,7 @@ class References(Frontier):
                 parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
-            nodes[node] = None
+            nodes[address] = node
         return nodes
 
     def _admit_one(self, page: Node, reference: str, base: URL, check: bool) -> Node:
@@ -2393,7 +2385,7 @@ class References(Frontier):
             url = parse_url(reference, base)
         except ValueError as error:
             words = _printable(_trim(reference)).rstrip()
-            with suppress(ValueError):  # https://h/aaa... would be a URL now that it is cut off
+            with suppress(ValueError):  # is it a URL, now that it is cut off? it must be none
                 parse_url(words, base)
                 words = f"too-long:{words}"[:MAX_SHOWN]
             node = self.seen_urls.get(words)
@@ -2426,21 +2418,19 @@ def ids_of(text: str) -> frozenset[str]:
 class Places(References):
     """The references, and the places on pages to which they lead."""
 
-    def note_places(self, page: Node, answer: Response, links: Iterable[str], base: URL
-                    ) -> list[str]:
-        """Note the ids of a page, and the places that *links*, as written, name; return those."""
+    def note_places(self, page: Node, answer: Response, links: Iterable[str],
+                    nodes: dict[str, Node]) -> list[str]:
+        """Note a page's ids, and the places that *links* to *nodes* name; return the places."""
         if reader_of(answer.content_type) is read_markup:
             page.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
         places = dict[str, Node]()
         for link in links:
-            fragment = link.partition("#")[2].partition(":~:")[0].strip()  # :~: looks for a text
-            if re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
-                continue
-            with suppress(ValueError):  # it is no URL
-                node = self.seen_urls[f"{parse_url(link, base)}"]
-                text = f"{node.text}#{_escape(fragment)}"[:MAX_URL]
+            address, _, fragment = link.partition("#")
+            fragment = fragment.partition(":~:")[0].strip()  # :~: looks for a text
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
+                text = f"{nodes[address].text}#{_escape(fragment)}"[:MAX_URL]
                 places[text] = self.seen_urls.setdefault(text, Node(text, page.site))
-                places[text].place_on = node
+                places[text].place_on = nodes[address]
         for place in places.values():
             place.linked_from.append(page.text)
         return list(places)
@@ -2452,36 +2442,26 @@ class Places(References):
                 yield Record(text, skipped=node.reason)
             elif node.place_on and not self.exclude.search(text):
                 fragment, steps = text.partition("#")[2], node.place_on.ahead()
-                ids = next((step.ids for step in steps if step.ids is not None), {fragment})
-                if ids.isdisjoint((fragment, unquote(fragment))):
+                known = [step.ids for step in steps if step.ids is not None]
+                if known and known[0].isdisjoint((fragment, unquote(fragment))):
                     yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
                                  kind="broken", parent=min(node.linked_from))
 
 
-# 20  Crawler
-# ===========
-# The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike. Each takes a URL from the queue, finds out what came of it, takes
-# that in, and only then says that its URL is done. The life of one URL:
+# 20  Asking
+# ==========
+# The problem: find out what came of one URL, by as few requests as may be.
+# The idea: ask the nearest first, and the server last. A worker (21) calls _answer(), and gets
 #
-#     admit           is it in scope, and new? then a Node, queued in its round             17
-#     _answer         does robots.txt allow it? does the journal know what came of it?
-#                     is it this URL's turn at its site?                                    16
-#     _request        the server is asked
-#     _try_again      some failures lead to another try
-#     _take_in        what it refers to, or redirects to, is admitted; its Record is told
+#     robots.txt forbids the URL                    a Record that says so
+#     robots.txt failed                             a Record with that failure
+#     the journal (22) knows what came of it        that Record
+#     the URL must wait for its turn, or for        None: requeue() queues it again,
+#         robots.txt, or for another try                which also says task_done
+#     the server answered, or failed for good       a Response
 #
-# So a page's redirect is not followed on the spot: its target is let in like a link, and two ways
-# to one page join. In round 0 only redirects are taken in. Other answers are held until round 1,
-# when all hosts of the scope are known.
-#
-# The invariant: the queue counts a URL as unfinished until somebody says task_done: of
-#
-#     an answer                                      the worker, when it is taken in, or held
-#     a URL in its site's line, or in a back-off     requeue(), which puts it into the queue again
-#     robots.txt                                     _load_robots()
-#
-# What a server does wrong becomes a record; other errors end the crawl.
+# An asked server may want another try: see _try_again(). Round 0 and robots.txt hold up all others.
+# So there only a back-off comes between two tries, even after a 429.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one
 
@@ -2489,20 +2469,158 @@ BACKOFF = 1.0  # seconds before the second try, on average; doubled for each fur
 def may_pass(answer: Response) -> bool:
     """Return whether another try may get a better answer, after a while."""
     error = answer.error
-    if error is None:
-        return answer.status in _MAY_PASS
     if isinstance(error, OSError):  # but for a wrong certificate, and a name that nobody has
         return not hasattr(error, "verify_code") and error.errno != socket.EAI_NONAME
-    return isinstance(error, TruncatedError)
+    return isinstance(error, TruncatedError) or answer.status in _MAY_PASS
 
 
-class Crawler(Places):
+class Asking(Places):
+    """The frontier, and what servers answer."""
+
+    loop: EventLoop     # in which it crawls
+
+    def __init__(self, roots: list[URL], options: Options) -> None:
+        super().__init__(roots, options)
+        self.client = Client(options.headers, options.timeout, options.max_body)
+        self.ages = list[float]()   # when the answers were given that the journal gave again
+        self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
+
+    async def _answer(self, node: Node) -> Response | Record | None:
+        """Return what came of a URL, by the table above; None also for robots.txt itself."""
+        site = node.site
+        if node is site.robots:
+            await self._load_robots(node)
+            return None
+        if isinstance(site.robots, Node):
+            site.line.append(node)
+            return None
+        if isinstance(site.robots, Record):
+            return site.robots._replace(url=node.text)
+        if rule := site.robots.rule(node.url.target):
+            return Record(node.text, skipped=f"robots.txt: {rule}")
+        if record := self._remembered(node):
+            self.ages.append(record.at)
+            return record
+        return await self._request(node) if site.take_turn(node) else None
+
+    def _remembered(self, node: Node) -> Record | None:
+        """Return the journal's answer, if this crawl would have got and read the same.
+
+            the URL is asked for as    the journal has        it counts
+            a page                     a page                 if it was read, or is a problem
+            a page                     a check                not
+            a check                    either                 without what it refers to
+            a sheet, to be read        either                 if it was read, or is a problem"""
+        journal = self.options.journal
+        if not journal or node.depth == 0 or self.options.fragments and not node.check:
+            return None  # roots, and what they redirect to, are asked anew; pages for their ids
+        record = journal.find(node.text)
+        if not record or record.method and not node.check:
+            return None
+        if self._wants(node, record):
+            return record if record.encoding or record.kind else None
+        if node.check and not record.method:
+            record = record._replace(method="GET")
+        return record._replace(encoding="", links=(), assets=())
+
+    def _wants(self, node: Node, answer: Response | Record) -> bool:
+        """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
+        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
+        if reader is read_sheet:
+            return self.covers(node.url) and not self.options.pages_only
+        return reader is not None and not node.check
+
+    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
+        """Return the answer to a request; without one, a Response with status 0 and the error."""
+        try:
+            trusted = (url.scheme, *self.host(url)) in self.trusted
+            return await self.client.fetch(url, method, trusted, wanted)
+        except (OSError, ProtocolError) as error:
+            return Response(0, 0, "", {}, error)
+
+    async def _load_robots(self, node: Node) -> None:
+        """Ask for robots.txt, whose redirects stay within the scope; RFC 9309, section 2.3.1.
+
+        2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed.
+        """
+        node.tries += 1
+        site, url = node.site, node.url
+        for _ in range(1 + self.options.max_redirect):
+            answer = await self._fetch(url, "GET", lambda response: response.status < 300)
+            record, _ = record_of(url, answer, False, tries=node.tries)
+            target = None
+            with suppress(ValueError):
+                target = parse_url(record.next_url, url) if record.next_url else None
+            if target is None or not self.covers(target):
+                break
+            url = target
+        if self._try_again(node, answer):
+            return
+        if 0 < answer.status < 500 and answer.status != 429:
+            site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
+            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
+        else:  # where nobody answers at all, the site is what is wrong, and not this file
+            name = "" if isinstance(answer.error, OSError) else "robots.txt: "
+            site.robots = record._replace(status=0, error=name + record.error)
+        while site.line:
+            self.requeue(site.line.popleft())
+        self.queue.task_done()
+
+    async def _request(self, node: Node) -> Response | None:
+        """Ask the server; return None if it will be asked again."""
+        node.tries += 1
+        node.at, began = time.time(), self.loop.time()
+        try:
+            answer = await self._fetch(node.url, node.check or "GET", partial(self._wants, node))
+            node.seconds = self.loop.time() - began
+            if node.check == "HEAD" and answer.status != 429 and (
+                    not 0 < answer.status < 400 or self._wants(node, answer)):
+                node.check, node.tries = "GET", 0  # some servers know GET only
+                self.requeue(node)
+                return None
+            return None if self._try_again(node, answer) else answer
+        finally:
+            node.site.end_turn(node)
+
+    def _try_again(self, node: Node, answer: Response) -> bool:
+        """Have a URL asked for again, if that may help; return whether it will be.
+
+            429 on the crawl's hosts                first in its site's line; two tries more
+            429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After"""
+        site, is_urgent = node.site, self.round == 0 or node is node.site.robots
+        slow_down = answer.status == 429 and self.covers(node.url) and not is_urgent
+        value = "" if is_urgent else answer.headers.get("retry-after", "")
+        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
+        if slow_down or answer.status not in (0, 429):
+            site.learn(answer.status, pause)
+        if not may_pass(answer) or node.tries >= self.options.max_tries + (2 if slow_down else 0):
+            return False
+        if slow_down:
+            site.line.appendleft(node)
+        else:  # scattered, so that what failed together is not tried again together
+            wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+            self.loop.call_later(max(wait, pause), self.requeue, node)
+        return True
+
+
+# 21  Crawler
+# ===========
+# The problem: fetch many pages at once, get over what fails, and stop when there are no more.
+# The idea: workers, all alike. Each takes a URL from the queue, finds out what came of it (20),
+# takes that in, and only then says that the URL is done. A redirect is not followed on the spot:
+# its target is let in like a link (17), and two ways to one page join.
+#
+# In round 0 only redirects are taken in. Other answers are held until round 1, when all hosts of
+# the scope are known. The invariant: the queue counts a URL as unfinished until it was taken in, or
+# is held; so `join` returns at the end of a round. What a server does wrong becomes a record; other
+# errors end the crawl.
+
+class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
     without a scheme is https; *given* are Options. Raises CrawlError for invalid roots, headers,
-    patterns or numbers, TypeError for what is no option.
-    """
+    patterns or numbers, TypeError for what is no option."""
 
     def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
         options = Options(**given)
@@ -2516,19 +2634,16 @@ class Crawler(Places):
                 parse_url(text if re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text)
                           else f"https://{text}")  # as localhost:8000
                 for text in ([roots] if isinstance(roots, str) else roots)], options)
-            self.client = Client(options.headers, options.timeout, options.max_body)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
-        self.in_flight = dict[Node, float]()  # since when
-        self.held = dict[Node, Any]()  # answers of round 0, but for redirects
-        self.remembered, self.ended = list[float](), False  # journal's times; did all tasks end?
-        self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
+        self.in_flight = dict[Node, float]()    # since when
+        self.held = dict[Node, Any]()           # answers of round 0, but for redirects
+        self.ended = False                      # whether all tasks have ended
 
     async def crawl(self) -> None:
         """Fetch until nothing is left, once. Raises what a callback or Journal.write raises.
 
-        Cancelled, it ends at once: of what was `in_flight` there is no record.
-        """
+        Cancelled, it ends at once: of what was `in_flight` there is no record."""
         self.loop = get_running_loop()
         workers = [self._work() for _ in range(self.options.max_tasks)]
         tasks = list(map(create_task, (self._rounds(), *workers)))
@@ -2574,126 +2689,6 @@ class Crawler(Places):
             del answer  # a page is not held while the next is waited for
         self.queue.task_done()
 
-    async def _answer(self, node: Node) -> Response | Record | None:
-        """Return what came of a URL; None if it is queued again later, or was robots.txt.
-
-        A Record is the journal's answer, or says that robots.txt forbids the URL, or failed.
-        """
-        site = node.site
-        if node is site.robots:
-            await self._load_robots(node)
-            return None
-        if isinstance(site.robots, Node):
-            site.line.append(node)
-            return None
-        if isinstance(site.robots, Record):
-            return site.robots._replace(url=node.text)
-        if rule := site.robots.rule(node.url.target):
-            return Record(node.text, skipped=f"robots.txt: {rule}")
-        if record := self._remembered(node):
-            self.remembered.append(record.at)
-            return record
-        return await self._request(node) if site.take_turn(node) else None
-
-    def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if this crawl would have got and read the same."""
-        journal, check = self.options.journal, node.method != ""
-        if not journal or node.depth == 0 or self.options.fragments and not check:
-            return None  # roots, and what they redirect to, are asked anew; pages for their ids
-        record = journal.find(node.text)
-        if not record or record.method and not check:
-            return None  # a check does not stand for a page
-        if self._wants(node, record):
-            return record if record.encoding or record.kind else None  # its body was not read
-        if check and not record.method:
-            record = record._replace(method="GET")
-        return record._replace(encoding="", links=(), assets=())  # this crawl does not read it
-
-    def _wants(self, node: Node, answer: Response | Record) -> bool:
-        """Return whether the body of an answer is to be read: a sheet's also of what is checked."""
-        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
-        if reader is read_sheet:
-            return self.covers(node.url) and not self.options.pages_only
-        return reader is not None and not node.method
-
-    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
-        """Return the answer to a request; without one, a Response with status 0 and the error."""
-        try:
-            trusted = (url.scheme, *self.host(url)) in self.trusted
-            return await self.client.fetch(url, method, trusted, wanted)
-        except (OSError, ProtocolError) as error:
-            return Response(0, 0, "", {}, error)
-
-    async def _load_robots(self, node: Node) -> None:
-        """Ask for robots.txt, whose redirects stay within the scope; RFC 9309, section 2.3.1.
-
-        2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed.
-        """
-        node.tries += 1
-        site, url = node.site, node.url
-        for _ in range(1 + self.options.max_redirect):
-            answer = await self._fetch(url, "GET", lambda response: response.status < 300)
-            record, _ = record_of(url, answer, False, tries=node.tries)
-            target = None
-            with suppress(ValueError):
-                target = parse_url(record.next_url, url) if record.next_url else None
-            if target is None or not self.covers(target):
-                break
-            url = target
-        if self._try_again(node, answer):
-            return
-        if 0 < answer.status < 500 and answer.status != 429:
-            site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
-            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
-        else:  # where nobody answers at all, the site is what is wrong, and not this file
-            name = "" if isinstance(answer.error, OSError) else "robots.txt: "
-            site.robots = record._replace(status=0, error=name + record.error)
-        while site.line:
-            self.requeue(site.line.popleft())
-        self.queue.task_done()
-
-    async def _request(self, node: Node) -> Response | None:
-        """Ask the server; return None if the URL will come back for another try."""
-        node.tries += 1
-        node.at, began = time.time(), self.loop.time()
-        try:
-            answer = await self._fetch(node.url, node.method or "GET", partial(self._wants, node))
-            node.seconds = self.loop.time() - began
-            return None if self._try_again(node, answer) else answer
-        finally:
-            node.site.end_turn(node)
-
-    def _try_again(self, node: Node, answer: Response) -> bool:
-        """Have a URL asked for again, if that may help; return whether it will be.
-
-            a HEAD that failed, or finds a sheet    at once, by GET, with all its tries
-            429 on our hosts                        first in its site's line (two tries are free)
-            429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After
-
-        Others wait for roots and for robots.txt: so these only get a back-off, also after a 429.
-        """
-        site, status = node.site, answer.status
-        others_wait = self.round == 0 or node is site.robots
-        refused = status == 429 and self.covers(node.url) and not others_wait
-        value = "" if others_wait else answer.headers.get("retry-after", "")
-        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
-        if refused or status not in (0, 429):
-            site.learn(status, pause)
-        if node.method == "HEAD" and status != 429 and (
-                not 0 < status < 400 or self._wants(node, answer)):
-            node.method, node.tries = "GET", 0  # some servers know GET only
-            self.requeue(node)
-            return True
-        node.refusals += refused
-        if not may_pass(answer) or node.tries >= self.options.max_tries + min(node.refusals, 2):
-            return False
-        if refused:
-            site.line.appendleft(node)
-        else:  # scattered, so that what failed together is not tried again together
-            wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-            self.loop.call_later(max(wait, pause), self.requeue, node)
-        return True
-
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
         """Make a Record of what came of a URL, let in what it leads to, and tell it."""
         if self.round == 0 and answer.status not in _REDIRECTS:
@@ -2705,21 +2700,21 @@ class Crawler(Places):
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.method, **way)
+                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.check, **way)
         links = record.links  # as written
         if record.encoding:
-            record = await self.admit_references(node, record, base)
+            record, nodes = await self.admit_references(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.follow(node, record)
-        if isinstance(answer, Response) and record.encoding and not node.method:  # a page
+        if isinstance(answer, Response) and record.encoding and not node.check:  # a page
             if self.options.fragments:
-                places = self.note_places(node, answer, links, base)
+                places = self.note_places(node, answer, links, nodes)
                 record = record._replace(links=(*record.links, *places))
             work: Any = self.options.on_page(record, answer)
             if hasattr(work, "__await__"):
                 await work
-        # A record without a status is not from the journal: robots.txt forbids the URL, or failed.
-        self.tell(record, isinstance(answer, Response) or record.status == 0)
+        # (A Record without a status is not the journal's, but of robots.txt.)
+        self.tell(record, fresh=isinstance(answer, Response) or record.status == 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -2738,7 +2733,7 @@ class Crawler(Places):
                           *self.fetches(), *[task.where() for task in self.loop.tasks]])
 
 
-# 21  Journal
+# 22  Journal
 # ===========
 # The problem: a long crawl may be cut off, and one that found problems is to be repeated.
 # The idea: a journal is a file of records, a line of JSON each, written as the URL ends. A later
@@ -2747,6 +2742,7 @@ class Crawler(Places):
 #     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
 #     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
 #     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: the server is asked
+#     {"url": "http://h/c", "status": 301, "kind": ...}    it led nowhere: the server is asked
 #
 # So to go on after a crash, or with one more root, is to crawl from the roots again. A journal
 # holds whole lines, but for a last one that was cut off.
@@ -2755,7 +2751,7 @@ class Crawler(Places):
 #
 #     {"url": "http://h/new", "status": 404, "kind": "broken"}       a problem
 #     {"url": "http://h/old", "next_url": "http://h/new", ...}       a redirect to it
-#     {"url": "http://h/c", "links": ["http://h/old"], ...}          a page that refers to either
+#     {"url": "http://h/d", "links": ["http://h/old"], ...}          a page that refers to either
 
 def _parse_record(line: bytes) -> Record:
     if not line.endswith(b"}\n"):
@@ -2764,10 +2760,17 @@ def _parse_record(line: bytes) -> Record:
     # JSON knows no tuples, and jq writes 2.0 as 2.
     record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
                              at=float(record.at), seconds=float(record.seconds))
+    # Each field must have the type that it has in an empty record.
     if ([*map(type, record)] != [*map(type, Record(""))]
             or {*map(type, record.links + record.assets)} - {str}):
         raise ValueError("fields of other types were expected")
     return record
+
+
+def _is_definite(record: Record) -> bool:
+    """Return whether a record stands for the server's answer: see the table above."""
+    unsure = record.status in _MAY_PASS or record.kind and record.status in _REDIRECTS
+    return record.status > 0 and not unsure
 
 
 class Journal:
@@ -2775,14 +2778,12 @@ class Journal:
 
     A file that holds something is refused, unless with *resume*, when its definite answers stand
     for the server's, or *recheck*, when those that have to do with a problem do not. Raises
-    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal.
-    """
+    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         import fcntl  # Windows has none, and can import the rest
         self.path, self._files = path, ExitStack()
         self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
-        self.places = False     # whether places are to be rechecked: that takes fragments=True
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT * (not recheck)
             self._file = os.open(path, flags, 0o666)
@@ -2800,42 +2801,39 @@ class Journal:
             raise CrawlError(f"{path}: {'in use: ' * isinstance(error, BlockingIOError)}"
                              f"{_explain(error)}")
 
-    def _read(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Note where definite answers begin; return problems ("#": of places), and redirects."""
-        start, problems, redirects = 0, dict[str, str](), dict[str, str]()
+    def _read(self) -> tuple[set[str], dict[str, str]]:
+        """Note where definite answers begin; return the URLs of problems, and redirects."""
+        start, problems, redirects = 0, set[str](), dict[str, str]()
         for number, line in enumerate(self._lines, 1):
             try:
                 record = _parse_record(line)
             except Exception as error:
-                if start and not line.endswith(b"\n"):  # a crash cut it off
+                if start and not line.endswith(b"\n"):  # a crash has cut it off
                     os.ftruncate(self._file, start)
                     break
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
-            url, place, _ = record.url.partition("#")
-            unsure = record.status in _MAY_PASS or record.kind and record.status in _REDIRECTS
-            if record.status > 0 and not unsure:
+            url = record.url.partition("#")[0]  # a missing place is a problem of its page
+            if _is_definite(record):
                 self._offsets[url] = start
             elif not record.skipped:  # it has failed since
                 self._offsets.pop(record.url, None)
             if record.kind:
-                problems[url] = place
+                problems.add(url)
             elif not record.skipped:  # it is well now
-                problems.pop(url, None)
+                problems.discard(url)
             if record.next_url:
                 redirects[url] = record.next_url
             start += len(line)
         return problems, redirects
 
-    def _forget(self, problems: dict[str, str], redirects: dict[str, str]) -> None:
+    def _forget(self, problems: set[str], redirects: dict[str, str]) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either."""
-        self.places = "#" in problems.values()
-        forgotten = set(problems)
-        while more := {url for url, target in redirects.items() if target in forgotten} - forgotten:
-            forgotten |= more
+        while more := {url for url, target in redirects.items() if target in problems} - problems:
+            problems |= more
         for url in list(self._offsets):
             record = cast(Record, self.find(url))
-            if not forgotten.isdisjoint((url, *record.links, *record.assets)):
+            if not problems.isdisjoint((url, *record.links, *record.assets)):
                 del self._offsets[url]
 
     def find(self, url: str) -> Record | None:
@@ -2860,7 +2858,7 @@ class Journal:
         self._files.close()
 
 
-# 22  Report
+# 23  Report
 # ==========
 # The problem: answers come in any order; who mends a site wants to see what is wrong, which pages
 # are to be mended, and, a night later, what has changed.
@@ -2880,14 +2878,14 @@ def _count_of(number: int, noun: str) -> str:
 def _several(texts: Iterable[str]) -> str:
     """Return the first three of some texts, and how many more there are."""
     several = sorted(set(texts))
-    return ", ".join(several[:3]) + f" and {len(several) - 3} more" * (len(several) > 3)
+    return ", ".join(several[:3]) + (f" and {len(several) - 3} more" if several[3:] else "")
 
 
 def _story(record: Record, ways: list[Node]) -> Iterator[str]:
     """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
     yield f"  {record.url}"
-    many = not record.status and record.tries > 1
-    yield f"    {record.error}{f', {record.tries} times' * many}"
+    times = f", {record.tries} times" if record.tries > 1 and not record.status else ""
+    yield f"    {record.error}{times}"
     if redirects := _several(way.text for way in ways[1:]):
         yield f"    redirected from {redirects}"
     if pages := _several(page for way in ways for page in way.linked_from):
@@ -2934,10 +2932,8 @@ class Report:
         if names or queued:
             yield f"cut off: {queued} queued, {len(names)} in flight {_several(names)}".rstrip()
         for origin, site in sorted(crawler.sites.items()):
-            if site.delay > crawler.options.delay:
-                yield f"{origin} asks for a Crawl-delay of {site.delay:g} s"
-            if site.refusals:
-                yield f"{origin} said 429 {_count_of(site.refusals, 'time')}: asked more slowly"
+            if site.slowed or site.delay > crawler.options.delay:
+                yield f"{origin} was asked slowly: delay {site.delay:g} s, {site.slowed} x 429"
             if isinstance(site.robots, Robots) and site.robots.dropped:
                 yield f"{origin}/robots.txt: {site.robots.dropped} rules behind {MAX_RULES} ignored"
         yield (f"{_count_of(self.statuses.total(), 'URL')} asked for, "
@@ -2951,21 +2947,13 @@ class Report:
                f"({seconds:.1f} s, {self.statuses.total() / max(seconds, 0.001):.0f} URLs/s)")
 
 
-# 23  Command line
+# 24  Command line
 # ================
 # The problem: people read what comes out, programs look at one number. Either may stop early.
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
 # and SIGTERM end the program with status 130 and 143: at once before the crawl, in the report, and
-# at the second signal. In the crawl the first leads to a report, by a way back through this file:
-#
-#     the kernel interrupts epoll, and Python calls run()'s handler                         5
-#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2
-#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          5
-#         each worker, and the future at the bottom of its pipe of coroutines               4, 3
-#     CancelledError rises from there: a stream is closed, a site's turn ended              10, 16
-#     until crawl() has seen all of them end, and closed what was idle                      20
-#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 22
+# at the second signal. In the crawl the first leads to a report.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3066,8 +3054,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)
             files.enter_context(closing(journal))
-            crawler.options = crawler.options._replace(
-                journal=journal, fragments=options.fragments or journal.places)
+            crawler.options = crawler.options._replace(journal=journal)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
@@ -3077,15 +3064,16 @@ def _crawl_and_report(arguments: list[str]) -> int:
                 raise
             failure = error
     answered = set(report.statuses) - {0}
+    # As when the only root could not be reached, is no page, or is forbidden.
     if not failure and not (answered and (report.pages or report.problems)):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
     for line in report.lines(crawler, time.monotonic() - began, options.quiet):
         print(line, flush=True)
-    if crawler.remembered:
-        _say(f"{len(crawler.remembered)} answers from {options.file}, the oldest of "
-             f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.remembered)))}")
+    if crawler.ages:
+        _say(f"{len(crawler.ages)} answers from {options.file}, the oldest of "
+             f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
     if failure:
         raise failure
     return bool(report.problems)
@@ -3114,7 +3102,17 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # Not sys.exit(), which would try again to write what a full or closed stdout did not take.
     os._exit(main(sys.argv[1:]))
 
-# The end: section 2 began with a crawler that waits for each page in turn. From a server that takes
+# The end. What Ctrl-C does in a crawl leads back through the whole file:
+#
+#     the kernel interrupts epoll, and Python calls run()'s handler                         5
+#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2
+#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          5
+#         each worker, and the future at the bottom of its pipe of coroutines               4, 3
+#     CancelledError rises from there: a stream is closed, a site's turn ended              10, 20
+#     until crawl() has seen all of them end, and closed what was idle                      21
+#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 23
+#
+# And section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
 # --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 846, and the
 # processor still idles more than half of it. One tick waits for all of them, and there is no lock.
