@@ -2933,7 +2933,7 @@ class Report:
             yield f"cut off: {queued} queued, {len(names)} in flight {_several(names)}".rstrip()
         for origin, site in sorted(crawler.sites.items()):
             if site.slowed or site.delay > crawler.options.delay:
-                yield f"{origin} was asked slowly: delay {site.delay:g} s, {site.slowed} x 429"
+                yield f"{origin} was asked slowly: {site.slowed} x 429, delay {site.delay:g} s"
             if isinstance(site.robots, Robots) and site.robots.dropped:
                 yield f"{origin}/robots.txt: {site.robots.dropped} rules behind {MAX_RULES} ignored"
         yield (f"{_count_of(self.statuses.total(), 'URL')} asked for, "
@@ -3072,7 +3072,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
     for line in report.lines(crawler, time.monotonic() - began, options.quiet):
         print(line, flush=True)
     if crawler.ages:
-        _say(f"{len(crawler.ages)} answers from {options.file}, the oldest of "
+        _say(f"{_count_of(len(crawler.ages), 'answer')} from {options.file}, the oldest of "
              f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
     if failure:
         raise failure

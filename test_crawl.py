@@ -2214,7 +2214,7 @@ def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: in
     crawler = simulated(pages(2) | {"/robots.txt": robots}, delay=delay)
     assert gaps(crawler)[1:] == [seconds + 0.125]
     told = [line for line in crawler.lines() if "slowly" in line]
-    assert told == [f"http://h was asked slowly: delay {seconds} s, 0 x 429"] * (theirs > delay)
+    assert told == [f"http://h was asked slowly: 0 x 429, delay {seconds} s"] * (theirs > delay)
 
 
 def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
@@ -2294,7 +2294,7 @@ def test_urls_that_always_say_429_cost_five_requests_each() -> None:
     crawler = simulated(site)
     assert len(crawler.asked) == 990 + 50 and crawler.client.asked[-1][0] < 120
     assert set(crawler.ends.values()) == {"200", "429 blocked x5"}
-    assert crawler.lines(brief=False)[-4] == "http://h was asked slowly: delay 0 s, 50 x 429"
+    assert crawler.lines(brief=False)[-4] == "http://h was asked slowly: 50 x 429, delay 0 s"
 
 
 @each("answers, end", [
