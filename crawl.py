@@ -53,11 +53,11 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
-import argparse, errno, heapq, html, io, itertools, json, math, os, re, select, selectors, signal
-import socket, threading, time, unicodedata, zlib
+import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
+import signal, socket, threading, time, unicodedata, zlib
 from builtins import TimeoutError as TimeoutError  # ("X as X": importers find it here, too)
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sized
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
@@ -71,7 +71,6 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 
 # 1  Vocabulary
 # =============
-# An `async def` function may stop in its middle, at an `await`, to wait. Sections 3 and 4 say how.
 
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
     Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
@@ -118,7 +117,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal just before a sleep is handled after it
+MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before it waits so long
 
 
 class Handle:
@@ -387,7 +386,7 @@ class Future(Generic[T]):
 
     def result(self) -> T:
         """Return the result, or raise what it failed with, CancelledError or InvalidStateError."""
-        if self._state != "resolved":  # (unless it failed, exception() does the raising)
+        if self._state != "resolved":  # (if it did not fail, exception() raises something else)
             raise cast(BaseException, self.exception())
         result: T = self._result
         return result
@@ -1095,7 +1094,7 @@ _escape = partial(quote, safe=bytes(range(32, 127)), errors="replace")  # all bu
 
 def _printable(text: str) -> str:
     """Return the beginning of somebody else's words: terminals might obey what is not printable."""
-    return _escape(text[:MAX_SHOWN])[:MAX_SHOWN]
+    return _escape(text)[:MAX_SHOWN]
 
 
 @lru_cache(1000)  # more hosts than most sites link to
@@ -1583,7 +1582,7 @@ MAX_JOINED = 20_000_000   # characters of its URLs: each is joined to a base, wh
 class Markup(NamedTuple):
     """What a document refers to: as written, with entities decoded."""
 
-    links: tuple[str, ...] = ()     # what a reader can go to: pages, frames; of a sitemap all
+    links: tuple[str, ...] = ()     # where one can go from there: pages, frames; of a sitemap all
     assets: tuple[str, ...] = ()    # what is shown or used: images, scripts, styles
     base: str = ""                  # what they are relative to, itself relative to the page
     nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
@@ -1654,7 +1653,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     4   <!-- <a href=/no> -->                        nothing
 #     5   <p title="<a href=/no>">                     nothing
 #
-# Three parts only save time, four fifths of it: 0, 00, and 1, for 3 would find these links as well.
+# 1 and the two lookaheads only save time, four fifths of it: 3 finds all links that 1 finds.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 
@@ -1665,11 +1664,11 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _HOLDERS = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# The rest of a tag goes up to a ">" that is not in quotes, and only behind a "=" a quote opens.
+# The rest of a tag, ` TITLE='a > b' HREF=/d`, ends at a ">". Behind "=" stand quotes, or nothing.
 _REST = r"""[^=>]*+(?>(?:=++\s*+(?>"[^"]*+"|'[^']*+'|)[^=>]*+)*)"""
 _TAGS = re.compile(rf"""
-    <(?=[a-zA-Z!?][^>][^>])                                     # 0: passes over </a> and <b>
-    (?!(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)         # 00: and over <p class="x">
+    <(?=[^/][^>][^>])                                       # no </a> and no <b>,
+    (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)   # nor << or <p class="x">
   (?: a[ ](?:(?:class|id|rel|title)="[^"]*+"[ ])*href="(?P<usual>[^"]++)"(?:>|{_REST}>)     # 1
     | (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                              # 2
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
@@ -1716,7 +1715,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     if element == "link":
         field = _field_of(values)
     urls = [values[name] for name in (source, "poster") if name in values]
-    if "srcset" in values:  # "i.png, j.png 2x": what follows is skipped, unless a comma came first
+    if "srcset" in values:  # i.png and j.png of "i.png, j.png 2x": behind a blank all is skipped
         several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
         urls += [one.rstrip(",") for one in several]
     return field, urls
@@ -1799,7 +1798,7 @@ def product_of(user_agent: str) -> str:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return " /" and ".pdf " for /*.pdf$: what stands between stars, with a blank at each end."""
+    """Return " /" and ".pdf " for /*.pdf$: what is between stars; a blank for the ends, ^ and $."""
     return f" {re.sub('[$]$', ' ', pattern)}".replace("$", "%24").split("*")
 
 
@@ -1851,7 +1850,7 @@ class Robots:
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
-        if not self.rules or target == "/robots.txt":
+        if target == "/robots.txt":
             return None
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
         for key, pattern, parts in self.rules:
@@ -1874,7 +1873,7 @@ class Robots:
 #     http://h.de/a.pdf         excluded           excluded
 
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots. Of these rows --help is made, too.
+    """How to crawl: the arguments of Crawler after the roots; a table to look things up in.
 
     (Option       value  least    meaning)
     depth         N      0        links from a root, level by level (else 100)
@@ -1918,7 +1917,7 @@ class Options(NamedTuple):
     on_page: Callback = _always
 
 
-# The rows of that table that --help shows, such as ("depth", "N", "0", "links from a root, ...").
+# The rows of that table that make --help, such as ("depth", "N", "0", "links from a root, ...").
 _ROWS = re.findall("(?m)^ *([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
 
 
@@ -1989,8 +1988,8 @@ class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
     url             in its one spelling; or a missing place, url#id; or words that are no URL
-    status, error   of HTTP, 0 if there was no valid answer; what is wrong, in words
-    kind            which of PROBLEMS it is
+    status          of HTTP; 0: there was no valid answer
+    error, kind     what is wrong, in words; which of PROBLEMS that is
     skipped         the reason why it was not fetched
     method          HEAD or GET if it was only checked
     next_url        where it redirects to
@@ -1998,7 +1997,7 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was asked for by that method, or its robots.txt, if that failed
+    tries           how often it was asked for by that method; if robots.txt failed, how often that
     depth, parent   links from a root; the page, or the redirect, that let it in
     links, assets   what a page refers to, and what it shows or uses: like url, or as written"""
 
@@ -2074,7 +2073,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
-# Answers of the crawl's hosts (but not the first ones: see 20) also teach how to ask:
+# Answers also teach how to ask (429s only on the crawl's hosts, once the roots are known):
 #
 #     the site answers            it rests                             the delay that was learned
 #     429                         for its Retry-After, or a second     doubles: 0.1 s, 0.2 s ... 2 s
@@ -2094,7 +2093,8 @@ class Site:
 
     # The rules of its robots.txt; or the Node by which that is asked for; or why there are none.
     robots: Robots | Node | Record = Robots("")
-    learned = free_at = 0.0         # delay that its 429s seem to want; loop time of its next turn
+    learned = 0.0                   # seconds of delay that its 429s seem to want
+    free_at = 0.0                   # loop time from which on there may be a turn
     slowed = 0                      # how many 429s were heeded
     timer: Handle | None = None     # for the next turn
 
@@ -2109,7 +2109,7 @@ class Site:
 
     def is_busy(self) -> bool:
         """Return whether a request must end before the next one leaves."""
-        return len(self.turns) > 0 and self.pace() > 0
+        return bool(self.turns) and self.pace() > 0
 
     def is_free(self) -> bool:
         """Return whether another URL may be asked for now."""
@@ -2117,7 +2117,7 @@ class Site:
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns:  # it comes from the line
+        if node in self.turns:  # _give_turns() has let it out of the line
             return True
         if not self.line and self.is_free():
             self.turns.add(node)
@@ -2272,8 +2272,8 @@ class Frontier(Scope):
             reason = "depth"
         if not reason and is_reference and self._quota[check] == 0:
             reason = "page limit"
-        level = depth if self.options.depth is not None else min(depth, 1)
-        number = NEVER if reason else CHECKS if check else level
+        number = min(depth, 1) if self.options.depth is None else depth
+        number = NEVER if reason else CHECKS if check else number
         # 2. Is it asked for as soon by another way, or was it asked for already?
         node = self.seen_urls.get(text)
         if node and (node.round <= number or node.round <= self.round):
@@ -2351,32 +2351,34 @@ class References(Frontier):
         """Let in what a page's *record* refers to; return it with URLs, and its links' Nodes."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        assets = {} if self.options.pages_only else await self._admit_each(
-            page, record.assets, base, folder, True)
-        linked, shown = dict.fromkeys(links.values()), dict.fromkeys(assets.values())
-        for node in linked | shown:
-            if not node.is_well:  # (of what is well, the report names no pages)
-                node.linked_from.append(page.text)
-        record = record._replace(links=tuple([node.text for node in linked]),
-                                 assets=tuple([node.text for node in shown]) or record.assets)
+        record = record._replace(links=tuple({node.text: None for node in links.values()}))
+        if not self.options.pages_only:  # else it keeps its assets as they are written
+            assets = await self._admit_each(page, record.assets, base, folder, True)
+            record = record._replace(assets=tuple({node.text: None for node in assets.values()}))
         return record, links
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
-        What is new is let in, as a page or as a *check*. A link can also make a page of a check,
-        and an asset a check of what was left out. All else that is known is settled."""
-        nodes, parsed = dict[str, Node](), 0
-        unsettled = NEVER if check else CHECKS
-        for address in dict.fromkeys([each.partition("#")[0] for each in references]):
-            node = self.seen_urls.get(_join(base, folder, address))
-            if node is None or node.round == unsettled:
-                node = self._admit_one(page, address, base, check)
-                parsed += 1
-                if parsed % SLICE == 0:
-                    await sleep(0)
-            nodes[address] = node
+            if the URL is    a link (check=False)    an asset (check=True)
+            new              lets it in as a page    lets it in as a check
+            left out         changes nothing         makes a check of it
+            a check          makes a page of it      changes nothing
+            a page           changes nothing         changes nothing"""
+        nodes, parsed, unsettled = dict[str, Node](), 0, NEVER if check else CHECKS
+        for reference in references:
+            address = reference.partition("#")[0]
+            if address not in nodes:
+                node = self.seen_urls.get(_join(base, folder, address))
+                if node is None or node.round == unsettled:
+                    node = self._admit_one(page, address, base, check)
+                    parsed += 1
+                    if parsed % SLICE == 0:
+                        await sleep(0)
+                if not node.is_well:  # (of what is well, the report names no pages)
+                    node.linked_from.append(page.text)
+                nodes[address] = node
         return nodes
 
     def _admit_one(self, page: Node, reference: str, base: URL, check: bool) -> Node:
@@ -2384,10 +2386,8 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _printable(_trim(reference)).rstrip()
-            with suppress(ValueError):  # is it a URL, now that it is cut off? it must be none
-                parse_url(words, base)
-                words = f"too-long:{words}"[:MAX_SHOWN]
+            # What is longer than a URL may be is cut so that it still is.
+            words = _escape(_trim(reference)[:MAX_URL + 1])[:MAX_URL + 1].rstrip()
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2451,17 +2451,17 @@ class Places(References):
 # 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the nearest first, and the server last. A worker (21) calls _answer(), and gets
+# The idea: ask the server last. A worker (21) calls _answer(), which looks in this order, and gets
 #
-#     robots.txt forbids the URL                    a Record that says so
+#     robots.txt is still asked for                 None
 #     robots.txt failed                             a Record with that failure
+#     robots.txt forbids the URL                    a Record that says so
 #     the journal (22) knows what came of it        that Record
-#     the URL must wait for its turn, or for        None: requeue() queues it again,
-#         robots.txt, or for another try                which also says task_done
+#     it is not the URL's turn                      None
+#     the server was asked, and will be again       None
 #     the server answered, or failed for good       a Response
 #
-# An asked server may want another try: see _try_again(). Round 0 and robots.txt hold up all others.
-# So there only a back-off comes between two tries, even after a 429.
+# None: the URL waits. Later requeue() queues it again, which also says that it is done for now.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one
 
@@ -2474,6 +2474,12 @@ def may_pass(answer: Response) -> bool:
     return isinstance(error, TruncatedError) or answer.status in _MAY_PASS
 
 
+def retry_after(answer: Response) -> float:
+    """Return for how many seconds an answer asks not to be asked again; a date counts as 0."""
+    value = answer.headers.get("retry-after", "")
+    return min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0
+
+
 class Asking(Places):
     """The frontier, and what servers answer."""
 
@@ -2482,7 +2488,7 @@ class Asking(Places):
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
         self.client = Client(options.headers, options.timeout, options.max_body)
-        self.ages = list[float]()   # when the answers were given that the journal gave again
+        self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def _answer(self, node: Node) -> Response | Record | None:
@@ -2504,24 +2510,18 @@ class Asking(Places):
         return await self._request(node) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if this crawl would have got and read the same.
-
-            the URL is asked for as    the journal has        it counts
-            a page                     a page                 if it was read, or is a problem
-            a page                     a check                not
-            a check                    either                 without what it refers to
-            a sheet, to be read        either                 if it was read, or is a problem"""
+        """Return the journal's answer, if this crawl would have got and read the same."""
         journal = self.options.journal
         if not journal or node.depth == 0 or self.options.fragments and not node.check:
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
         if not record or record.method and not node.check:
-            return None
-        if self._wants(node, record):
+            return None  # it knows nothing, or a check, which does not stand for a page
+        if self._wants(node, record):  # then the body must have been read, or be what is wrong
             return record if record.encoding or record.kind else None
         if node.check and not record.method:
             record = record._replace(method="GET")
-        return record._replace(encoding="", links=(), assets=())
+        return record._replace(encoding="", links=(), assets=())  # this crawl would not read it
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2573,33 +2573,37 @@ class Asking(Places):
         try:
             answer = await self._fetch(node.url, node.check or "GET", partial(self._wants, node))
             node.seconds = self.loop.time() - began
-            if node.check == "HEAD" and answer.status != 429 and (
-                    not 0 < answer.status < 400 or self._wants(node, answer)):
-                node.check, node.tries = "GET", 0  # some servers know GET only
+            if node.check == "HEAD" and self._says_too_little(node, answer):
+                node.check, node.tries = "GET", 0
                 self.requeue(node)
                 return None
             return None if self._try_again(node, answer) else answer
         finally:
             node.site.end_turn(node)
 
+    def _says_too_little(self, node: Node, head: Response) -> bool:
+        """Return whether a HEAD failed, for some servers know GET only, or found what is read."""
+        return head.status != 429 and not 0 < head.status < 400 or self._wants(node, head)
+
     def _try_again(self, node: Node, answer: Response) -> bool:
         """Have a URL asked for again, if that may help; return whether it will be.
 
+            a root, or robots.txt (others wait)     after a back-off
             429 on the crawl's hosts                first in its site's line; two tries more
-            429 elsewhere, 503, no answer, ...      after a back-off, or a longer Retry-After"""
-        site, is_urgent = node.site, self.round == 0 or node is node.site.robots
-        slow_down = answer.status == 429 and self.covers(node.url) and not is_urgent
-        value = "" if is_urgent else answer.headers.get("retry-after", "")
-        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
+            anything else that may pass             after a back-off, or a longer Retry-After"""
+        site, most, pause = node.site, self.options.max_tries, retry_after(answer)
+        others_wait = self.round == 0 or node is site.robots
+        slow_down = answer.status == 429 and self.covers(node.url) and not others_wait
         if slow_down or answer.status not in (0, 429):
             site.learn(answer.status, pause)
-        if not may_pass(answer) or node.tries >= self.options.max_tries + (2 if slow_down else 0):
+        if not may_pass(answer) or node.tries >= (most + 2 if slow_down else most):
             return False
         if slow_down:
             site.line.appendleft(node)
-        else:  # scattered, so that what failed together is not tried again together
-            wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-            self.loop.call_later(max(wait, pause), self.requeue, node)
+            return True
+        # Scattered, so that what failed together is not tried again together.
+        wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+        self.loop.call_later(wait if others_wait else max(wait, pause), self.requeue, node)
         return True
 
 
@@ -2678,7 +2682,7 @@ class Crawler(Asking):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = self.held.pop(node, None) or await self._answer(node)
-            if not answer:  # if it comes back, another worker may take it in the next tick
+            if not answer:  # another worker may have it in flight in the next tick
                 del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
             await sleep(0)
@@ -2714,7 +2718,7 @@ class Crawler(Asking):
             if hasattr(work, "__await__"):
                 await work
         # (A Record without a status is not the journal's, but of robots.txt.)
-        self.tell(record, fresh=isinstance(answer, Response) or record.status == 0)
+        self.tell(record, isinstance(answer, Response) or record.status == 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -2781,7 +2785,6 @@ class Journal:
     CrawlError for a file that cannot be opened, is used by another crawl, or is no journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
-        import fcntl  # Windows has none, and can import the rest
         self.path, self._files = path, ExitStack()
         self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
         try:
@@ -2798,8 +2801,8 @@ class Journal:
                     self._forget(problems, redirects)
         except (OSError, ValueError) as error:
             self.close()
-            raise CrawlError(f"{path}: {'in use: ' * isinstance(error, BlockingIOError)}"
-                             f"{_explain(error)}")
+            what = "in use: " if isinstance(error, BlockingIOError) else ""
+            raise CrawlError(f"{path}: {what}{_explain(error)}")
 
     def _read(self) -> tuple[set[str], dict[str, str]]:
         """Note where definite answers begin; return the URLs of problems, and redirects."""
@@ -2813,10 +2816,10 @@ class Journal:
                     break
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
-            url = record.url.partition("#")[0]  # a missing place is a problem of its page
+            url = record.url.partition("#")[0]  # the problem of a place is one of its page
             if _is_definite(record):
                 self._offsets[url] = start
-            elif not record.skipped:  # it has failed since
+            elif not record.skipped:  # it has failed since (but for a place: its page has not)
                 self._offsets.pop(record.url, None)
             if record.kind:
                 problems.add(url)
@@ -2905,7 +2908,7 @@ class Report:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.skipped.partition(":")[0]] += 1
-        elif record.status or record.tries:
+        elif record.status or record.tries:  # not of places, nor of what is no URL
             self.statuses[record.status] += 1
         self.size += record.size
         self.pages += record.encoding != "" and not record.method
@@ -3044,7 +3047,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
         report.add(record)
         if options.verbose:
             what = record.error or f"{record.skipped or record.status} {record.next_url}".rstrip()
-            _say(f"{record.url} {what}{f' (from {record.parent})' * bool(record.parent)}")
+            parent = f" (from {record.parent})" if record.parent else ""
+            _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
 
     how: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
     how |= {"headers": dict(options.headers), "on_record": on_record,
@@ -3063,9 +3067,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error
-    answered = set(report.statuses) - {0}
-    # As when the only root could not be reached, is no page, or is forbidden.
-    if not failure and not (answered and (report.pages or report.problems)):
+    if not (failure or any(report.statuses) and (report.pages or report.problems)):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
