@@ -46,7 +46,7 @@ What one needs to know: Python's generators as iterators, sockets as "a thing to
 recv", that HTTP exists, and from 8 on regular expressions (`*+` never gives back what it took).
 """
 
-from __future__ import annotations  # crawl.py needs Python 3.11 (an error in 3.6 shows this line)
+from __future__ import annotations  # crawl.py needs Python 3.11
 
 import sys
 
@@ -117,7 +117,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just before it waits so long
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before it is noticed only after it
 
 
 class Handle:
@@ -1554,8 +1554,7 @@ class Client:
 async def fetch(url: str, **options: Any) -> Response:
     """Return the response to GET *url*, which needs its http:// or https://.
 
-    Redirects are not followed; options are Client's. Raises ValueError for what is no URL,
-    otherwise what Client.fetch raises."""
+    Redirects are not followed; options are Client's. Raises ValueError, or as Client.fetch does."""
     with closing(Client(**options)) as client:
         return await client.fetch(parse_url(url))
 
@@ -1608,7 +1607,6 @@ def read_sitemap(text: str) -> Markup:
     """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
     # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
     urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
-    _check_count(len(urls))
     return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
 
 
@@ -1644,38 +1642,37 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression with five alternatives. Each matches a whole tag or comment, and the
-# search goes on behind it: what is inside is never taken for a tag. They are for, and capture,
+# The idea: one expression with four alternatives. Each matches a whole element, tag or comment, and
+# the search goes on behind it: what is inside is not taken for a tag. They are for, and capture,
 #
-#     1   <a class="top" href="/b#c">                  usual    /b#c
-#     2   <script src=s.js>"<a href=/no>"</script>     holder   script src=s.js
-#     3   <A title='a > b' HREF=/d&amp;e>              tag      A title='a > b' HREF=/d&amp;e
-#     4   <!-- <a href=/no> -->                        nothing
-#     5   <p title="<a href=/no>">                     nothing
-#
-# 1 and the two lookaheads only save time, four fifths of it: 3 finds all links that 1 finds.
+#     1   <script src=s.js>"<a href=/no>"</script>     holder   script src=s.js
+#     2   <A title='a > b' HREF=/d&amp;e>              tag      A title='a > b' HREF=/d&amp;e
+#     3   <!-- <a href=/no> -->                        nothing
+#     4   <p title="<a href=/no>">                     nothing
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 
 # Which of Markup's fields an element adds to, and by which attribute. (Of a link, rel says which.)
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "src"),
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
-         "link": ("", "href"), "meta": ("", "content")}
+         "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _HOLDERS = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
 # The rest of a tag, ` TITLE='a > b' HREF=/d`, ends at a ">". Behind "=" stand quotes, or nothing.
 _REST = r"""[^=>]*+(?>(?:=++\s*+(?>"[^"]*+"|'[^']*+'|)[^=>]*+)*)"""
-_TAGS = re.compile(rf"""
-    <(?=[^/][^>][^>])                                       # no </a> and no <b>,
-    (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)   # nor << or <p class="x">
-  (?: a[ ](?:(?:class|id|rel|title)="[^"]*+"[ ])*href="(?P<usual>[^"]++)"(?:>|{_REST}>)     # 1
-    | (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                              # 2
+_TAG = rf"""
+      (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                  # 1
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
-    | (?P<tag>(?i:{'|'.join(_USES)}){_NAME_END}{_REST})>                                    # 3
-    | !(?=--).*?(?:--!?>|\Z)                                                                # 4
-    | [a-zA-Z!?]{_REST}                                                                     # 5
-  )""", re.VERBOSE | re.ASCII | re.DOTALL)
+    | (?P<tag>(?i:{'|'.join(_USES)}){_NAME_END}{_REST})>                        # 2
+    | !(?=--).*?(?:--!?>|\Z)                                                    # 3
+    | [a-zA-Z!?]{_REST}                                                         # 4
+"""  # This would do. It is five times as fast if usual links and tags need not be taken apart:
+_TAGS = re.compile(rf"""<
+    (?=[^/][^>][^>])                                            # not </a>, <b>,
+    (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)       # or <p class="x">
+    (?:a[ ](?:(?:class|id|rel|title)="[^"]*+"[ ])*href="(?P<usual>[^"]++)"(?:>|{_REST}>)
+    | {_TAG})""", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds A, title with a > b, and HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
     r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
@@ -1875,10 +1872,9 @@ class Robots:
 class Options(NamedTuple):
     """How to crawl: the arguments of Crawler after the roots; a table to look things up in.
 
-    (Option       value  least    meaning)
     depth         N      0        links from a root, level by level (else 100)
-    max_pages     N      1        pages, and as many URLs that are only checked
-    include       RE     -        only pages in whose URL this is found, and the roots
+    max_pages     N      1        pages, and as many checks; roots and redirects come on top
+    include       RE     -        only pages in whose URL this is found; the roots anyway
     exclude       RE     -        leave out each URL in which this is found
     subdomains    -      -        hosts below the roots' hosts, too
     external      -      -        check also what links to other hosts lead to
@@ -1930,8 +1926,8 @@ class Scope:
         self.exclude = re.compile(options.exclude or "(?!)")    # and none may hold that
         self.hosts = set(map(self.host, roots))  # with ports, as host() returns them
         # Where secrets may go: to roots' hosts, by http only if the root says http.
-        self.trusted = {("https", *self.host(url)) for url in roots}
-        self.trusted |= {(url.scheme, *self.host(url)) for url in roots}
+        self.trusted = {(scheme, *self.host(url)) for url in roots
+                        for scheme in ("https", url.scheme)}
         for url in roots:
             if self.exclude.search(f"{url}"):
                 raise ValueError(f"--exclude {options.exclude!r} would leave out {url}")
@@ -1958,8 +1954,7 @@ class Scope:
 
 # 15  Records
 # ===========
-# The problem: everything that wants to know what came of a URL (the report, a program's callbacks,
-# a file) should be told in the same words.
+# The problem: report, callbacks and journal should all be told in the same words how a URL ended.
 # The idea: how a URL ended is one value, a Record of numbers and words. What does not apply is
 # empty: an image that is there has status=200 and method="HEAD", and neither links nor an error.
 
@@ -2021,7 +2016,7 @@ class Record(NamedTuple):
 
 
 def _kind_of(failure: Exception) -> str:
-    """Return which of PROBLEMS it is that there was this error in place of an answer."""
+    """Return which of PROBLEMS an error in place of an answer is."""
     return ("timed out" if isinstance(failure, TimeoutError) else
             "bad certificate" if hasattr(failure, "verify_code") else
             "refused" if isinstance(failure, OSError) else
@@ -2032,8 +2027,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    What a page refers to, as written, is there if it is to be *read*; if it asks a robot named
-    *product* not to follow its links, it has none."""
+    If it is to be *read*, what it refers to is there, as written; but no links if it asks a robot
+    named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
     if status >= 400:
@@ -2146,16 +2141,17 @@ class Site:
             self.requeue(node)
         self.advance()
 
-    def learn(self, status: int, pause: float) -> None:
-        """Take in an answer, by the table above; *pause* is what its Retry-After says."""
+    def rest(self, pause: float) -> None:
+        """Take in a 429, by the table above; *pause* is what its Retry-After says."""
         now = self._loop.time()
-        if status != 429:
-            self.learned = self.learned * 0.95 if self.learned > MIN_LEARNED / 10 else 0.0
-            return
         if self.free_at <= now:
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.slowed += 1
         self.free_at = max(self.free_at, now + (pause or REST))
+
+    def recover(self) -> None:
+        """Take in another answer, by the table above."""
+        self.learned = self.learned * 0.95 if self.learned > MIN_LEARNED / 10 else 0.0
 
 
 # 17  Frontier
@@ -2267,7 +2263,7 @@ class Frontier(Scope):
         depth = parent.depth + (1 if is_reference else 0) if parent else 0
         check = check or self.options.external and not self.covers(url)
         # 1. In which round would it be asked for, if this were the only way to it?
-        reason = self.objection(url, check) if parent else ""
+        reason = self.objection(url, check or depth == 0) if parent else ""
         if not reason and depth > self.deepest and not check:
             reason = "depth"
         if not reason and is_reference and self._quota[check] == 0:
@@ -2299,7 +2295,7 @@ class Frontier(Scope):
             return record._replace(next_url=_printable(record.next_url), kind="broken",
                                    error=f"a redirect that leads nowhere: {_explain(error)}")
         record = record._replace(next_url=f"{target}")
-        if node.depth == 0:
+        if node.depth == 0:  # the scope grows
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
         ahead = known.ahead() if known else []  # (a circle is seen here before it is closed)
@@ -2352,10 +2348,12 @@ class References(Frontier):
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
         record = record._replace(links=tuple({node.text: None for node in links.values()}))
-        if not self.options.pages_only:  # else it keeps its assets as they are written
+        if self.options.pages_only:  # the record keeps them for a crawl that goes on
+            texts = [_join(base, folder, asset.strip()) for asset in record.assets]
+        else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
-            record = record._replace(assets=tuple({node.text: None for node in assets.values()}))
-        return record, links
+            texts = [node.text for node in assets.values()]
+        return record._replace(assets=tuple(dict.fromkeys(texts))), links
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
@@ -2366,12 +2364,13 @@ class References(Frontier):
             left out         changes nothing         makes a check of it
             a check          makes a page of it      changes nothing
             a page           changes nothing         changes nothing"""
-        nodes, parsed, unsettled = dict[str, Node](), 0, NEVER if check else CHECKS
+        # Of known URLs only those of one round can be changed.
+        nodes, parsed, changeable = dict[str, Node](), 0, NEVER if check else CHECKS
         for reference in references:
             address = reference.partition("#")[0]
             if address not in nodes:
                 node = self.seen_urls.get(_join(base, folder, address))
-                if node is None or node.round == unsettled:
+                if node is None or node.round == changeable:
                     node = self._admit_one(page, address, base, check)
                     parsed += 1
                     if parsed % SLICE == 0:
@@ -2386,7 +2385,7 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            # What is longer than a URL may be is cut so that it still is.
+            # They are cut, but not so much that they could be a URL then.
             words = _escape(_trim(reference)[:MAX_URL + 1])[:MAX_URL + 1].rstrip()
             node = self.seen_urls.get(words)
             if node is None:
@@ -2426,13 +2425,12 @@ class Places(References):
         places = dict[str, Node]()
         for link in links:
             address, _, fragment = link.partition("#")
-            fragment = fragment.partition(":~:")[0].strip()  # :~: looks for a text
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # the top, or something of a script's
+            fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # none, the top, or a script's
                 text = f"{nodes[address].text}#{_escape(fragment)}"[:MAX_URL]
                 places[text] = self.seen_urls.setdefault(text, Node(text, page.site))
                 places[text].place_on = nodes[address]
-        for place in places.values():
-            place.linked_from.append(page.text)
+                places[text].linked_from.append(page.text)
         return list(places)
 
     def told_last(self) -> Iterator[Record]:
@@ -2451,7 +2449,7 @@ class Places(References):
 # 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the server last. A worker (21) calls _answer(), which looks in this order, and gets
+# The idea: ask the server last. _answer() goes through these cases in order, and a worker (21) gets
 #
 #     robots.txt is still asked for                 None
 #     robots.txt failed                             a Record with that failure
@@ -2461,9 +2459,9 @@ class Places(References):
 #     the server was asked, and will be again       None
 #     the server answered, or failed for good       a Response
 #
-# None: the URL waits. Later requeue() queues it again, which also says that it is done for now.
+# At None the URL waits (or was robots.txt itself), and requeue() will queue it again.
 
-BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one
+BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
 
 def may_pass(answer: Response) -> bool:
@@ -2472,12 +2470,6 @@ def may_pass(answer: Response) -> bool:
     if isinstance(error, OSError):  # but for a wrong certificate, and a name that nobody has
         return not hasattr(error, "verify_code") and error.errno != socket.EAI_NONAME
     return isinstance(error, TruncatedError) or answer.status in _MAY_PASS
-
-
-def retry_after(answer: Response) -> float:
-    """Return for how many seconds an answer asks not to be asked again; a date counts as 0."""
-    value = answer.headers.get("retry-after", "")
-    return min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0
 
 
 class Asking(Places):
@@ -2510,18 +2502,23 @@ class Asking(Places):
         return await self._request(node) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if this crawl would have got and read the same."""
+        """Return the journal's answer, if this crawl would have got and read the same.
+
+            asked for as    the journal has     it is taken
+            a page          a page              if it was read, or is not to be read
+            a page          a check             not
+            a check         either              without what it refers to (of a sheet: as a page)"""
         journal = self.options.journal
-        if not journal or node.depth == 0 or self.options.fragments and not node.check:
+        if not journal or node.depth == 0 or (self.options.fragments and not node.check):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if not record or record.method and not node.check:
-            return None  # it knows nothing, or a check, which does not stand for a page
-        if self._wants(node, record):  # then the body must have been read, or be what is wrong
-            return record if record.encoding or record.kind else None
+        if not record or (record.method and not node.check):
+            return None
         if node.check and not record.method:
             record = record._replace(method="GET")
-        return record._replace(encoding="", links=(), assets=())  # this crawl would not read it
+        if self._wants(node, record):  # (a problem here is that it was too large to be read)
+            return record if record.encoding or record.kind else None
+        return record._replace(encoding="", links=(), assets=())
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2561,7 +2558,7 @@ class Asking(Places):
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:  # where nobody answers at all, the site is what is wrong, and not this file
             name = "" if isinstance(answer.error, OSError) else "robots.txt: "
-            site.robots = record._replace(status=0, error=name + record.error)
+            site.robots = record._replace(status=0, content_type="", error=name + record.error)
         while site.line:
             self.requeue(site.line.popleft())
         self.queue.task_done()
@@ -2583,7 +2580,7 @@ class Asking(Places):
 
     def _says_too_little(self, node: Node, head: Response) -> bool:
         """Return whether a HEAD failed, for some servers know GET only, or found what is read."""
-        return head.status != 429 and not 0 < head.status < 400 or self._wants(node, head)
+        return (head.status != 429 and not 0 < head.status < 400) or self._wants(node, head)
 
     def _try_again(self, node: Node, answer: Response) -> bool:
         """Have a URL asked for again, if that may help; return whether it will be.
@@ -2591,19 +2588,22 @@ class Asking(Places):
             a root, or robots.txt (others wait)     after a back-off
             429 on the crawl's hosts                first in its site's line; two tries more
             anything else that may pass             after a back-off, or a longer Retry-After"""
-        site, most, pause = node.site, self.options.max_tries, retry_after(answer)
-        others_wait = self.round == 0 or node is site.robots
+        site, others_wait = node.site, self.round == 0 or node is node.site.robots
         slow_down = answer.status == 429 and self.covers(node.url) and not others_wait
-        if slow_down or answer.status not in (0, 429):
-            site.learn(answer.status, pause)
-        if not may_pass(answer) or node.tries >= (most + 2 if slow_down else most):
+        value = "" if others_wait else answer.headers.get("retry-after", "")
+        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
+        if slow_down:
+            site.rest(pause)
+        elif answer.status not in (0, 429):
+            site.recover()
+        if not may_pass(answer) or node.tries >= self.options.max_tries + (2 if slow_down else 0):
             return False
         if slow_down:
             site.line.appendleft(node)
             return True
         # Scattered, so that what failed together is not tried again together.
         wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-        self.loop.call_later(wait if others_wait else max(wait, pause), self.requeue, node)
+        self.loop.call_later(max(wait, pause), self.requeue, node)
         return True
 
 
@@ -2617,7 +2617,7 @@ class Asking(Places):
 # In round 0 only redirects are taken in. Other answers are held until round 1, when all hosts of
 # the scope are known. The invariant: the queue counts a URL as unfinished until it was taken in, or
 # is held; so `join` returns at the end of a round. What a server does wrong becomes a record; other
-# errors end the crawl.
+# errors end the crawl. (Scope, Frontier, References, Places, Asking, Crawler are one object.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2780,8 +2780,8 @@ def _is_definite(record: Record) -> bool:
 class Journal:
     """A file with one JSON object a line, one line for each Record.
 
-    A file that holds something is refused, unless with *resume*, when its definite answers stand
-    for the server's, or *recheck*, when those that have to do with a problem do not. Raises
+    A file that holds something is refused. With *resume* it is not: its definite answers stand for
+    the server's. With *recheck* those stand that have nothing to do with a problem. Raises
     CrawlError for a file that cannot be opened, is used by another crawl, or is no journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
@@ -2819,7 +2819,7 @@ class Journal:
             url = record.url.partition("#")[0]  # the problem of a place is one of its page
             if _is_definite(record):
                 self._offsets[url] = start
-            elif not record.skipped:  # it has failed since (but for a place: its page has not)
+            elif not record.skipped:  # it has failed since (a place, url#id, is not in there)
                 self._offsets.pop(record.url, None)
             if record.kind:
                 problems.add(url)
@@ -2955,8 +2955,8 @@ class Report:
 # The problem: people read what comes out, programs look at one number. Either may stop early.
 # The idea: the report goes to stdout, all else to stderr, and the exit status (--help lists them)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
-# and SIGTERM end the program with status 130 and 143: at once before the crawl, in the report, and
-# at the second signal. In the crawl the first leads to a report.
+# and SIGTERM end the program with status 130 and 143; but in the crawl the first signal ends only
+# the crawl, and the report is printed.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 

@@ -2420,9 +2420,9 @@ async def test_a_long_reference_costs_no_more_than_its_length() -> None:
     assert next(frontier.told_last()).skipped == "longer than 8000 characters"
 
 
-def test_with_pages_only_assets_stay_in_the_record_as_written() -> None:
-    crawler = simulated({"/": "<img src=' i#x'><img src=1:2><a href=/>"}, pages_only=True)
-    assert crawler.records["/"].assets == (" i#x", "1:2")
+def test_with_pages_only_assets_stay_in_the_record() -> None:
+    crawler = simulated({"/": "<base href=/d/p><img src=' i#x'><img src=1:2><a href=/>"}, pages_only=True)
+    assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
 
 
 # 19  Places
@@ -2431,7 +2431,8 @@ def test_with_pages_only_assets_stay_in_the_record_as_written() -> None:
 def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
     """Return which places are missing, and which pages lead there."""
     crawler = simulated(site, fragments=True, **options)
-    return [(short(record.url), record.error, [*map(short, crawler.seen_urls[record.url].linked_from)])
+    return [(short(record.url), record.error, [*map(short, dict.fromkeys(
+        crawler.seen_urls[record.url].linked_from))])
             for record in crawler.told if "#" in record.url]
 
 
@@ -2831,6 +2832,9 @@ def no_page(location: str) -> Story:
 
 
 @stories({
+    "what a root redirects to need not be included": (
+        {"/": "-> /en/", "/en/": "<a href=blog><a href=x>", "/en/blog": ""}, {"include": "blog"},
+        {"/": "302", "/en/": "200", "/en/blog": "200", "/en/x": "excluded"}),
     "the hosts that a root redirects to are the scope": (
         {"/": "-> https://h/", "https://h/": "-> https://www.other.test/home",
          "https://www.other.test/home": 
