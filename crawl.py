@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
-MAX_WAIT = 1.0       # seconds of one sleep: that long may a signal wait that comes as it begins
+MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just as it begins waits for its end
 
 
 class Handle:
@@ -2593,7 +2593,7 @@ class Asking(Places):
             anything else that may pass             after a back-off, or a longer Retry-After"""
         site, most, value = node.site, self.options.max_tries, answer.headers.get("retry-after", "")
         pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
-        if self.round == 0 or node is site.robots:
+        if self.round == 0 or node is site.robots:  # in round 0 all are roots, or lead on from one
             pause = 0.0
         elif answer.status == 429 and self.covers(node.url):
             site.rest(pause)
@@ -2719,8 +2719,8 @@ class Crawler(Asking):
             work: Any = self.options.on_page(record, answer)
             if hasattr(work, "__await__"):
                 await work
-        # (A Record without a status is not the journal's, but of robots.txt.)
-        self.tell(record, isinstance(answer, Response) or record.status == 0)
+        from_journal = isinstance(answer, Record) and answer.status > 0  # (robots.txt gives none)
+        self.tell(record, not from_journal)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
