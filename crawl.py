@@ -2088,8 +2088,7 @@ class Site:
 
     # The rules of its robots.txt; or the Node by which that is asked for; or why there are none.
     robots: Robots | Node | Record = Robots("")
-    learned = 0.0                   # seconds of delay that its 429s seem to want
-    free_at = 0.0                   # loop time from which on there may be a turn
+    learned = free_at = 0.0         # seconds that its 429s seem to want; loop time of the next turn
     slowed = 0                      # how many 429s were heeded
     timer: Handle | None = None     # for the next turn
 
@@ -2261,7 +2260,7 @@ class Frontier(Scope):
         The *parent* is the page that refers to it, or the last of so many *hops*, redirects in a
         row; a root has none."""
         text, is_reference = f"{url}", parent is not None and not hops
-        depth = parent.depth + (1 if is_reference else 0) if parent else 0
+        depth = parent.depth + is_reference if parent else 0
         check = check or self.options.external and not self.covers(url)
         # 1. In which round would it be asked for, if this were the only way to it?
         reason = self.objection(url, check or depth == 0) if parent else ""  # (0: --exclude alone)
@@ -2281,7 +2280,7 @@ class Frontier(Scope):
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.check = number, reason, "HEAD" if check else ""
         if not reason:
-            self._quota[check] -= 1 if is_reference else 0
+            self._quota[check] -= is_reference
             add = self.queue.put_nowait if number <= self.round else self.later[number].append
             add(node)
         return node
@@ -2483,6 +2482,7 @@ class Asking(Places):
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
         self.client = Client(options.headers, options.timeout, options.max_body)
+        self.waits = list[Handle]()     # the back-offs between two tries
         self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
@@ -2605,7 +2605,7 @@ class Asking(Places):
         if not may_pass(answer) or node.tries >= most:
             return False
         wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)  # scattered
-        self.loop.call_later(max(wait, pause), self.requeue, node)
+        self.waits.append(self.loop.call_later(max(wait, pause), self.requeue, node))
         return True
 
 
@@ -2661,6 +2661,8 @@ class Crawler(Asking):
                 rest.cancel()
                 await _until_done(rest)
                 self.ended = True
+                for each in self.waits + [site.timer for site in self.sites.values() if site.timer]:
+                    each.cancel()
 
     async def _rounds(self) -> None:
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
@@ -2719,8 +2721,8 @@ class Crawler(Asking):
             work: Any = self.options.on_page(record, answer)
             if hasattr(work, "__await__"):
                 await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # (robots.txt gives none)
-        self.tell(record, not from_journal)
+        # (A Record without a status is not the journal's, but of robots.txt.)
+        self.tell(record, isinstance(answer, Response) or record.status == 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -2775,8 +2777,8 @@ def _parse_record(line: bytes) -> Record:
 
 def _is_definite(record: Record) -> bool:
     """Return whether a record stands for the server's answer: see the table above."""
-    unsure = record.status in _MAY_PASS or record.kind and record.status in _REDIRECTS
-    return record.status > 0 and not unsure
+    return record.status > 0 and not (
+        record.status in _MAY_PASS or record.kind and record.status in _REDIRECTS)
 
 
 class Journal:
@@ -3065,8 +3067,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error
-    found_something = any(report.statuses) and (report.pages or report.problems)
-    if not (failure or found_something):  # (any: was there a status but 0, an answer?)
+    if not (failure or any(report.statuses) and (report.pages or report.problems)):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")

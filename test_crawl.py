@@ -3069,6 +3069,7 @@ async def test_a_cancelled_crawl_counts_what_waits_for_a_pause() -> None:
     await sleep(7)
     await cancelled(task)
     assert crawler.lines()[0] == "cut off: 7 queued, 0 in flight"
+    assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
 
 
 @each("roots, waiting", [(["/"], 2), (["/1", "/slow"], 1), (["/i", "/slow"], 1)])
@@ -3448,7 +3449,7 @@ def test_a_system_call_that_fails_costs_one_try(
 
 
 @each("tls", [False, True])
-def test_a_crawl_cancelled_at_any_step_leaves_no_task_or_connection(tls: bool, site: Server, tls_site: Server,
+def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Server, tls_site: Server,
                                                              impatient: None) -> None:
     """Redirected, retried, chunked, kept alive: no socket, no thread, no task, no deadline."""
     server = tls_site if tls else site
@@ -3475,7 +3476,7 @@ def test_a_crawl_cancelled_at_any_step_leaves_no_task_or_connection(tls: bool, s
             await task
         while len(loop.tasks) > 1:  # a lookup, which others may be waiting for
             await sleep(0)
-        assert len(loop._watched) == 1
+        assert len(loop._watched) == 1 and all(entry.callback is None for _, _, entry in loop._timeouts)
         assert not len(crawler.client.pool)
         assert all(record.status for record in crawler.told if not record.skipped)
         return task.cancelled()
