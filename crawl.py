@@ -1868,6 +1868,9 @@ class Robots:
 #     http://h.de:8080/a        other host         check
 #     http://h.de/a.pdf         excluded           excluded
 
+MAX_DEPTH = 100     # links from a root, if no depth is given, and redirects that are looked ahead
+
+
 class Options(NamedTuple):
     """How to crawl: the arguments of Crawler after the roots; a table to look things up in.
 
@@ -1924,6 +1927,7 @@ class Scope:
         self.roots, self.options = roots, options
         self.include = re.compile(options.include)              # a page's URL must hold it,
         self.exclude = re.compile(options.exclude or "(?!)")    # and none may hold that
+        self.deepest = MAX_DEPTH if options.depth is None else options.depth
         self.hosts = set(map(self.host, roots))  # with ports, as host() returns them
         # Where secrets may go: to roots' hosts, by http only if the root says http.
         self.trusted = {(scheme, *self.host(url)) for url in roots
@@ -1943,13 +1947,17 @@ class Scope:
         return (host, port) in self.hosts or (self.options.subdomains and any(
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts))
 
-    def objection(self, url: URL, check: bool) -> str:
-        """Return why *url* may not be a page (or a *check*); "" if it may."""
+    def objection(self, url: URL, depth: int, check: bool) -> str:
+        """Return why *url*, so many links from a root, may not be a page (or *check*), or ""."""
         if self.exclude.search(f"{url}"):
             return "excluded"
-        if not (check or self.covers(url)):
+        if check or depth == 0:  # roots, and what they redirect to, need no --include
+            return ""
+        if not self.covers(url):
             return "other host"
-        return "" if check or self.include.search(f"{url}") else "excluded"
+        if not self.include.search(f"{url}"):
+            return "excluded"
+        return "depth" if depth > self.deepest else ""
 
 
 # 15  Records
@@ -2071,14 +2079,13 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # Answers also teach how to ask (which 429s do is said in 20):
 #
 #     the site answers            it rests                             the delay that was learned
-#     429                         for its Retry-After, or a second     doubles: 0.1 s, 0.2 s ... 2 s
+#     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         at least so long                     stays
-#     with another status         no                                   5 % less; below 0.01 s none
+#     with another status         no                                   5 % less
 #
 # The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
-REST = 1.0          # seconds that a site rests after a 429 without Retry-After
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
 MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 
@@ -2146,11 +2153,11 @@ class Site:
         if self.free_at <= now:
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.slowed += 1
-        self.free_at = max(self.free_at, now + (pause or REST))
+        self.free_at = max(self.free_at, now + (pause or MAX_LEARNED))
 
     def recover(self) -> None:
         """Take in another answer, by the table above."""
-        self.learned = self.learned * 0.95 if self.learned > MIN_LEARNED / 10 else 0.0
+        self.learned *= 0.95
 
 
 # 17  Frontier
@@ -2171,7 +2178,6 @@ class Site:
 # `await`, and they have none. All has a limit: --max-pages, --max-redirect, --depth or MAX_DEPTH.
 # (Scope, Frontier, References, Places, Asking, Crawler: each section adds to one object.)
 
-MAX_DEPTH = 100     # links from a root, if no depth is given, and redirects that are looked ahead
 CHECKS = 1 << 40    # the round of what is only checked; --depth is less
 NEVER = 1 << 41     # the round of what is left out
 
@@ -2217,7 +2223,6 @@ class Frontier(Scope):
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
         self.round = -1  # none was begun
-        self.deepest = MAX_DEPTH if options.depth is None else options.depth
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
@@ -2263,13 +2268,11 @@ class Frontier(Scope):
         depth = parent.depth + is_reference if parent else 0
         check = check or self.options.external and not self.covers(url)
         # 1. In which round would it be asked for, if this were the only way to it?
-        reason = self.objection(url, check or depth == 0) if parent else ""  # (0: --exclude alone)
-        if not reason and depth > self.deepest and not check:
-            reason = "depth"
+        reason = self.objection(url, depth, check)
         if not reason and is_reference and self._quota[check] == 0:
             reason = "page limit"
-        number = min(depth, 1) if self.options.depth is None else depth
-        number = NEVER if reason else CHECKS if check else number
+        level = min(depth, 1) if self.options.depth is None else depth
+        number = NEVER if reason else CHECKS if check else level
         # 2. Is it asked for as soon by another way, or was it asked for already?
         node = self.seen_urls.get(text)
         if node and (node.round <= number or node.round <= self.round):
@@ -2330,7 +2333,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
         return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
     if ":" in reference:  # http://host/x, and what may have a scheme
         return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x
+    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
             folder, reference = folder.rpartition("/")[0], reference[3:]
@@ -2505,23 +2508,15 @@ class Asking(Places):
         return await self._request(node) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if this crawl would have got and read the same.
-
-            asked for as    the journal has     it is taken
-            a page          a page              if it was read, or is not to be read
-            a page          a check             not
-            a check         either              without what it refers to (of a sheet: as a page)"""
+        """Return the journal's answer, if it was got, and read, as this crawl would do it."""
         journal = self.options.journal
         if not journal or node.depth == 0 or (self.options.fragments and not node.check):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if not record or (record.method and not node.check):
+        if not record or bool(record.method) != bool(node.check):  # one a page, one a check
             return None
-        if node.check and not record.method:
-            record = record._replace(method="GET")
-        if self._wants(node, record):  # (a problem here is that it was too large to be read)
-            return record if record.encoding or record.kind else None
-        return record._replace(encoding="", links=(), assets=())
+        is_unread = self._wants(node, record) and not (record.encoding or record.kind)
+        return None if is_unread else record
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2539,32 +2534,38 @@ class Asking(Places):
             return Response(0, 0, "", {}, error)
 
     async def _load_robots(self, node: Node) -> None:
-        """Ask for robots.txt, whose redirects stay within the scope; RFC 9309, section 2.3.1.
+        """Ask for a site's robots.txt, and let its URLs go on; RFC 9309, section 2.3.1.
 
         2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed.
         """
         node.tries += 1
-        site, url = node.site, node.url
-        for _ in range(1 + self.options.max_redirect):
-            answer = await self._fetch(url, "GET", lambda response: response.status < 300)
-            record, _ = record_of(url, answer, False, tries=node.tries)
-            target = None
-            with suppress(ValueError):
-                target = parse_url(record.next_url, url) if record.next_url else None
-            if target is None or not self.covers(target):
-                break
-            url = target
+        answer, record = await self._fetch_robots(node.url)
         if self._try_again(node, answer):
             return
+        site = node.site
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:  # where nobody answers at all, the site is what is wrong, and not this file
             name = "" if isinstance(answer.error, OSError) else "robots.txt: "
-            site.robots = record._replace(status=0, content_type="", error=name + record.error)
+            site.robots = record._replace(
+                status=0, content_type="", error=name + record.error, tries=node.tries)
         while site.line:
             self.requeue(site.line.popleft())
         self.queue.task_done()
+
+    async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
+        """Return what is behind a robots.txt and its redirects within the scope, and its Record."""
+        for _ in range(1 + self.options.max_redirect):
+            answer = await self._fetch(url, "GET", lambda response: response.status < 300)
+            record, _ = record_of(url, answer, False)
+            target = url
+            with suppress(ValueError):
+                target = parse_url(record.next_url, url)  # (without a redirect it is url)
+            if target == url or not self.covers(target):
+                break
+            url = target
+        return answer, record
 
     async def _request(self, node: Node) -> Response | None:
         """Ask the server; return None if it will be asked again."""
@@ -2573,40 +2574,35 @@ class Asking(Places):
         try:
             answer = await self._fetch(node.url, node.check or "GET", partial(self._wants, node))
             node.seconds = self.loop.time() - began
-            if node.check == "HEAD" and self._says_too_little(node, answer):
-                node.check, node.tries = "GET", 0
-                self.requeue(node)
-                return None
             return None if self._try_again(node, answer) else answer
         finally:
             node.site.end_turn(node)
 
-    def _says_too_little(self, node: Node, head: Response) -> bool:
-        """Return whether a HEAD failed (unless by a 429), or found a sheet that is to be read."""
-        return (head.status != 429 and not 0 < head.status < 400) or self._wants(node, head)
-
     def _try_again(self, node: Node, answer: Response) -> bool:
         """Have a URL asked for again, if that may help; return whether it will be.
 
-            a root, or robots.txt (others wait)     after a back-off
-            429 on the crawl's hosts                first in its site's line; two tries more
-            anything else that may pass             after a back-off, or a longer Retry-After"""
-        site, most, value = node.site, self.options.max_tries, answer.headers.get("retry-after", "")
-        pause = min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0  # a date counts as none
-        if self.round == 0 or node is site.robots:  # in round 0 all are roots, or lead on from one
-            pause = 0.0
-        elif answer.status == 429 and self.covers(node.url):
+            429 on the crawl's hosts              first in its site's line
+            a HEAD that failed, or found a sheet  by GET
+            anything else that may pass           after a back-off, or a longer Retry-After"""
+        site, status, value = node.site, answer.status, answer.headers.get("retry-after", "")
+        # A date counts as none; and round 0 is not held up, for others wait for its end.
+        pause = min(float(value), MAX_PAUSE) if value.isdecimal() and self.round else 0.0
+        again = may_pass(answer) and node.tries < self.options.max_tries
+        if status == 429 and node in site.turns and self.covers(node.url):  # (not robots.txt)
             site.rest(pause)
-            if node.tries < most + 2:
+            if again:
                 site.line.appendleft(node)  # end_turn(), which comes next, sees to it
-            return node.tries < most + 2
-        elif answer.status:
-            site.recover()
-        if not may_pass(answer) or node.tries >= most:
-            return False
-        wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)  # scattered
-        self.waits.append(self.loop.call_later(max(wait, pause), self.requeue, node))
-        return True
+            return again
+        site.recover()
+        if node.check == "HEAD" and status != 429 and (
+                not 0 < status < 400 or self._wants(node, answer)):
+            node.check, node.tries = "GET", 0
+            self.requeue(node)
+            return True
+        if again:
+            wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+            self.waits.append(self.loop.call_later(max(wait, pause), self.requeue, node))
+        return again
 
 
 # 21  Crawler
