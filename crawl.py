@@ -1088,9 +1088,10 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()+*,/:;=?@[\\]^`{|}", errors="replace")
-_escape = partial(quote, safe=bytes(range(32, 127)), errors="replace")  # all but printable ASCII
+_escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
 
 
+@lru_cache(100)  # a site has few content types
 def _printable(text: str) -> str:
     """Return the beginning of somebody else's words: terminals might obey what is not printable."""
     return _escape(text)[:MAX_SHOWN]
