@@ -1659,7 +1659,8 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _HOLDERS = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# The rest of a tag ends at a ">". Behind "=" stands a value in quotes, or one that [^=>] takes.
+# What is behind a tag's name, but for the ">": of `<a title="a > b" href=/d>` [^=>]*+ takes the
+# title, the group takes `="a > b"`, [^=>]*+ the href, the group a bare `=`, and [^=>]*+ the `/d`.
 _REST = r"""[^=>]*+(?>(?:=++\s*+(?>"[^"]*+"|'[^']*+'|)[^=>]*+)*)"""
 _TAG = rf"""
       (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                  # 1
@@ -1694,11 +1695,10 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
 def _field_of(link: dict[str, str]) -> str:
     """Return what a link element is: an asset, a link, or, as with rel=search, neither."""
     rel = link.get("rel", "").lower()
-    if re.search("stylesheet|icon|preload|manifest", rel):
+    is_feed = "alternate" in rel and "hreflang" not in link
+    if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
         return "assets"
-    if re.search("next|prev|canonical", rel) or "alternate" in rel and "hreflang" in link:
-        return "links"
-    return "assets" if "alternate" in rel else ""  # a feed
+    return "links" if re.search("alternate|next|prev|canonical", rel) else ""
 
 
 @lru_cache(1000)  # a site's pages share many tags
@@ -2639,14 +2639,14 @@ class Crawler(Asking):
                 for text in ([roots] if isinstance(roots, str) else roots)], options)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
-        self.in_flight = dict[Node, float]()    # since when
+        self.in_flight = dict[Node, float]()    # what is asked for now, and since when
         self.held = dict[Node, Any]()           # answers of round 0, but for redirects
         self.ended = False                      # whether all tasks have ended
 
     async def crawl(self) -> None:
         """Fetch until nothing is left, once. Raises what a callback or Journal.write raises.
 
-        Cancelled, it ends at once: of what was `in_flight` there is no record."""
+        Cancelled, it ends at once: what was asked for, or taken in, has no record then."""
         self.loop = get_running_loop()
         workers = [self._work() for _ in range(self.options.max_tasks)]
         tasks = list(map(create_task, (self._rounds(), *workers)))
@@ -2683,14 +2683,12 @@ class Crawler(Asking):
         while node := await self.queue.get():
             self.in_flight[node] = self.loop.time()
             answer = self.held.pop(node, None) or await self._answer(node)
-            if not answer:  # before the pause, in which another worker may take it
-                del self.in_flight[node]
+            del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
             await sleep(0)
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
-                del self.in_flight[node]
             del answer  # a page is not held while the next is waited for
         self.queue.task_done()
 
@@ -2818,14 +2816,13 @@ class Journal:
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
             url = record.url.partition("#")[0]  # the problem of a place is one of its page
-            if _is_definite(record):
-                self._offsets[url] = start  # (the last word on a URL counts)
-            elif not record.skipped:  # it has failed since (a place, url#id, is not in there)
+            if not record.skipped:  # the last word on a URL counts
                 self._offsets.pop(record.url, None)
+                problems.discard(url)
+            if _is_definite(record):
+                self._offsets[url] = start
             if record.kind:
                 problems.add(url)
-            elif not record.skipped:  # it is well now
-                problems.discard(url)
             if record.next_url:
                 redirects[url] = record.next_url
             start += len(line)
@@ -3064,7 +3061,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error
-    if not (failure or any(report.statuses) and (report.pages or report.problems)):
+    was_reached = any(report.statuses) and (report.pages or report.problems)
+    if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
