@@ -1171,7 +1171,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # (without a match there is a base)
+    elif match or base is None:  # a scheme alone (without one there is a base)
         raise ValueError(f"// was expected behind {scheme}:")
     else:
         origin, _, host, port, target = base
@@ -1595,7 +1595,8 @@ def _check_count(count: int, base: str = "") -> None:
 
 def _decode_entity(match: re.Match[str]) -> str:
     decoded = html.unescape(match[0])
-    return decoded if len(decoded) < 3 else match[0]  # &notit; is no entity, though &not is one
+    # An entity is one or two characters: &notit; is none, though &not is one.
+    return decoded if len(decoded) < 3 else match[0]
 
 
 def _unescape(value: str) -> str:
@@ -1631,7 +1632,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
+        # Python has codecs that are not for pages; of the UTFs, UTF-8 alone needs no BOM.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
     with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
@@ -1642,10 +1643,10 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression with four alternatives, and a short cut. Each matches a whole element,
-# tag or comment, and the search goes on behind it: what is inside is not taken for a tag. Of
+# The idea: one expression with four alternatives. Each matches a whole element, tag or comment, and
+# the search goes on behind it: what is inside is not taken for a tag. Of
 #
-#     1   <script src=s.js>"<a href=/no>"</script>     holder is   script src=s.js
+#     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
 #     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
 #     3   <!-- <a href=/no> -->                        nothing is captured
 #     4   <p title="<a href=/no>">                     nothing is captured
@@ -1657,25 +1658,24 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
          "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
-_HOLDERS = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
+_RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
 # What is behind a tag's name, but for the ">": of `<a title="a > b" href=/d>` [^=>]*+ takes the
 # title, the group takes `="a > b"`, [^=>]*+ the href, the group a bare `=`, and [^=>]*+ the `/d`.
 _REST = r"""[^=>]*+(?>(?:=++\s*+(?>"[^"]*+"|'[^']*+'|)[^=>]*+)*)"""
 _TAG = rf"""
-      (?P<holder>(?i:(?P<kind>{_HOLDERS})){_NAME_END}{_REST})>                  # 1
+      (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
     | (?P<tag>(?i:{'|'.join(_USES)}){_NAME_END}{_REST})>                        # 2
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# These four would do. With a short cut for usual links and usual tags it is five times as fast:
-_USUAL = rf"""
-    a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)"""
+# `<(?:{_TAG})` would do. All else saves time, and makes it five times as fast: at </, <b>, << and
+# <p class="x"> the search goes on at once, and the URL of a usual link is captured alone.
 _TAGS = re.compile(rf"""<
-    (?=[^/][^>][^>])                                            # not </a>, <b>,
-    (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)       # <<, or <p class="x">
-    (?: {_USUAL} | {_TAG} )""", re.VERBOSE | re.ASCII | re.DOTALL)
+    (?=[^/][^>][^>]) (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)
+    (?: a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)
+      | {_TAG} )""", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds A, title with a > b, and HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
     r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
@@ -1714,7 +1714,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     if element == "link":
         field = _field_of(values)
     urls = [values[name] for name in (source, "poster") if name in values]
-    if "srcset" in values:  # i.png and j.png of "i.png, j.png 2x": behind a blank all is skipped
+    if "srcset" in values:  # i.png and j.png of "i.png 2x, j.png 3x": a URL, and the rest up to ","
         several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
         urls += [one.rstrip(",") for one in several]
     return field, urls
@@ -1726,11 +1726,11 @@ def read_markup(text: str) -> Markup:
     found = dict.fromkeys(_TAGS.findall(text))
     _check_count(len(found))
     links = fields["links"]
-    for usual, holder, kind, inside, tag in found:
+    for usual, raw, kind, inside, tag in found:
         if usual:
             links.append(usual if "&" not in usual else _unescape(usual))
-        elif holder or tag:
-            field, values = _read_tag((holder or tag)[:MAX_TAG])
+        elif raw or tag:
+            field, values = _read_tag((raw or tag)[:MAX_TAG])
             fields[field] += values
             if kind.lower() == "style":
                 fields["assets"] += read_sheet(inside).assets
@@ -1868,12 +1868,15 @@ class Robots:
 #     http://other/a            other host         check
 #     http://h.de:8080/a        other host         check
 #     http://h.de/a.pdf         excluded           excluded
+#
+# (From here to 21, but for 15 and 16, each section adds a layer to one object, by a class that
+# extends the one before: Scope, Frontier, References, Places, Asking, Crawler.)
 
-MAX_DEPTH = 100     # links from a root, if no depth is given, and redirects that are looked ahead
+MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots; a table to look things up in.
+    """How to crawl: the arguments of Crawler after the roots. --help is made of this table.
 
     (name         value  least    meaning)
     depth         N      0        links from a root, level by level (if not given, 100)
@@ -2001,9 +2004,9 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           how often it was asked for by that method; if robots.txt failed, how often that
+    tries           requests for it by that method, or for the robots.txt that failed
     depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, and what it shows or uses: like url, or as written"""
+    links, assets   what a page refers to, and what it shows or uses: like url (18)"""
 
     url: str
     status: int = 0
@@ -2036,8 +2039,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    If it is to be *read*, what it refers to is there, as written; but no links if it asks a robot
-    named *product* not to follow them."""
+    If it is to be *read*, what it refers to is there, but as written; and no links if it asks a
+    robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
     if status >= 400:
@@ -2068,8 +2071,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. Once robots.txt is there, a site with a delay is asked for one URL at a time: a request ends,
-# the delay passes, the next request leaves. If the delay is 2:
+# it; whose turn it is, is queued again. Once robots.txt is there, a site with a delay is asked for
+# one URL at a time: a request ends, the delay passes, the next request leaves. If the delay is 2:
 #
 #     time    a worker brings     then in line  why
 #     0       /a, /b              /a, /b        robots.txt is asked for first
@@ -2077,16 +2080,17 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
-# Answers also teach how to ask (which 429s do is said in 20):
+# Answers also teach how to ask; since its first 429 a site has a delay (which count is said in 20):
 #
 #     the site answers            it rests                             the delay that was learned
 #     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         at least so long                     stays
-#     with another status         no                                   5 % less
+#     anything else               no                                   3 % less
 #
 # The invariant: who stands in line waits for a request to end, or a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
+REST = 2.0          # seconds that a site rests after a 429 without Retry-After
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
 MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 
@@ -2094,7 +2098,7 @@ MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 class Site:
     """An origin: its robots.txt, and when it is asked; requeue(node) queues who gets its turn."""
 
-    # The rules of its robots.txt; or the Node by which that is asked for; or why there are none.
+    # What its robots.txt says; or the Node (17) by which that is asked for; or why it failed.
     robots: Robots | Node | Record = Robots("")
     learned = free_at = 0.0         # seconds that its 429s seem to want; loop time of the next turn
     slowed = 0                      # how many 429s were heeded
@@ -2102,7 +2106,7 @@ class Site:
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
-        self.line, self._loop = deque[Any](), get_running_loop()
+        self.line, self._loop = deque[Any](), get_running_loop()    # (for robots.txt, or a turn)
         self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
 
     def pace(self) -> float:
@@ -2119,7 +2123,7 @@ class Site:
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns:  # _give_turns() has let it out of the line
+        if node in self.turns:  # it comes again, from _give_turns()
             return True
         if not self.line and self.is_free():
             self.turns.add(node)
@@ -2154,11 +2158,11 @@ class Site:
         if self.free_at <= now:
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.slowed += 1
-        self.free_at = max(self.free_at, now + (pause or MAX_LEARNED))
+        self.free_at = max(self.free_at, now + (pause or REST))
 
     def recover(self) -> None:
         """Take in another answer, by the table above."""
-        self.learned *= 0.95
+        self.learned *= 0.97
 
 
 # 17  Frontier
@@ -2176,9 +2180,9 @@ class Site:
 #     /b was read        has ended   has ended      is checked
 #
 # Only `admit` lets URLs in, and `site_of` robots.txt. They need no lock: other tasks run only at an
-# `await`, and they have none. All has a limit: --max-pages, --max-redirect, --depth or MAX_DEPTH.
-# (Scope, Frontier, References, Places, Asking, Crawler: each section adds to one object.)
+# `await`, and they have none.
 
+MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of what is only checked; --depth is less
 NEVER = 1 << 41     # the round of what is left out
 
@@ -2191,7 +2195,7 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (20)
-    check = ""                      # HEAD or GET, if it is only checked; "" for a page
+    method = ""                     # HEAD or GET, if it is only checked; "" for a page
     tries = 0                       # how often it was tried, a check by this method
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
@@ -2211,9 +2215,9 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and what it redirects to, MAX_DEPTH nodes at most."""
+        """Return this node and what it redirects to, MAX_AHEAD nodes at most."""
         nodes = [self]
-        while (after := nodes[-1].next_node) and len(nodes) < MAX_DEPTH:
+        while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
             nodes.append(after)
         return nodes
 
@@ -2267,7 +2271,7 @@ class Frontier(Scope):
         row; a root has none."""
         text, is_reference = f"{url}", parent is not None and not hops
         depth = parent.depth + is_reference if parent else 0
-        check = check or self.options.external and not self.covers(url)
+        check = check or (self.options.external and not self.covers(url))
         # 1. In which round would it be asked for, if this were the only way to it?
         reason = self.objection(url, depth, check)
         if not reason and is_reference and self._quota[check] == 0:
@@ -2282,9 +2286,10 @@ class Frontier(Scope):
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
-        node.round, node.reason, node.check = number, reason, "HEAD" if check else ""
+        node.round, node.reason, node.method = number, reason, "HEAD" if check else ""
         if not reason:
-            self._quota[check] -= is_reference
+            if is_reference:
+                self._quota[check] -= 1
             add = self.queue.put_nowait if number <= self.round else self.later[number].append
             add(node)
         return node
@@ -2302,13 +2307,13 @@ class Frontier(Scope):
         if node.depth == 0:  # the scope grows
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
-        ahead = known.ahead() if known else []  # (a circle is seen here before it is closed)
-        if node in ahead:
+        ahead = known.ahead() if known else []
+        if node in ahead:  # the way from the target would come back here
             problem = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
-        elif len(ahead) == MAX_DEPTH or node.hops >= self.options.max_redirect:
+        elif len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
             problem = f"more than {self.options.max_redirect} in a row"
         else:
-            node.next_node = self.admit(target, node, node.hops + 1, bool(node.check))
+            node.next_node = self.admit(target, node, node.hops + 1, bool(node.method))
             return record
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
@@ -2363,13 +2368,14 @@ class References(Frontier):
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
-            if the URL is    a link (check=False)    an asset (check=True)
+        If the URL is known, to look it up is enough, unless the reference may change its Node:
+
+            the URL is       a link (check=False)    an asset (check=True)
             new              lets it in as a page    lets it in as a check
-            left out         changes nothing         may make a check of it
-            a check          makes a page of it      changes nothing
-            a page           changes nothing         changes nothing"""
-        # So to look it up is enough, but for links to what is in CHECKS, and assets in NEVER.
-        nodes, parsed, changeable = dict[str, Node](), 0, NEVER if check else CHECKS
+            left out         -                       *may make a check of it
+            a check          *makes a page of it     -
+            a page           -                       -"""
+        nodes, parsed, changeable = dict[str, Node](), 0, NEVER if check else CHECKS  # the two *
         for reference in references:
             address = reference.partition("#")[0]
             if address not in nodes:
@@ -2389,8 +2395,7 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            # Cut off behind MAX_URL + 1 characters they are still too long for a URL.
-            words = _escape(_trim(reference)[:MAX_URL + 1])[:MAX_URL + 1].rstrip()
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # (or still too long)
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2410,7 +2415,7 @@ class References(Frontier):
 # The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
 # In the end compare them. If /a redirects, the ids are those of the page that it leads to; and
-# nothing is missing on a page that was not read.
+# nothing is missing on a page that was not read. (What was left out is told at the end, too.)
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2463,7 +2468,7 @@ class Places(References):
 #     the server was asked, and will be again       None
 #     the server answered, or failed for good       a Response
 #
-# At None the URL waits, and requeue() will queue it again (or it was robots.txt, which is done).
+# At None the URL waits: requeue() will queue it again (or it was robots.txt, which is done).
 # A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
 # a style sheet, which is read for what it uses.
 
@@ -2511,10 +2516,10 @@ class Asking(Places):
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if it was got, and read, as this crawl would do it."""
         journal = self.options.journal
-        if not journal or node.depth == 0 or (self.options.fragments and not node.check):
+        if not journal or node.depth == 0 or (self.options.fragments and not node.method):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if not record or bool(record.method) != bool(node.check):  # one a page, one a check
+        if not record or bool(record.method) != bool(node.method):  # one a page, one a check
             return None
         is_unread = self._wants(node, record) and not (record.encoding or record.kind)
         return None if is_unread else record
@@ -2524,7 +2529,7 @@ class Asking(Places):
         reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
         if reader is read_sheet:
             return self.covers(node.url) and not self.options.pages_only
-        return reader is not None and not node.check
+        return reader is not None and not node.method
 
     async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
         """Return the answer to a request; without one, a Response with status 0 and the error."""
@@ -2573,7 +2578,7 @@ class Asking(Places):
         node.tries += 1
         node.at, began = time.time(), self.loop.time()
         try:
-            answer = await self._fetch(node.url, node.check or "GET", partial(self._wants, node))
+            answer = await self._fetch(node.url, node.method or "GET", partial(self._wants, node))
             node.seconds = self.loop.time() - began
             return None if self._try_again(node, answer) else answer
         finally:
@@ -2582,22 +2587,22 @@ class Asking(Places):
     def _try_again(self, node: Node, answer: Response) -> bool:
         """Have a URL asked for again, if that may help; return whether it will be.
 
-            429 on the crawl's hosts              first in its site's line
-            a HEAD that failed, or found a sheet  by GET
-            anything else that may pass           after a back-off, or a longer Retry-After"""
+            429 on the crawl's hosts                    first in its site's line
+            a HEAD that failed (no 429), or a sheet     by GET
+            anything else that may pass                 after a back-off, or a longer Retry-After"""
         site, status, value = node.site, answer.status, answer.headers.get("retry-after", "")
         # A date counts as none; and round 0 is not held up, for others wait for its end.
-        pause = min(float(value), MAX_PAUSE) if value.isdecimal() and self.round else 0.0
+        pause = min(float(value), MAX_PAUSE) if value.isdecimal() and self.round > 0 else 0.0
         again = may_pass(answer) and node.tries < self.options.max_tries
-        if status == 429 and node in site.turns and self.covers(node.url):  # (not robots.txt)
+        if status == 429 and node is not site.robots and self.covers(node.url):
             site.rest(pause)
             if again:
                 site.line.appendleft(node)  # end_turn(), which comes next, sees to it
             return again
         site.recover()
-        if node.check == "HEAD" and status != 429 and (
+        if node.method == "HEAD" and status != 429 and (
                 not 0 < status < 400 or self._wants(node, answer)):
-            node.check, node.tries = "GET", 0
+            node.method, node.tries = "GET", 0
             self.requeue(node)
             return True
         if again:
@@ -2666,7 +2671,7 @@ class Crawler(Asking):
         for url in self.roots:
             self.admit(url)
         while self.begin(self.round + 1) or self.held:
-            for node in self.held:  # in round 1
+            for node in self.held:  # in round 1; a worker takes the answer from there
                 self.queue.put_nowait(node)
             await self.queue.join()
         self.begin(CHECKS)
@@ -2703,21 +2708,21 @@ class Crawler(Asking):
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.check, **way)
+                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.method, **way)
         links = record.links  # as written
         if record.encoding:
             record, nodes = await self.admit_references(node, record, base)
         elif record.status in _REDIRECTS:
             record = self.follow(node, record)
-        if isinstance(answer, Response) and record.encoding and not node.check:  # a page
+        if isinstance(answer, Response) and record.encoding and not node.method:  # a page
             if self.options.fragments:
                 places = self.note_places(node, answer, links, nodes)
                 record = record._replace(links=(*record.links, *places))
             work: Any = self.options.on_page(record, answer)
             if hasattr(work, "__await__"):
                 await work
-        # (A Record without a status is not the journal's, but of robots.txt.)
-        self.tell(record, isinstance(answer, Response) or record.status == 0)
+        from_journal = isinstance(answer, Record) and answer.status > 0  # and not of robots.txt
+        self.tell(record, not from_journal)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -3060,8 +3065,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
         except BaseException as error:  # a signal, a full disk, a bug
             if not crawler.ended:
                 raise
-            failure = error
-    was_reached = any(report.statuses) and (report.pages or report.problems)
+            failure = error  # to be raised when the report is printed
+    was_reached = any(report.statuses) and (report.pages or report.problems)  # (0: no answer)
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
