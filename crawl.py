@@ -30,9 +30,9 @@ and an explanation of both, meant to be read from here to the end.
     11  Documents        bytes to text, and who reads it
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
-    14  Scope            what belongs to the crawl, and how to crawl
-    15  Records          how a URL ended
-    16  Sites            no site too often
+    14  Records          how a URL ended
+    15  Sites            no site too often
+    16  Scope            what belongs to the crawl, and how to crawl
     17  Frontier         each URL once
     18  References       what pages refer to, let into the frontier
     19  Places           what a link's #place must lead to
@@ -1435,7 +1435,7 @@ class ResponseParser:
 #               it is readable when it is taken: that is its end, or bytes nobody asked for
 #
 # The server may close it, or send a stray message, just as the next request leaves: so a request
-# that fails on a kept connection before a whole head came back is sent again (RFC 9112, 9.3.1).
+# that fails on a kept one before a whole head came back is sent on a new one (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 100        # connections kept: a process may often have 256 files open
@@ -1491,8 +1491,8 @@ class Client:
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
         async with TimeLimit(self.timeout):
+            kept = self._take_idle(url.origin)
             while True:
-                kept = self._take_idle(url.origin)
                 parser = ResponseParser(method, wanted, self.max_body)
                 try:
                     stream = kept or await self._new_stream(url)
@@ -1500,6 +1500,7 @@ class Client:
                 except (OSError, ProtocolError):
                     if not kept or parser.response:
                         raise
+                    kept = None  # it was stale: once more
 
     def close(self) -> None:
         """Close every idle connection; the client may go on being used."""
@@ -1595,8 +1596,7 @@ def _check_count(count: int, base: str = "") -> None:
 
 def _decode_entity(match: re.Match[str]) -> str:
     decoded = html.unescape(match[0])
-    # An entity is one or two characters: &notit; is none, though &not is one.
-    return decoded if len(decoded) < 3 else match[0]
+    return decoded if len(decoded) < 3 else match[0]  # &notit; is no entity, though &not is one
 
 
 def _unescape(value: str) -> str:
@@ -1643,8 +1643,8 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression with four alternatives. Each matches a whole element, tag or comment, and
-# the search goes on behind it: what is inside is not taken for a tag. Of
+# The idea: one expression with four alternatives, and a short cut for the usual link. Each matches
+# a whole element, tag or comment, and the search goes on behind it, not within. Of
 #
 #     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
 #     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
@@ -1653,7 +1653,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #         <a class="top" href="/b#c">                  usual is    /b#c: the short cut
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
-# Which of Markup's fields an element adds to, and by which attribute. (Of a link, rel says which.)
+# Which of Markup's fields an element adds to, and by which attribute ("": see _read_tag).
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "src"),
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
          "link": ("", "href"), "meta": ("", "")}
@@ -1676,7 +1676,7 @@ _TAGS = re.compile(rf"""<
     (?=[^/][^>][^>]) (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)
     (?: a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)
       | {_TAG} )""", re.VERBOSE | re.ASCII | re.DOTALL)
-# Of `A title='a > b' HREF=/d&amp;e` it finds A, title with a > b, and HREF with /d&amp;e.
+# Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
     r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
 
@@ -1757,7 +1757,7 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. A Crawl-delay is kept to (16); other lines are ignored. So with
+# final "$" for the end. A Crawl-delay is kept to (15); other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /
@@ -1856,7 +1856,206 @@ class Robots:
         return None
 
 
-# 14  Scope
+# 14  Records
+# ===========
+# The problem: report, callbacks and journal should all be told in the same words how a URL ended.
+# The idea: how a URL ended is one value, a Record of numbers and words. What does not apply is
+# empty: an image that is there has status=200 and method="HEAD", and neither links nor an error.
+
+PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
+            "too many redirects", "blocked")
+_REDIRECTS, _MAY_PASS = (301, 302, 303, 307, 308), (408, 429, 500, 502, 503, 504)
+
+
+class CrawlError(Exception):
+    """There can be no crawl, or no more of it: a bad root, a full disk."""
+
+
+def _explain(error: Any) -> str:
+    """Return an error in words that fit on a line."""
+    words = getattr(error, "strerror", "") or f"{error}"
+    if hasattr(error, "verify_code"):
+        words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+    elif getattr(error, "library", ""):  # of TLS
+        words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
+    elif isinstance(error, re.error):
+        words = f"{error.pattern!r} is no regular expression: {error}"
+    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
+
+
+class Record(NamedTuple):
+    """How one URL ended; its line in the journal holds the fields that are not empty.
+
+    url             in its one spelling; or a missing place, url#id; or words that are no URL
+    status          of HTTP; 0: there was no valid answer
+    error, kind     what is wrong, in words; which of PROBLEMS that is
+    skipped         the reason why it was not fetched
+    method          HEAD or GET if it was only checked
+    next_url        where it redirects to
+    content_type    as the server sent it, made printable
+    encoding        the charset, if its body was read; else empty
+    size            bytes, decoded
+    at, seconds     Unix time of the request; from there to the end of the answer
+    tries           requests for it by that method, or for the robots.txt that failed
+    depth, parent   links from a root; the page, or the redirect, that let it in
+    links, assets   what a page refers to, and what it shows or uses: as URLs (18)"""
+
+    url: str
+    status: int = 0
+    error: str = ""
+    kind: str = ""
+    skipped: str = ""
+    method: str = ""
+    next_url: str = ""
+    content_type: str = ""
+    encoding: str = ""
+    size: int = 0
+    at: float = 0.0
+    seconds: float = 0.0
+    tries: int = 0
+    depth: int = 0
+    parent: str = ""
+    links: tuple[str, ...] = ()
+    assets: tuple[str, ...] = ()
+
+
+def _kind_of(failure: Exception) -> str:
+    """Return which of PROBLEMS an error in place of an answer is."""
+    return ("timed out" if isinstance(failure, TimeoutError) else
+            "bad certificate" if hasattr(failure, "verify_code") else
+            "refused" if isinstance(failure, OSError) else
+            "over a limit" if isinstance(failure, LimitError) else "broken")
+
+
+def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
+              **fields: Any) -> tuple[Record, URL]:
+    """Return the Record of an answer, or of the error in its place, and the base of its references.
+
+    If it is to be *read*, what it refers to is there, but as written (18 makes URLs of it); and no
+    links if it asks a robot named *product* not to follow them."""
+    status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
+    fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
+    if status >= 400:
+        fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
+                      error=f"{status} {_printable(answer.reason)}".rstrip())
+    elif status in _REDIRECTS:
+        location = answer.headers.get("location", "").encode("latin-1")
+        fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
+    elif read and status and (reader := reader_of(content_type)):
+        text, charset = decode_page(answer.body, content_type)
+        try:
+            markup = reader(text)
+            with suppress(ValueError):
+                base = parse_url(markup.base, url) if markup.base else url
+            _check_count(len(markup.links) + len(markup.assets), f"{base}")
+            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
+            fields.update(encoding=charset, assets=markup.assets,
+                          links=markup.links if follow else ())
+        except LimitError as limit:
+            failure = limit
+    if failure:
+        fields.update(error=_explain(failure), kind=_kind_of(failure))
+    return Record(f"{url}", **fields), base
+
+
+# 15  Sites
+# =========
+# The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
+# or say "not now" (429); and while one site rests, the workers have others to ask.
+# The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
+# it. When its turn comes it is queued again. A site with a delay is asked for one URL at a time: a
+# request ends, the delay passes, the next request leaves. If the delay is 2:
+#
+#     time    a worker brings     then in line  why
+#     1       /a, /b              /b            /a is asked for
+#     2                           /b            /a has ended: the site is free at 2 + 2
+#     4       /b                                /b is asked for
+#
+# Answers also teach how to ask. (20 says which 429s count. It uses the line for robots.txt, too.)
+#
+#     the site answers            it rests                             the delay that was learned
+#     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
+#     429, while it rests         until the later of both              stays
+#     anything else               no                                   3 % less, but never none
+#
+# The invariant: who stands in line waits for a request to end, or a timer.
+
+MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
+REST = 2.0          # seconds that a site rests after a 429 without Retry-After
+MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
+MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
+
+
+class Site:
+    """An origin: its robots.txt, and when it is asked; requeue(node) queues who gets its turn."""
+
+    # What its robots.txt says; or the Node (17) by which that is asked for; or why it failed.
+    robots: Robots | Node | Record = Robots("")
+    learned = free_at = 0.0         # seconds that its 429s seem to want; loop time of the next turn
+    slowed = 0                      # how many 429s were heeded
+    timer: Handle | None = None     # for the next turn
+
+    def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
+        self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
+        self.line, self._loop = deque[Any](), get_running_loop()
+        self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
+
+    def pace(self) -> float:
+        """Seconds between requests, which then come one at a time; 0: as many as there are."""
+        return max(self.delay, self.learned)
+
+    def is_busy(self) -> bool:
+        """Return whether a request must end before the next one leaves."""
+        return bool(self.turns) and self.pace() > 0
+
+    def is_free(self) -> bool:
+        """Return whether another URL may be asked for now."""
+        return not self.is_busy() and self.free_at <= self._loop.time()
+
+    def take_turn(self, node: Node) -> bool:
+        """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
+        if node in self.turns:  # it comes again, from _give_turns()
+            return True
+        if not self.line and self.is_free():
+            self.turns.add(node)
+            return True
+        self.line.append(node)
+        self.advance()
+        return False
+
+    def end_turn(self, node: Node) -> None:
+        """Say that the request for *node* has ended, however it did."""
+        self.turns.remove(node)
+        self.free_at = max(self.free_at, self._loop.time() + self.pace())
+        self.advance()
+
+    def advance(self) -> None:
+        """See that the first in line gets its turn as soon as the site is free."""
+        if self.line and not self.timer and not self.is_busy():
+            self.timer = self._loop.call_at(self.free_at, self._give_turns)
+
+    def _give_turns(self) -> None:
+        """Give a turn to the first in line, or to all of them if there is no delay."""
+        self.timer = None
+        while self.line and self.is_free():
+            node = self.line.popleft()
+            self.turns.add(node)
+            self.requeue(node)
+        self.advance()
+
+    def learn(self, is_slowed: bool, pause: float) -> None:
+        """Take in an answer, by the table above: whether it is a 429, and its Retry-After or 0."""
+        if not is_slowed:
+            self.learned *= 0.97
+            return
+        now = self._loop.time()
+        if self.free_at <= now:
+            self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
+        self.slowed += 1
+        self.free_at = max(self.free_at, now + (pause or REST))
+
+
+# 16  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: ask a URL for its host and its spelling. What a page links to is to be read, as a page;
@@ -1869,11 +2068,14 @@ class Robots:
 #     http://h.de:8080/a        other host         check
 #     http://h.de/a.pdf         excluded           excluded
 #
-# (From here to 21, but for 15 and 16, each section adds a layer to one object, by a class that
-# extends the one before: Scope, Frontier, References, Places, Asking, Crawler.)
-
-MAX_DEPTH = 100  # links from a root, if no depth is given
-
+# From here to 21 each section adds a layer to one object, by a class that extends the one before:
+#
+#     16  Scope         objection(url)            why a URL is left out, if it is
+#     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
+#     18  References    admit_references(page)    admits what a page refers to
+#     19  Places        note_places(page)         compares #places with pages
+#     20  Asking        _answer(node)             what came of a URL
+#     21  Crawler       _work()                   queue -> _answer -> admit_references -> Record
 
 class Options(NamedTuple):
     """How to crawl: the arguments of Crawler after the roots. --help is made of this table.
@@ -1920,6 +2122,7 @@ class Options(NamedTuple):
     on_page: Callback = _always
 
 
+MAX_DEPTH = 100  # links from a root, if no depth is given
 # The rows that make --help, such as ("depth", "N", "0", "links from a root, ..."); 0 is the least.
 _ROWS = re.findall("(?m)^ *([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
 
@@ -1933,7 +2136,7 @@ class Scope:
         self.exclude = re.compile(options.exclude or "(?!)")    # and none may hold that
         self.deepest = MAX_DEPTH if options.depth is None else options.depth
         self.hosts = set(map(self.host, roots))  # with ports, as host() returns them
-        # Where secrets may go: to roots' hosts, by http only if the root says http.
+        # Where secrets may go: to roots' hosts by https, by http only if the root says http.
         self.trusted = {(scheme, *self.host(url)) for url in roots
                         for scheme in ("https", url.scheme)}
         for url in roots:
@@ -1964,207 +2167,6 @@ class Scope:
         return "depth" if depth > self.deepest else ""
 
 
-# 15  Records
-# ===========
-# The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: how a URL ended is one value, a Record of numbers and words. What does not apply is
-# empty: an image that is there has status=200 and method="HEAD", and neither links nor an error.
-
-PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
-            "too many redirects", "blocked")
-_REDIRECTS, _MAY_PASS = (301, 302, 303, 307, 308), (408, 429, 500, 502, 503, 504)
-
-
-class CrawlError(Exception):
-    """There can be no crawl, or no more of it: a bad root, a full disk."""
-
-
-def _explain(error: Any) -> str:
-    """Return an error in words that fit on a line."""
-    words = getattr(error, "strerror", "") or f"{error}"
-    if hasattr(error, "verify_code"):
-        words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    elif getattr(error, "library", ""):  # of TLS
-        words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
-    elif isinstance(error, re.error):
-        words = f"{error.pattern!r} is no regular expression: {error}"
-    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
-
-
-class Record(NamedTuple):
-    """How one URL ended; its line in the journal holds the fields that are not empty.
-
-    url             in its one spelling; or a missing place, url#id; or words that are no URL
-    status          of HTTP; 0: there was no valid answer
-    error, kind     what is wrong, in words; which of PROBLEMS that is
-    skipped         the reason why it was not fetched
-    method          HEAD or GET if it was only checked
-    next_url        where it redirects to
-    content_type    as the server sent it, made printable
-    encoding        the charset, if its body was read; else empty
-    size            bytes, decoded
-    at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests for it by that method, or for the robots.txt that failed
-    depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, and what it shows or uses: like url (18)"""
-
-    url: str
-    status: int = 0
-    error: str = ""
-    kind: str = ""
-    skipped: str = ""
-    method: str = ""
-    next_url: str = ""
-    content_type: str = ""
-    encoding: str = ""
-    size: int = 0
-    at: float = 0.0
-    seconds: float = 0.0
-    tries: int = 0
-    depth: int = 0
-    parent: str = ""
-    links: tuple[str, ...] = ()
-    assets: tuple[str, ...] = ()
-
-
-def _kind_of(failure: Exception) -> str:
-    """Return which of PROBLEMS an error in place of an answer is."""
-    return ("timed out" if isinstance(failure, TimeoutError) else
-            "bad certificate" if hasattr(failure, "verify_code") else
-            "refused" if isinstance(failure, OSError) else
-            "over a limit" if isinstance(failure, LimitError) else "broken")
-
-
-def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
-              **fields: Any) -> tuple[Record, URL]:
-    """Return the Record of an answer, or of the error in its place, and the base of its references.
-
-    If it is to be *read*, what it refers to is there, but as written; and no links if it asks a
-    robot named *product* not to follow them."""
-    status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
-    fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
-    if status >= 400:
-        fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
-                      error=f"{status} {_printable(answer.reason)}".rstrip())
-    elif status in _REDIRECTS:
-        location = answer.headers.get("location", "").encode("latin-1")
-        fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
-    elif read and status and (reader := reader_of(content_type)):
-        text, charset = decode_page(answer.body, content_type)
-        try:
-            markup = reader(text)
-            with suppress(ValueError):
-                base = parse_url(markup.base, url) if markup.base else url
-            _check_count(len(markup.links) + len(markup.assets), f"{base}")
-            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
-            fields.update(encoding=charset, assets=markup.assets,
-                          links=markup.links if follow else ())
-        except LimitError as limit:
-            failure = limit
-    if failure:
-        fields.update(error=_explain(failure), kind=_kind_of(failure))
-    return Record(f"{url}", **fields), base
-
-
-# 16  Sites
-# =========
-# The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
-# or say "not now" (429); and while one site rests, the workers have others to ask.
-# The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it; whose turn it is, is queued again. Once robots.txt is there, a site with a delay is asked for
-# one URL at a time: a request ends, the delay passes, the next request leaves. If the delay is 2:
-#
-#     time    a worker brings     then in line  why
-#     0       /a, /b              /a, /b        robots.txt is asked for first
-#     1       /a, /b              /b            robots.txt is known; /a is asked for
-#     2                           /b            /a has ended: the site is free at 2 + 2
-#     4       /b                                /b is asked for
-#
-# Answers also teach how to ask; since its first 429 a site has a delay (which count is said in 20):
-#
-#     the site answers            it rests                             the delay that was learned
-#     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
-#     429, while it rests         at least so long                     stays
-#     anything else               no                                   3 % less
-#
-# The invariant: who stands in line waits for a request to end, or a timer.
-
-MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
-REST = 2.0          # seconds that a site rests after a 429 without Retry-After
-MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
-MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
-
-
-class Site:
-    """An origin: its robots.txt, and when it is asked; requeue(node) queues who gets its turn."""
-
-    # What its robots.txt says; or the Node (17) by which that is asked for; or why it failed.
-    robots: Robots | Node | Record = Robots("")
-    learned = free_at = 0.0         # seconds that its 429s seem to want; loop time of the next turn
-    slowed = 0                      # how many 429s were heeded
-    timer: Handle | None = None     # for the next turn
-
-    def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
-        self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
-        self.line, self._loop = deque[Any](), get_running_loop()    # (for robots.txt, or a turn)
-        self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
-
-    def pace(self) -> float:
-        """Seconds between requests, which then come one at a time; 0: as many as there are."""
-        return max(self.delay, self.learned)
-
-    def is_busy(self) -> bool:
-        """Return whether a request must end before the next one leaves."""
-        return bool(self.turns) and self.pace() > 0
-
-    def is_free(self) -> bool:
-        """Return whether another URL may be asked for now."""
-        return not self.is_busy() and self.free_at <= self._loop.time()
-
-    def take_turn(self, node: Node) -> bool:
-        """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns:  # it comes again, from _give_turns()
-            return True
-        if not self.line and self.is_free():
-            self.turns.add(node)
-            return True
-        self.line.append(node)
-        self.advance()
-        return False
-
-    def end_turn(self, node: Node) -> None:
-        """Say that the request for *node* has ended, however it did."""
-        self.turns.remove(node)
-        self.free_at = max(self.free_at, self._loop.time() + self.pace())
-        self.advance()
-
-    def advance(self) -> None:
-        """See that the first in line gets its turn as soon as the site is free."""
-        if self.line and not self.timer and not self.is_busy():
-            self.timer = self._loop.call_at(self.free_at, self._give_turns)
-
-    def _give_turns(self) -> None:
-        """Give a turn to the first in line, or to all of them if there is no delay."""
-        self.timer = None
-        while self.line and self.is_free():
-            node = self.line.popleft()
-            self.turns.add(node)
-            self.requeue(node)
-        self.advance()
-
-    def rest(self, pause: float) -> None:
-        """Take in a 429, by the table above; *pause* is what its Retry-After says."""
-        now = self._loop.time()
-        if self.free_at <= now:
-            self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
-        self.slowed += 1
-        self.free_at = max(self.free_at, now + (pause or REST))
-
-    def recover(self) -> None:
-        """Take in another answer, by the table above."""
-        self.learned *= 0.97
-
-
 # 17  Frontier
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead to it.
@@ -2179,8 +2181,8 @@ class Site:
 #     /a was read        has ended   round 1        CHECKS
 #     /b was read        has ended   has ended      is checked
 #
-# Only `admit` lets URLs in, and `site_of` robots.txt. They need no lock: other tasks run only at an
-# `await`, and they have none.
+# admit() makes Nodes, and site_of() those of robots.txt. They need no lock: other tasks run only at
+# an `await`, and they have none.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of what is only checked; --depth is less
@@ -2283,13 +2285,12 @@ class Frontier(Scope):
         if node and (node.round <= number or node.round <= self.round):
             return node
         # 3. It comes by this way.
-        site = parent.site if parent and reason else self.site_of(url)
+        site = parent.site if parent and reason else self.site_of(url)  # (a new one only if let in)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.method = number, reason, "HEAD" if check else ""
         if not reason:
-            if is_reference:
-                self._quota[check] -= 1
+            self._quota[check] -= is_reference
             add = self.queue.put_nowait if number <= self.round else self.later[number].append
             add(node)
         return node
@@ -2321,15 +2322,15 @@ class Frontier(Scope):
 # 18  References
 # ==============
 # The problem: pages refer mostly to what is known; to parse it all would take most of the time.
-# The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that, its Node
-# is there, and is mostly settled; else the reference is parsed and admitted. On http://h/d/p
+# The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that text, it is
+# that URL in its one spelling; else the reference is parsed and admitted. On http://h/d/p
 #
 #     b, ./b and /d/b    are joined to http://h/d/b: once it was admitted, it is known
 #     x/../b             is joined to http://h/d/x/../b: no URL is spelled so, and it is parsed
 #     mailto:me          stays as it is; it is no URL to fetch, but has a Node, with a reason
 #     b#c                is like b
 
-SLICE = 100  # references that are parsed, or records told at the end, between two ticks
+SLICE = 100  # references that are parsed between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
@@ -2355,16 +2356,16 @@ class References(Frontier):
                                ) -> tuple[Record, dict[str, Node]]:
         """Let in what a page's *record* refers to; return it with URLs, and its links' Nodes."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
-        links = await self._admit_each(page, record.links, base, folder, False)
+        links = await self._nodes_of(page, record.links, base, folder, False)
         if self.options.pages_only:  # the record keeps them for a crawl that goes on
             assets = [_join(base, folder, asset.strip()) for asset in record.assets]
         else:
-            shown = await self._admit_each(page, record.assets, base, folder, True)
+            shown = await self._nodes_of(page, record.assets, base, folder, True)
             assets = [node.text for node in shown.values()]
         return record._replace(links=tuple([node.text for node in dict.fromkeys(links.values())]),
                                assets=tuple(dict.fromkeys(assets))), links
 
-    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
+    async def _nodes_of(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
@@ -2373,15 +2374,15 @@ class References(Frontier):
             the URL is       a link (check=False)    an asset (check=True)
             new              lets it in as a page    lets it in as a check
             left out         -                       *may make a check of it
-            a check          *makes a page of it     -
-            a page           -                       -"""
-        nodes, parsed, changeable = dict[str, Node](), 0, NEVER if check else CHECKS  # the two *
+            a check          *makes a page of it     -"""
+        changeable = NEVER if check else CHECKS     # the round of those with a *
+        nodes, parsed = dict[str, Node](), 0
         for reference in references:
             address = reference.partition("#")[0]
             if address not in nodes:
                 node = self.seen_urls.get(_join(base, folder, address))
                 if node is None or node.round == changeable:
-                    node = self._admit_one(page, address, base, check)
+                    node = self._parse_and_admit(page, address, base, check)
                     parsed += 1
                     if parsed % SLICE == 0:
                         await sleep(0)
@@ -2390,7 +2391,7 @@ class References(Frontier):
                 nodes[address] = node
         return nodes
 
-    def _admit_one(self, page: Node, reference: str, base: URL, check: bool) -> Node:
+    def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
         """Parse a reference and let its URL in; if it is none, return the Node of its words."""
         try:
             url = parse_url(reference, base)
@@ -2415,7 +2416,7 @@ class References(Frontier):
 # The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
 # In the end compare them. If /a redirects, the ids are those of the page that it leads to; and
-# nothing is missing on a page that was not read. (What was left out is told at the end, too.)
+# nothing is missing on a page that was not read. (told_last() also tells of what was left out.)
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2435,7 +2436,7 @@ class Places(References):
         for link in links:
             address, _, fragment = link.partition("#")
             fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # but the top, and what scripts use
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # #top, # and #!/for-a-script are none
                 text = f"{nodes[address].text}#{_escape(fragment)}"[:MAX_URL]
                 places[text] = self.seen_urls.setdefault(text, Node(text, page.site))
                 places[text].place_on = nodes[address]
@@ -2587,28 +2588,28 @@ class Asking(Places):
     def _try_again(self, node: Node, answer: Response) -> bool:
         """Have a URL asked for again, if that may help; return whether it will be.
 
+            a HEAD that failed (no 429), or a sheet     by GET, at once
             429 on the crawl's hosts                    first in its site's line
-            a HEAD that failed (no 429), or a sheet     by GET
             anything else that may pass                 after a back-off, or a longer Retry-After"""
         site, status, value = node.site, answer.status, answer.headers.get("retry-after", "")
-        # A date counts as none; and round 0 is not held up, for others wait for its end.
-        pause = min(float(value), MAX_PAUSE) if value.isdecimal() and self.round > 0 else 0.0
-        again = may_pass(answer) and node.tries < self.options.max_tries
-        if status == 429 and node is not site.robots and self.covers(node.url):
-            site.rest(pause)
-            if again:
-                site.line.appendleft(node)  # end_turn(), which comes next, sees to it
-            return again
-        site.recover()
-        if node.method == "HEAD" and status != 429 and (
-                not 0 < status < 400 or self._wants(node, answer)):
+        is_ours, pause = self.covers(node.url), 0.0
+        if is_ours and self.round > 0 and value.isdecimal():  # (for the end of round 0 others wait)
+            pause = min(float(value), MAX_PAUSE)
+        is_slowed = status == 429 and is_ours and node is not site.robots
+        site.learn(is_slowed, pause)
+        failed = not 0 < status < 400
+        if node.method == "HEAD" and status != 429 and (failed or self._wants(node, answer)):
             node.method, node.tries = "GET", 0
             self.requeue(node)
             return True
-        if again:
+        if not may_pass(answer) or node.tries >= self.options.max_tries:
+            return False
+        if is_slowed:
+            site.line.appendleft(node)  # _request() calls end_turn() now, which sees to the line
+        else:
             wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
             self.waits.append(self.loop.call_later(max(wait, pause), self.requeue, node))
-        return again
+        return True
 
 
 # 21  Crawler
@@ -2671,15 +2672,13 @@ class Crawler(Asking):
         for url in self.roots:
             self.admit(url)
         while self.begin(self.round + 1) or self.held:
-            for node in self.held:  # in round 1; a worker takes the answer from there
+            for node in self.held:  # in round 1; a worker then takes in what is held
                 self.queue.put_nowait(node)
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
-        for count, record in enumerate(self.told_last()):
+        for record in self.told_last():
             self.tell(record)
-            if count % SLICE == 0:
-                await sleep(0)
         for _ in range(self.options.max_tasks):
             self.queue.put_nowait(None)
 
@@ -2702,26 +2701,26 @@ class Crawler(Asking):
         if self.round == 0 and answer.status not in _REDIRECTS:
             self.held[node] = answer
             return
-        way: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
+        origin: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
         if isinstance(answer, Record):
-            record, base = answer._replace(**way), node.url
+            record, base = answer._replace(**origin), node.url
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.method, **way)
-        links = record.links  # as written
-        if record.encoding:
-            record, nodes = await self.admit_references(node, record, base)
-        elif record.status in _REDIRECTS:
+                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.method, **origin)
+        if record.status in _REDIRECTS:
             record = self.follow(node, record)
-        if isinstance(answer, Response) and record.encoding and not node.method:  # a page
-            if self.options.fragments:
-                places = self.note_places(node, answer, links, nodes)
-                record = record._replace(links=(*record.links, *places))
-            work: Any = self.options.on_page(record, answer)
-            if hasattr(work, "__await__"):
-                await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # and not of robots.txt
+        elif record.encoding:  # it was read
+            links = record.links  # as written
+            record, nodes = await self.admit_references(node, record, base)
+            if isinstance(answer, Response) and not node.method:  # a page, from the server
+                if self.options.fragments:
+                    places = self.note_places(node, answer, links, nodes)
+                    record = record._replace(links=(*record.links, *places))
+                work: Any = self.options.on_page(record, answer)
+                if hasattr(work, "__await__"):
+                    await work
+        from_journal = isinstance(answer, Record) and answer.status > 0  # (of robots.txt it is 0)
         self.tell(record, not from_journal)
         node.is_well = not (record.kind or record.next_url)
 
@@ -2823,6 +2822,7 @@ class Journal:
             url = record.url.partition("#")[0]  # the problem of a place is one of its page
             if not record.skipped:  # the last word on a URL counts
                 self._offsets.pop(record.url, None)
+                redirects.pop(url, None)
                 problems.discard(url)
             if _is_definite(record):
                 self._offsets[url] = start

@@ -1568,16 +1568,16 @@ def test_a_fresh_connection_that_dies_is_an_error(site: Server) -> None:
 
 
 @real_time
-async def test_what_fails_on_kept_connections_is_sent_on_a_fresh_one(site: Server) -> None:
+async def test_what_fails_on_a_kept_connection_is_sent_on_a_fresh_one(site: Server) -> None:
     site.add("/page", "hello")
-    client = crawl.Client()
     url = crawl.parse_url(site.url + "/page")
-    await crawl.gather(*[client.fetch(url) for _ in range(3)])
-    assert site.connections == 3
-    site.answers["/page"] = lambda connection: connection.close()
-    with raises(crawl.TruncatedError):
-        await client.fetch(url)
-    assert (len(client.pool), site.connections, len(site.requests)) == (0, 4, 7)
+    with closing(crawl.Client()) as client:
+        await crawl.gather(*[client.fetch(url) for _ in range(3)])
+        assert site.connections == 3
+        site.answers["/page"] = lambda connection: connection.close()
+        with raises(crawl.TruncatedError):
+            await client.fetch(url)
+        assert (len(client.pool), site.connections, len(site.requests)) == (2, 4, 5)
 
 
 @real_time
@@ -2092,49 +2092,7 @@ def test_made_up_input_never_fails_in_another_way(
         holds(claim, rng.choices(pieces, k=rng.randrange(14)))
 
 
-# 14  Scope
-# =========
-
-
-@each("url, options, reason", [
-    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
-    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
-    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
-    ("http://notexample.com/x", {"subdomains": True}, "other host"),
-    ("http://sub.example.com:8080/x", {"subdomains": True}, "other host"),
-    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
-    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
-    ("http://example.com/x", {"include": "/blog/"}, "excluded"),
-    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
-    ("http://example.com/x", {"include": "/blog/|x"}, ""),
-    ("http://example.com/x", {"exclude": "pdf$|x$"}, "excluded"),
-    ("http://example.com" + "/a/b" * 5, {}, ""), ("http://example.com/x", {"depth": 0}, "depth")])
-def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any],
-                                                          reason: str) -> None:
-    roots = [crawl.parse_url("http://www.example.com/")]
-    scope = crawl.Scope(roots, crawl.Options(**options))
-    assert scope.objection(crawl.parse_url(url), 1, check=False) == reason
-
-
-def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
-    scope = crawl.Scope([crawl.parse_url("http://www.com/")], crawl.Options(subdomains=True))
-    assert not scope.covers(crawl.parse_url("http://other.com/"))
-
-
-@each("root, url, trusted", [
-    ("https://h", "https://h/x", True), ("https://h", "http://h/x", False), ("http://h", "http://h/", True),
-    ("http://h", "https://h/", True), ("https://h.de", "https://www.h.de/", True),
-    ("https://www.h.de", "https://h.de/", True),
-    ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False),
-    ("http://h:8080", "http://h:8080/", True),
-    ("https://h", "https://other/", False)])
-def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: bool) -> None:
-    scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
-    asked = crawl.parse_url(url)
-    assert ((asked.scheme, *scope.host(asked)) in scope.trusted) == trusted
-
-
-# 15  Records
+# 14  Records
 # ===========
 
 @each("content_type, body", [
@@ -2177,7 +2135,7 @@ def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, wor
     assert simulated({"/": error}, max_tries=1).told[0].error == words
 
 
-# 16  Sites
+# 15  Sites
 # =========
 
 
@@ -2309,6 +2267,48 @@ def test_a_429_is_a_try_like_others(answers: tuple[Any, ...], end: str) -> None:
     (ConnectionResetError(), "GET refused"), (429, "HEAD 429 blocked")])
 def test_what_is_only_checked_is_asked_by_get_after_any_error_but_429(answer: Any, end: str) -> None:
     assert simulated({"/": "<img src=/i>", "/i": answer}, max_tries=1).ends["/i"] == end
+
+
+# 16  Scope
+# =========
+
+
+@each("url, options, reason", [
+    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""), ("https://example.com/x", {}, ""),
+    ("http://example.com:8080/x", {}, "other host"), ("http://sub.example.com/x", {}, "other host"),
+    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
+    ("http://notexample.com/x", {"subdomains": True}, "other host"),
+    ("http://sub.example.com:8080/x", {"subdomains": True}, "other host"),
+    ("http://exam.plecom/x", {"subdomains": True}, "other host"), ("http://example.com./x", {}, "other host"),
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
+    ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
+    ("http://example.com/x", {"include": "/blog/|x"}, ""),
+    ("http://example.com/x", {"exclude": "pdf$|x$"}, "excluded"),
+    ("http://example.com" + "/a/b" * 5, {}, ""), ("http://example.com/x", {"depth": 0}, "depth")])
+def test_the_scope_is_the_roots_host_widened_and_narrowed(url: str, options: dict[str, Any],
+                                                          reason: str) -> None:
+    roots = [crawl.parse_url("http://www.example.com/")]
+    scope = crawl.Scope(roots, crawl.Options(**options))
+    assert scope.objection(crawl.parse_url(url), 1, check=False) == reason
+
+
+def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
+    scope = crawl.Scope([crawl.parse_url("http://www.com/")], crawl.Options(subdomains=True))
+    assert not scope.covers(crawl.parse_url("http://other.com/"))
+
+
+@each("root, url, trusted", [
+    ("https://h", "https://h/x", True), ("https://h", "http://h/x", False), ("http://h", "http://h/", True),
+    ("http://h", "https://h/", True), ("https://h.de", "https://www.h.de/", True),
+    ("https://www.h.de", "https://h.de/", True),
+    ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False),
+    ("http://h:8080", "http://h:8080/", True),
+    ("https://h", "https://other/", False)])
+def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: bool) -> None:
+    scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
+    asked = crawl.parse_url(url)
+    assert ((asked.scheme, *scope.host(asked)) in scope.trusted) == trusted
 
 
 # 17  Frontier
@@ -2573,13 +2573,14 @@ MAP = "application/xml"
     "a server that says 429 to HEAD is not asked by GET": (
         {"/": "<img src=/x>", "/x": refused("60")}, {"max_tries": 2},
         {"/": "200", "/x": "HEAD 429 blocked x2"}),
-    "another host that says 429 gets its tries, and no more": (
-        {"/": "<img src=//o/x>", "http://o/x": 429}, {"max_tries": 2},
+    "another host that says 429 gets its tries, and no more, and soon": (
+        {"/": "<img src=//o/x>", "http://o/x": refused("300")}, {"max_tries": 2},
         {"/": "200", "http://o/x": "HEAD 429 blocked x2"})})
 def test_of_what_is_only_checked(story: Story) -> None:
     crawler = told(story)
     rounds = [record.method != "" for record in crawler.told if not record.skipped]
     assert rounds == sorted(rounds), "checks come last"
+    assert crawler.client.asked[-1][0] < 99
     assert len(crawler.client.checked) == len(set(crawler.client.checked)) or "429" in str(crawler.ends)
     assert not any(path.endswith("//o/robots.txt") for path in crawler.asked)
 
@@ -3676,8 +3677,10 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
     site["/j"] = ""
     assert rechecked() == ({"/", "/a", "/gone", "/b", "/c", "/j"}, [])
     assert rechecked() == ({"/"}, [])
-    with open(path, "a") as file:  # skipped meanwhile: still a problem
-        file.write('{"url": "http://h/a", "status": 404, "kind": "broken"}\n'
+    with open(path, "a") as file:  # /j is well again; /a was skipped meanwhile: still a problem
+        file.write('{"url": "http://h/j", "next_url": "http://h/a"}\n'
+                   '{"url": "http://h/j", "status": 200, "method": "HEAD"}\n'
+                   '{"url": "http://h/a", "status": 404, "kind": "broken"}\n'
                    '{"url": "http://h/a", "skipped": "excluded"}\n')
     assert rechecked()[0] == {"/", "/a", "/fine"}
 
@@ -3695,7 +3698,11 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
                  {"/": "200", "/a.css": "GET 200", "/gone": "GET 404 broken"}, id="a sheet"),
     pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/more>", "http://o/more": ""}, ["/"],
                  {"roots": ["/", "http://o/"]}, {"/": "200", "http://o/": "200", "http://o/more": "200"},
-                 id="a root now")])
+                 id="a root now"),
+    pytest.param({"/": "<img src=//o/a>", "http://o/": "", "http://o/a": typed(CSS, "p { src: url(/b) }")},
+                 ["/"], {"roots": ["/", "http://o/"]},
+                 {"/": "200", "http://o/": "200", "http://o/a": "GET 200", "http://o/b": "GET 404 broken"},
+                 id="a sheet to be read now")])
 def test_a_journal_answers_under_the_options_of_today(
         site: Site, roots: list[str], then: dict[str, Any], asked: dict[str, str], tmp_path: Path
 ) -> None:
@@ -3716,16 +3723,6 @@ def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Pat
     assert said("-q", "-o", path, "--recheck", "--fragments", site.url)[0] == 0
     site.requests.clear()
     assert said("-q", "-o", path, "--recheck", site.url)[0] == 0 and "/b" not in site.requests
-
-
-def test_a_journals_check_of_a_sheet_does_not_answer_for_it(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text(json.dumps({"url": "http://h/a.css", "status": 200, "method": "HEAD",
-                                "content_type": "text/css", "tries": 1}) + "\n")
-    site = {"/": "<link rel=stylesheet href=/a.css>",
-            "/a.css": (200, {"content-type": "text/css"}, "p { src: url(/gone) }")}
-    assert journaled(path, site).ends == {"/": "200", "/a.css": "GET 200", "/gone": "GET 404 broken"}
-    assert journaled(path, site).client.checked == []
 
 
 def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: Path) -> None:
@@ -3864,7 +3861,7 @@ def test_problems_are_reported_worst_first() -> None:
 
 
 def test_too_many_redirects_name_the_pages_with_the_link() -> None:
-    site = {f"/{number}": f"-> /{number + 1}" for number in range(4)} | {"/": "<a href=/0>"}
+    site = {"/": "<a href=/0>", "/0": "-> /1", "/1": "-> /2", "/2": "-> /"}
     assert simulated(site, max_redirect=2).lines(brief=True) == [
         "too many redirects (1)", "  /2", "    redirects more than 2 in a row",
         "    redirected from /0, /1", "    linked from /"]
@@ -3930,12 +3927,12 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
 @each("arguments, complaint", [
     (["http://no.such.host.invalid"], "nothing could be crawled: "),
     (["http://[x"], "'[x' is not a host"),
-    (["ftp://h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
+    (["ftp:/h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
     (["--exclude", "(", "h"], "'(' is no regular expression: "), (["-o", "", "h"], "No such file"),
     (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
     (["--include", "a{99999999999999999999}", "h"], "too large"),
     (["--exclude", "(" * 3000, "h"], "recursion"),
-    (["mailto:me@h.invalid"], "mailto: neither http nor https"), (["ftp:/h/"], "ftp: neither http nor https"),
+    (["mailto:me@h.invalid"], "mailto: neither http nor https"),
     (["--timeout", "0", "h"], "timeout: a number of at least 0.001 was expected, not 0.0"),
     (["-H", "User-Agent: a\nb", "h"], "header"), (["-H", "host: x", "h"], "'Host: x'")])
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
