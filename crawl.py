@@ -1091,12 +1091,6 @@ _escape_query = partial(quote, safe="!$%&()+*,/:;=?@[\\]^`{|}", errors="replace"
 _escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
 
 
-@lru_cache(100)  # a site has few content types
-def _printable(text: str) -> str:
-    """Return the beginning of somebody else's words: terminals might obey what is not printable."""
-    return _escape(text)[:MAX_SHOWN]
-
-
 @lru_cache(1000)  # more hosts than most sites link to
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent; ValueError if it is odd.
@@ -1589,7 +1583,7 @@ class Markup(NamedTuple):
 
 
 def _check_count(count: int, base: str = "") -> None:
-    """Raise LimitError for too many references, or, joined to *base*, too much text."""
+    """Raise LimitError for too many tags (12), or references, or text if they are joined (14)."""
     if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
         raise LimitError(f"more than {MAX_REFERENCES} references, or {MAX_JOINED} characters")
 
@@ -1644,7 +1638,8 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
 # The idea: one expression with four alternatives, and a short cut for the usual link. Each matches
-# a whole element, tag or comment, and the search goes on behind it, not within. Of
+# a whole element, tag or comment, and the search goes on behind it, not within. (The library's
+# html.parser takes more than twenty times as long.) Of
 #
 #     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
 #     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
@@ -1670,10 +1665,10 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# `<(?:{_TAG})` would do. All else saves time, and makes it five times as fast: at </, <b>, << and
-# <p class="x"> the search goes on at once, and the URL of a usual link is captured alone.
+# `<(?:{_TAG})` would find all. The rest of this makes it five times as fast, and finds no more.
 _TAGS = re.compile(rf"""<
-    (?=[^/][^>][^>]) (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)
+    (?=[^/][^>][^>])                                            # pass over </a>, <b>,
+    (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)       # <<, <p class="x">
     (?: a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)
       | {_TAG} )""", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
@@ -1871,6 +1866,12 @@ class CrawlError(Exception):
     """There can be no crawl, or no more of it: a bad root, a full disk."""
 
 
+@lru_cache(100)  # a site has few content types
+def _printable(text: str) -> str:
+    """Return the beginning of somebody else's words: terminals might obey what is not printable."""
+    return _escape(text)[:MAX_SHOWN]
+
+
 def _explain(error: Any) -> str:
     """Return an error in words that fit on a line."""
     words = getattr(error, "strerror", "") or f"{error}"
@@ -1931,8 +1932,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    If it is to be *read*, what it refers to is there, but as written (18 makes URLs of it); and no
-    links if it asks a robot named *product* not to follow them."""
+    If it is to be *read*, its links and assets are filled in, as written (18 makes URLs of them);
+    but no links if it asks a robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
     if status >= 400:
@@ -1963,8 +1964,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. When its turn comes it is queued again. A site with a delay is asked for one URL at a time: a
-# request ends, the delay passes, the next request leaves. If the delay is 2:
+# it. When its turn comes, a timer queues it again, and take_turn() says yes. A site with a delay is
+# asked for one URL at a time: a request ends, the delay passes, the next one leaves. If it is 2:
 #
 #     time    a worker brings     then in line  why
 #     1       /a, /b              /b            /a is asked for
@@ -2014,7 +2015,7 @@ class Site:
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns:  # it comes again, from _give_turns()
+        if node in self.turns:  # given by _give_turns()
             return True
         if not self.line and self.is_free():
             self.turns.add(node)
@@ -2171,10 +2172,10 @@ class Scope:
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead to it.
 # The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
-# Round 1 is for pages (with --depth there is a round for each level), CHECKS for what is only
-# checked, NEVER for what is left out. Each URL that is met has a Node in one of these rounds, and
-# each further way to the URL can only bring its Node forward. If http://h/ links to /a and //other/
-# and shows /b, and /a shows //other/ and links to /b:
+# Round 1 is for pages (with --depth there is one for each level, so that all have their least
+# depth), CHECKS for what is only checked, NEVER for what is left out. Each URL that is met has a
+# Node in one of these, and each further way to the URL can only bring its Node forward. If
+# http://h/ links to /a and //other/ and shows /b, and /a shows //other/ and links to /b:
 #
 #     after              /a          /b             http://other/
 #     / was read         round 1     CHECKS         NEVER: "other host"
@@ -2265,8 +2266,7 @@ class Frontier(Scope):
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
-    def admit(self, url: URL, parent: Node | None = None, hops: int = 0, check: bool = False
-              ) -> Node:
+    def admit(self, url: URL, parent: Node | None, hops: int = 0, check: bool = False) -> Node:
         """Let *url* in, as a page or as a *check*, or leave it out; return its Node.
 
         The *parent* is the page that refers to it, or the last of so many *hops*, redirects in a
@@ -2311,7 +2311,7 @@ class Frontier(Scope):
         ahead = known.ahead() if known else []
         if node in ahead:  # the way from the target would come back here
             problem = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
-        elif len(ahead) == MAX_AHEAD or node.hops >= self.options.max_redirect:
+        elif node.hops >= self.options.max_redirect:
             problem = f"more than {self.options.max_redirect} in a row"
         else:
             node.next_node = self.admit(target, node, node.hops + 1, bool(node.method))
@@ -2338,14 +2338,15 @@ def _join(base: URL, folder: str, reference: str) -> str:
     first = reference[:1]
     if first == "/":  # /x, and //host/x
         return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+    if first in ("", "?"):  # the page itself, and ?q on it
+        page = base.target.partition("?")[0] if first else base.target
+        return base.origin + page + reference
     if ":" in reference:  # http://host/x, and what may have a scheme
         return reference
     if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
             folder, reference = folder.rpartition("/")[0], reference[3:]
-    elif first in ("", "?"):  # nothing, and ?q
-        return base.origin + (base.target.partition("?")[0] + reference if first else base.target)
     return f"{base.origin}{folder}/{reference}"
 
 
@@ -2369,13 +2370,9 @@ class References(Frontier):
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
-        If the URL is known, to look it up is enough, unless the reference may change its Node:
-
-            the URL is       a link (check=False)    an asset (check=True)
-            new              lets it in as a page    lets it in as a check
-            left out         -                       *may make a check of it
-            a check          *makes a page of it     -"""
-        changeable = NEVER if check else CHECKS     # the round of those with a *
+        To look up a URL that is known is enough, with two exceptions: a link makes a page of what
+        would only be checked, and an asset may make a check of what was left out."""
+        changeable = NEVER if check else CHECKS     # the round of the exceptions
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
             address = reference.partition("#")[0]
@@ -2469,7 +2466,7 @@ class Places(References):
 #     the server was asked, and will be again       None
 #     the server answered, or failed for good       a Response
 #
-# At None the URL waits: requeue() will queue it again (or it was robots.txt, which is done).
+# At None the URL waits, and requeue() will queue it again (or it was robots.txt, which is done).
 # A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
 # a style sheet, which is read for what it uses.
 
@@ -2484,10 +2481,14 @@ def may_pass(answer: Response) -> bool:
     return isinstance(error, TruncatedError) or answer.status in _MAY_PASS
 
 
+def pause_of(answer: Response) -> float:
+    """Return the seconds that a Retry-After asks for; 0 without one, or for a date."""
+    value = answer.headers.get("retry-after", "")
+    return min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0
+
+
 class Asking(Places):
     """The frontier, and what servers answer."""
-
-    loop: EventLoop     # in which it crawls
 
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
@@ -2529,7 +2530,7 @@ class Asking(Places):
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
         reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
         if reader is read_sheet:
-            return self.covers(node.url) and not self.options.pages_only
+            return self.covers(node.url)
         return reader is not None and not node.method
 
     async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
@@ -2577,10 +2578,10 @@ class Asking(Places):
     async def _request(self, node: Node) -> Response | None:
         """Ask the server; return None if it will be asked again."""
         node.tries += 1
-        node.at, began = time.time(), self.loop.time()
+        node.at, began = time.time(), get_running_loop().time()
         try:
             answer = await self._fetch(node.url, node.method or "GET", partial(self._wants, node))
-            node.seconds = self.loop.time() - began
+            node.seconds = get_running_loop().time() - began
             return None if self._try_again(node, answer) else answer
         finally:
             node.site.end_turn(node)
@@ -2591,10 +2592,9 @@ class Asking(Places):
             a HEAD that failed (no 429), or a sheet     by GET, at once
             429 on the crawl's hosts                    first in its site's line
             anything else that may pass                 after a back-off, or a longer Retry-After"""
-        site, status, value = node.site, answer.status, answer.headers.get("retry-after", "")
-        is_ours, pause = self.covers(node.url), 0.0
-        if is_ours and self.round > 0 and value.isdecimal():  # (for the end of round 0 others wait)
-            pause = min(float(value), MAX_PAUSE)
+        site, status, is_ours = node.site, answer.status, self.covers(node.url)
+        # Round 0 is not held up: the end of every root is waited for.
+        pause = pause_of(answer) if is_ours and self.round > 0 else 0.0
         is_slowed = status == 429 and is_ours and node is not site.robots
         site.learn(is_slowed, pause)
         failed = not 0 < status < 400
@@ -2608,7 +2608,7 @@ class Asking(Places):
             site.line.appendleft(node)  # _request() calls end_turn() now, which sees to the line
         else:
             wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-            self.waits.append(self.loop.call_later(max(wait, pause), self.requeue, node))
+            self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
         return True
 
 
@@ -2653,7 +2653,6 @@ class Crawler(Asking):
         """Fetch until nothing is left, once. Raises what a callback or Journal.write raises.
 
         Cancelled, it ends at once: what was asked for, or taken in, has no record then."""
-        self.loop = get_running_loop()
         workers = [self._work() for _ in range(self.options.max_tasks)]
         tasks = list(map(create_task, (self._rounds(), *workers)))
         with closing(self.client):
@@ -2670,7 +2669,7 @@ class Crawler(Asking):
     async def _rounds(self) -> None:
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
         for url in self.roots:
-            self.admit(url)
+            self.admit(url, None)
         while self.begin(self.round + 1) or self.held:
             for node in self.held:  # in round 1; a worker then takes in what is held
                 self.queue.put_nowait(node)
@@ -2685,7 +2684,7 @@ class Crawler(Asking):
     async def _work(self) -> None:
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
         while node := await self.queue.get():
-            self.in_flight[node] = self.loop.time()
+            self.in_flight[node] = get_running_loop().time()
             answer = self.held.pop(node, None) or await self._answer(node)
             del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
@@ -2720,7 +2719,7 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # (of robots.txt it is 0)
+        from_journal = isinstance(answer, Record) and answer.status > 0  # (0: of robots.txt)
         self.tell(record, not from_journal)
         node.is_well = not (record.kind or record.next_url)
 
@@ -2731,13 +2730,13 @@ class Crawler(Asking):
 
     def fetches(self) -> list[str]:
         """Return what is in flight, and for how long; the first is the oldest."""
-        return [f"{self.loop.time() - began:.1f} s {node.text}"
+        return [f"{get_running_loop().time() - began:.1f} s {node.text}"
                 for node, began in self.in_flight.items()]
 
     def describe(self) -> str:
         """Return what the crawl is doing: each fetch in flight, then where each task is."""
         return "\n".join([f"{len(self.in_flight)} in flight, {self.num_waiting()} queued",
-                          *self.fetches(), *[task.where() for task in self.loop.tasks]])
+                          *self.fetches(), *[task.where() for task in get_running_loop().tasks]])
 
 
 # 22  Journal
@@ -2821,7 +2820,7 @@ class Journal:
                                  f"line {number}: {_explain(error)}")
             url = record.url.partition("#")[0]  # the problem of a place is one of its page
             if not record.skipped:  # the last word on a URL counts
-                self._offsets.pop(record.url, None)
+                self._offsets.pop(record.url, None)  # (of a place: none)
                 redirects.pop(url, None)
                 problems.discard(url)
             if _is_definite(record):

@@ -2320,7 +2320,7 @@ def frontier_of(**options: Any) -> tuple[crawl.Places, crawl.Node, list[crawl.Re
     told, url = list[crawl.Record](), crawl.parse_url("http://h/")
     frontier = crawl.Places([url], crawl.Options(no_robots=True, on_record=told.append, **options))
     frontier.begin(0)
-    root = frontier.admit(url)
+    root = frontier.admit(url, None)
     assert frontier.queue.get_nowait() is root
     frontier.begin(1)
     return frontier, root, told
@@ -2983,7 +2983,7 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(site: Server
     "a circle too long to be found ends all the same": (
         {f"/{number}": f"-> /{(number + 1) % 102}" for number in range(102)} | {
             "/": "".join(f"<a href=/{number}>" for number in range(102))}, {},
-        {"/": "200", **{f"/{number}": "302" for number in range(101)}, "/101": LOOP}),
+        {"/": "200", **{f"/{number}": "302" for number in range(102)}}),
     "a redirect without a Location is broken": ({"/": (302, {}, "")}, {}, {"/": "302 broken"}),
     "a redirect to a file is broken": ({"/": "-> file:///etc/passwd"}, {}, {"/": "302 broken"})})
 def test_of_redirects(story: Story) -> None:
