@@ -251,7 +251,7 @@ class EventLoop:
         # With work to do and no socket there is no poll, for the self-pipe only ends sleeps.
         if watching or not ready:
             for key, events in self._selector.select(wait):
-                # key.data is what _watch() changes: the first callback may remove the second.
+                # key.data is the dict that _watch() changes: one callback may remove the next.
                 for event in list(key.data):
                     if event & events and event in key.data:
                         self._run(key.data[event])
@@ -2266,17 +2266,17 @@ class Frontier(Scope):
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
-    def admit(self, url: URL, parent: Node | None, hops: int = 0, check: bool = False) -> Node:
+    def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
+              ) -> Node:
         """Let *url* in, as a page or as a *check*, or leave it out; return its Node.
 
-        The *parent* is the page that refers to it, or the last of so many *hops*, redirects in a
-        row; a root has none."""
-        text, is_reference = f"{url}", parent is not None and not hops
-        depth = parent.depth + is_reference if parent else 0
+        It is *depth* links from a root. The *parent* is the page that refers to it, or the last of
+        so many *hops*, redirects in a row; a root has none."""
+        text, counts = f"{url}", depth > 0 and not hops     # --max-pages counts references alone
         check = check or (self.options.external and not self.covers(url))
         # 1. In which round would it be asked for, if this were the only way to it?
         reason = self.objection(url, depth, check)
-        if not reason and is_reference and self._quota[check] == 0:
+        if counts and not reason and self._quota[check] == 0:
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         number = NEVER if reason else CHECKS if check else level
@@ -2290,7 +2290,7 @@ class Frontier(Scope):
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.method = number, reason, "HEAD" if check else ""
         if not reason:
-            self._quota[check] -= is_reference
+            self._quota[check] -= counts
             add = self.queue.put_nowait if number <= self.round else self.later[number].append
             add(node)
         return node
@@ -2314,7 +2314,7 @@ class Frontier(Scope):
         elif node.hops >= self.options.max_redirect:
             problem = f"more than {self.options.max_redirect} in a row"
         else:
-            node.next_node = self.admit(target, node, node.hops + 1, bool(node.method))
+            node.next_node = self.admit(target, node, node.depth, node.hops + 1, node.method != "")
             return record
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
@@ -2405,7 +2405,7 @@ class References(Frontier):
                     self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
                                      depth=page.depth + 1, parent=page.text))
             return node
-        return self.admit(url, page, 0, check)
+        return self.admit(url, page, page.depth + 1, 0, check)
 
 
 # 19  Places
@@ -2466,7 +2466,7 @@ class Places(References):
 #     the server was asked, and will be again       None
 #     the server answered, or failed for good       a Response
 #
-# At None the URL waits, and requeue() will queue it again (or it was robots.txt, which is done).
+# At None the URL waits, in a line or for a timer, to be queued again (or it was robots.txt).
 # A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
 # a style sheet, which is read for what it uses.
 
@@ -2669,7 +2669,7 @@ class Crawler(Asking):
     async def _rounds(self) -> None:
         """Have the roots asked, the pages, what is only checked; then send the workers home."""
         for url in self.roots:
-            self.admit(url, None)
+            self.admit(url, None, 0)
         while self.begin(self.round + 1) or self.held:
             for node in self.held:  # in round 1; a worker then takes in what is held
                 self.queue.put_nowait(node)

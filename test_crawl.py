@@ -2320,7 +2320,7 @@ def frontier_of(**options: Any) -> tuple[crawl.Places, crawl.Node, list[crawl.Re
     told, url = list[crawl.Record](), crawl.parse_url("http://h/")
     frontier = crawl.Places([url], crawl.Options(no_robots=True, on_record=told.append, **options))
     frontier.begin(0)
-    root = frontier.admit(url, None)
+    root = frontier.admit(url, None, 0)
     assert frontier.queue.get_nowait() is root
     frontier.begin(1)
     return frontier, root, told
@@ -2334,7 +2334,7 @@ async def test_each_way_to_a_url_can_only_bring_it_forward(
         url: str, ways: list[str], rounds: list[int]) -> None:
     frontier, root, _ = frontier_of(exclude="pdf$")
     for way, number in zip(ways, rounds):
-        node = frontier.admit(crawl.parse_url(url), root, check=way == "image")
+        node = frontier.admit(crawl.parse_url(url), root, 1, check=way == "image")
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
