@@ -115,7 +115,7 @@ class DeadlockError(RuntimeError):
 # that reschedules itself starves nobody. And a loop that nothing could ever wake raises
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
-TIMEOUT_SWEEP = 512  # entries: below that, cancelled timeouts are cheaper kept than swept
+TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
 MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just as it begins waits for its end
 
 
@@ -404,7 +404,7 @@ class Future(Generic[T]):
         self._finish("resolved", result)
 
     def set_exception(self, exception: BaseException) -> None:
-        """Make the future fail; an exception that nobody ever looks at is printed in the end."""
+        """Make the future fail; an Exception that nobody ever looks at is printed in the end."""
         self._finish("failed")
         self._result = _Failure(exception, self)
 
@@ -576,7 +576,7 @@ class Task(Future[T]):
         return self._cancel_requests
 
     def where(self) -> str:
-        """Return the task's name and the lines at which it waits, outermost coroutine first."""
+        """Return the task's name and the lines at which its `async def`s wait, outermost first."""
         lines, inner = [repr(self)], self._coro
         while at := getattr(inner, "cr_frame", None):  # down the pipe
             lines.append(f"  {at.f_code.co_filename}:{at.f_lineno} in {at.f_code.co_qualname}")
@@ -912,7 +912,7 @@ class Queue(Generic[T]):
 # stream has no deadlines: who waits for it does so within a `timeout`, as connect() and 10 do.
 # Interest in reading stays registered from one read to the next, which saves two system calls.
 
-READ_SIZE = 65_536      # bytes: more at once makes malloc map and unmap memory each time
+READ_SIZE = 65_536      # bytes: for more than 128 KB malloc maps and unmaps memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
 CONNECT_TIMEOUT = 10.0  # seconds to connect, with TLS, to one address: a lost SYN is sent again
 
@@ -1044,8 +1044,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # =======
 # The problem: a crawler remembers where it has been by the spelling of an address, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
-# The idea: go the steps that browsers go (url.spec.whatwg.org, for http and https), so that each
-# spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
+# The idea: go the steps that browsers go (url.spec.whatwg.org, for http, https and UTF-8), so that
+# each spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
@@ -1112,7 +1112,7 @@ def _parse_host(text: str) -> str:
                     host.encode("idna").decode("idna") != host):
                 raise ValueError
             name = host.encode("idna").decode()
-        if not re.fullmatch("(?:[a-z0-9_-]{1,63}[.])*[a-z0-9_-]{1,63}[.]?", name):
+        if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]{1,63}(?:[.]|$))+", name):
             raise ValueError
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # it can only be IPv4
             socket.inet_pton(socket.AF_INET, name)
@@ -1402,7 +1402,7 @@ class ResponseParser:
             if match is None:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
-            received += len(line) + size
+            received += len(line) + size + 2
             self._check_size(received)
             if size:
                 chunk = yield from self._take(size + 2)
@@ -1583,19 +1583,15 @@ class Markup(NamedTuple):
 
 
 def _check_count(count: int, base: str = "") -> None:
-    """Raise LimitError for too many tags (12), or references, or text if they are joined (14)."""
+    """Raise LimitError for too many tags or references, or too much text when *base* joins them."""
     if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
         raise LimitError(f"more than {MAX_REFERENCES} references, or {MAX_JOINED} characters")
 
 
-def _decode_entity(match: re.Match[str]) -> str:
-    decoded = html.unescape(match[0])
-    return decoded if len(decoded) < 3 else match[0]  # &notit; is no entity, though &not is one
-
-
 def _unescape(value: str) -> str:
     """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
+    return value if "&" not in value else re.sub(
+        "&#?[0-9a-zA-Z]{1,40};", lambda entity: html.unescape(entity[0]), value)
 
 
 def read_sitemap(text: str) -> Markup:
@@ -1626,7 +1622,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
                  or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; of the UTFs, UTF-8 alone needs no BOM.
+        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
     with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
@@ -1648,7 +1644,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #         <a class="top" href="/b#c">                  usual is    /b#c: the short cut
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
-# Which of Markup's fields an element adds to, and by which attribute ("": see _read_tag).
+# Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
 _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "src"),
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
          "link": ("", "href"), "meta": ("", "")}
@@ -1665,7 +1661,7 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# `<(?:{_TAG})` would find all. The rest of this makes it five times as fast, and finds no more.
+# `<(?:{_TAG})` would find all. The rest makes it up to four times as fast, and finds no more.
 _TAGS = re.compile(rf"""<
     (?=[^/][^>][^>])                                            # pass over </a>, <b>,
     (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)       # <<, <p class="x">
@@ -1866,7 +1862,6 @@ class CrawlError(Exception):
     """There can be no crawl, or no more of it: a bad root, a full disk."""
 
 
-@lru_cache(100)  # a site has few content types
 def _printable(text: str) -> str:
     """Return the beginning of somebody else's words: terminals might obey what is not printable."""
     return _escape(text)[:MAX_SHOWN]
@@ -1893,7 +1888,7 @@ class Record(NamedTuple):
     skipped         the reason why it was not fetched
     method          HEAD or GET if it was only checked
     next_url        where it redirects to
-    content_type    as the server sent it, made printable
+    content_type    as the server sent it
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
@@ -1935,7 +1930,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
     If it is to be *read*, its links and assets are filled in, as written (18 makes URLs of them);
     but no links if it asks a robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
-    fields.update(status=status, size=len(answer.body), content_type=_printable(content_type))
+    fields.update(status=status, size=len(answer.body), content_type=content_type)
     if status >= 400:
         fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
                       error=f"{status} {_printable(answer.reason)}".rstrip())
@@ -2198,7 +2193,8 @@ class Node:
     parent: Node | None = None      # the page that let it in, or what redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (20)
-    method = ""                     # HEAD or GET, if it is only checked; "" for a page
+    is_check = False                # whether it is only checked
+    method = "GET"                  # a check is asked for by HEAD, and by GET if that fails
     tries = 0                       # how often it was tried, a check by this method
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
@@ -2285,12 +2281,15 @@ class Frontier(Scope):
         if node and (node.round <= number or node.round <= self.round):
             return node
         # 3. It comes by this way.
-        site = parent.site if parent and reason else self.site_of(url)  # (a new one only if let in)
+        # What is left out gets no Site of its own, for site_of() has robots.txt asked for.
+        site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
-        node.round, node.reason, node.method = number, reason, "HEAD" if check else ""
+        node.round, node.reason, node.is_check = number, reason, check
+        node.method = "HEAD" if check else "GET"
         if not reason:
-            self._quota[check] -= counts
+            if counts:
+                self._quota[check] -= 1
             add = self.queue.put_nowait if number <= self.round else self.later[number].append
             add(node)
         return node
@@ -2314,7 +2313,7 @@ class Frontier(Scope):
         elif node.hops >= self.options.max_redirect:
             problem = f"more than {self.options.max_redirect} in a row"
         else:
-            node.next_node = self.admit(target, node, node.depth, node.hops + 1, node.method != "")
+            node.next_node = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
             return record
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
@@ -2383,7 +2382,7 @@ class References(Frontier):
                     parsed += 1
                     if parsed % SLICE == 0:
                         await sleep(0)
-                if not node.is_well:  # (of what is well, the report names no pages)
+                if not node.is_well:  # the report names no pages that refer to what is well
                     node.linked_from.append(page.text)
                 nodes[address] = node
         return nodes
@@ -2393,7 +2392,7 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # (or still too long)
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # (MAX_URL: still too long)
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2413,7 +2412,7 @@ class References(Frontier):
 # The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
 # In the end compare them. If /a redirects, the ids are those of the page that it leads to; and
-# nothing is missing on a page that was not read. (told_last() also tells of what was left out.)
+# nothing is missing on a page that was not read.
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2433,19 +2432,17 @@ class Places(References):
         for link in links:
             address, _, fragment = link.partition("#")
             fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # #top, # and #!/for-a-script are none
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#top", "#" and "#!/x" are no places
                 text = f"{nodes[address].text}#{_escape(fragment)}"[:MAX_URL]
                 places[text] = self.seen_urls.setdefault(text, Node(text, page.site))
                 places[text].place_on = nodes[address]
                 places[text].linked_from.append(page.text)
         return list(places)
 
-    def told_last(self) -> Iterator[Record]:
-        """Yield a record of each URL that was left out, and of each place that is missing."""
+    def missing_places(self) -> Iterator[Record]:
+        """Yield a record of each place that is missing on a page that was read."""
         for text, node in self.seen_urls.items():
-            if node.reason:
-                yield Record(text, skipped=node.reason)
-            elif node.place_on and not self.exclude.search(text):
+            if node.place_on and not self.exclude.search(text):
                 fragment, steps = text.partition("#")[2], node.place_on.ahead()
                 known = [step.ids for step in steps if step.ids is not None]
                 if known and known[0].isdisjoint((fragment, unquote(fragment))):
@@ -2518,10 +2515,10 @@ class Asking(Places):
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if it was got, and read, as this crawl would do it."""
         journal = self.options.journal
-        if not journal or node.depth == 0 or (self.options.fragments and not node.method):
+        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if not record or bool(record.method) != bool(node.method):  # one a page, one a check
+        if not record or (record.method != "") != node.is_check:  # one a page, one a check
             return None
         is_unread = self._wants(node, record) and not (record.encoding or record.kind)
         return None if is_unread else record
@@ -2531,7 +2528,7 @@ class Asking(Places):
         reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
         if reader is read_sheet:
             return self.covers(node.url)
-        return reader is not None and not node.method
+        return reader is not None and not node.is_check
 
     async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
         """Return the answer to a request; without one, a Response with status 0 and the error."""
@@ -2563,7 +2560,7 @@ class Asking(Places):
         self.queue.task_done()
 
     async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
-        """Return what is behind a robots.txt and its redirects within the scope, and its Record."""
+        """Return the answer behind redirects in scope (of a 2xx with its body), and its Record."""
         for _ in range(1 + self.options.max_redirect):
             answer = await self._fetch(url, "GET", lambda response: response.status < 300)
             record, _ = record_of(url, answer, False)
@@ -2580,7 +2577,7 @@ class Asking(Places):
         node.tries += 1
         node.at, began = time.time(), get_running_loop().time()
         try:
-            answer = await self._fetch(node.url, node.method or "GET", partial(self._wants, node))
+            answer = await self._fetch(node.url, node.method, partial(self._wants, node))
             node.seconds = get_running_loop().time() - began
             return None if self._try_again(node, answer) else answer
         finally:
@@ -2676,7 +2673,9 @@ class Crawler(Asking):
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
-        for record in self.told_last():
+        left_out = (Record(text, skipped=node.reason)
+                    for text, node in self.seen_urls.items() if node.reason)
+        for record in itertools.chain(left_out, self.missing_places()):
             self.tell(record)
         for _ in range(self.options.max_tasks):
             self.queue.put_nowait(None)
@@ -2706,21 +2705,22 @@ class Crawler(Asking):
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3), method=node.method, **origin)
+                at=round(node.at, 3), seconds=round(node.seconds, 3),
+                method=node.method if node.is_check else "", **origin)
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
             links = record.links  # as written
             record, nodes = await self.admit_references(node, record, base)
-            if isinstance(answer, Response) and not node.method:  # a page, from the server
+            if isinstance(answer, Response) and not node.is_check:  # a page, from the server
                 if self.options.fragments:
                     places = self.note_places(node, answer, links, nodes)
                     record = record._replace(links=(*record.links, *places))
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # (0: of robots.txt)
-        self.tell(record, not from_journal)
+        # A Record is the journal's, unless it has no status: then it was made of robots.txt.
+        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -2776,7 +2776,7 @@ def _parse_record(line: bytes) -> Record:
 def _is_definite(record: Record) -> bool:
     """Return whether a record stands for the server's answer: see the table above."""
     return record.status > 0 and not (
-        record.status in _MAY_PASS or record.kind and record.status in _REDIRECTS)
+        record.status in _MAY_PASS or (record.kind and record.status in _REDIRECTS))
 
 
 class Journal:
@@ -2790,7 +2790,7 @@ class Journal:
         self.path, self._files = path, ExitStack()
         self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT * (not recheck)
+            flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
             self._file = os.open(path, flags, 0o666)
             self._files.callback(os.close, self._file)
             if os.path.isfile(path):
@@ -2820,7 +2820,7 @@ class Journal:
                                  f"line {number}: {_explain(error)}")
             url = record.url.partition("#")[0]  # the problem of a place is one of its page
             if not record.skipped:  # the last word on a URL counts
-                self._offsets.pop(record.url, None)  # (of a place: none)
+                self._offsets.pop(record.url, None)  # a place does not forget its page
                 redirects.pop(url, None)
                 problems.discard(url)
             if _is_definite(record):
@@ -3065,7 +3065,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error  # to be raised when the report is printed
-    was_reached = any(report.statuses) and (report.pages or report.problems)  # (0: no answer)
+    was_reached = any(report.statuses) and (report.pages or report.problems)  # 0: no answer
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
@@ -3116,4 +3116,4 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
 # --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850, and the
-# processor still idles more than half of it. One tick waits for all of them, and there is no lock.
+# processor still idles most of the time. One tick waits for all of them, and there is no lock.
