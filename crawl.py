@@ -1213,6 +1213,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
 MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
+_always: Callback = lambda *_: True
 
 
 class ProtocolError(Exception):
@@ -1225,10 +1226,6 @@ class TruncatedError(ProtocolError):
 
 class LimitError(ProtocolError):
     """Something in the answer is larger than it may be; says what, and the limit."""
-
-
-def _always(*_: object) -> bool:
-    return True
 
 
 class Response:
@@ -1588,10 +1585,14 @@ def _check_count(count: int, base: str = "") -> None:
         raise LimitError(f"more than {MAX_REFERENCES} references, or {MAX_JOINED} characters")
 
 
+def _decode_entity(match: re.Match[str]) -> str:
+    decoded = html.unescape(match[0])
+    return decoded if len(decoded) < 3 else match[0]  # &notit; is no entity, though &not is one
+
+
 def _unescape(value: str) -> str:
     """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
-    return value if "&" not in value else re.sub(
-        "&#?[0-9a-zA-Z]{1,40};", lambda entity: html.unescape(entity[0]), value)
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
 
 
 def read_sitemap(text: str) -> Markup:
@@ -2498,7 +2499,7 @@ class Asking(Places):
         """Return what came of a URL, by the table above; None also for robots.txt itself."""
         site = node.site
         if node is site.robots:
-            await self._load_robots(node)
+            await self._load_robots(site, node)
             return None
         if isinstance(site.robots, Node):
             site.line.append(node)
@@ -2518,10 +2519,10 @@ class Asking(Places):
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if not record or (record.method != "") != node.is_check:  # one a page, one a check
-            return None
-        is_unread = self._wants(node, record) and not (record.encoding or record.kind)
-        return None if is_unread else record
+        if record and node.is_check == (record.method != "") and (
+                record.encoding or record.kind or not self._wants(node, record)):
+            return record
+        return None
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2538,7 +2539,7 @@ class Asking(Places):
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
 
-    async def _load_robots(self, node: Node) -> None:
+    async def _load_robots(self, site: Site, node: Node) -> None:
         """Ask for a site's robots.txt, and let its URLs go on; RFC 9309, section 2.3.1.
 
         2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed.
@@ -2547,7 +2548,6 @@ class Asking(Places):
         answer, record = await self._fetch_robots(node.url)
         if self._try_again(node, answer):
             return
-        site = node.site
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
@@ -2673,8 +2673,8 @@ class Crawler(Asking):
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
-        left_out = (Record(text, skipped=node.reason)
-                    for text, node in self.seen_urls.items() if node.reason)
+        nodes = self.seen_urls.values()
+        left_out = (Record(node.text, skipped=node.reason) for node in nodes if node.reason)
         for record in itertools.chain(left_out, self.missing_places()):
             self.tell(record)
         for _ in range(self.options.max_tasks):
