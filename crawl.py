@@ -1789,7 +1789,7 @@ def product_of(user_agent: str) -> str:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return " /" and ".pdf " for /*.pdf$: what is between stars; a blank for the ends, ^ and $."""
+    """Return [" /", ".pdf "] for /*.pdf$: no URL holds a blank, so blanks mark its two ends."""
     return f" {re.sub('[$]$', ' ', pattern)}".replace("$", "%24").split("*")
 
 
@@ -1827,7 +1827,7 @@ class Robots:
                     groups.setdefault(name, [])
             elif key in ("allow", "disallow"):
                 rules_began = True
-                for name in names if value else ():
+                for name in names if value else ():  # an empty Disallow forbids nothing
                     groups[name].append((key, _comparable(re.sub("[*]+", "*", value))))
             elif key == "crawl-delay" and re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", value):
                 delays |= dict.fromkeys(names, float(value))
@@ -2249,12 +2249,6 @@ class Frontier(Scope):
         self.queue.put_nowait(node)
         self.queue.task_done()
 
-    def tell(self, record: Record, fresh: bool = True) -> None:
-        """Write a record, unless the journal gave it, and hand it on."""
-        if fresh and self.options.journal:
-            self.options.journal.write(record)
-        self.options.on_record(record)
-
     def begin(self, number: int) -> bool:
         """Queue the URLs of a round; return whether there are any."""
         self.round = number
@@ -2277,7 +2271,7 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         number = NEVER if reason else CHECKS if check else level
-        # 2. Is it asked for as soon by another way, or was it asked for already?
+        # 2. Is it asked for as soon by another way, or already?
         node = self.seen_urls.get(text)
         if node and (node.round <= number or node.round <= self.round):
             return node
@@ -2353,6 +2347,12 @@ def _join(base: URL, folder: str, reference: str) -> str:
 class References(Frontier):
     """The frontier, and how pages lead there."""
 
+    def tell(self, record: Record, fresh: bool = True) -> None:
+        """Write a record, unless the journal gave it, and hand it on."""
+        if fresh and self.options.journal:
+            self.options.journal.write(record)
+        self.options.on_record(record)
+
     async def admit_references(self, page: Node, record: Record, base: URL
                                ) -> tuple[Record, dict[str, Node]]:
         """Let in what a page's *record* refers to; return it with URLs, and its links' Nodes."""
@@ -2370,15 +2370,15 @@ class References(Frontier):
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
-        To look up a URL that is known is enough, with two exceptions: a link makes a page of what
-        would only be checked, and an asset may make a check of what was left out."""
-        changeable = NEVER if check else CHECKS     # the round of the exceptions
+        To look up a URL that is known is enough, with two exceptions: an asset may make a check of
+        what was left out, and a link makes a page of what would only be checked."""
+        may_leave = NEVER if check else CHECKS  # the round of these exceptions
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
             address = reference.partition("#")[0]
             if address not in nodes:
                 node = self.seen_urls.get(_join(base, folder, address))
-                if node is None or node.round == changeable:
+                if node is None or node.round == may_leave:
                     node = self._parse_and_admit(page, address, base, check)
                     parsed += 1
                     if parsed % SLICE == 0:
@@ -2464,9 +2464,9 @@ class Places(References):
 #     the server was asked, and will be again       None
 #     the server answered, or failed for good       a Response
 #
-# At None the URL waits, in a line or for a timer, to be queued again (or it was robots.txt).
-# A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
-# a style sheet, which is read for what it uses.
+# At None the URL waits in a line, or for a timer; requeue() queues it again, and says task_done().
+# (robots.txt itself is done.) A check is asked for by HEAD; by GET if that fails, for some servers
+# know GET only, or if it finds a style sheet, which is read for what it uses.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2668,7 +2668,7 @@ class Crawler(Asking):
         for url in self.roots:
             self.admit(url, None, 0)
         while self.begin(self.round + 1) or self.held:
-            for node in self.held:  # in round 1; a worker then takes in what is held
+            for node in self.held:  # only in round 1: a worker takes in what is held
                 self.queue.put_nowait(node)
             await self.queue.join()
         self.begin(CHECKS)
@@ -3065,7 +3065,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error  # to be raised when the report is printed
-    was_reached = any(report.statuses) and (report.pages or report.problems)  # 0: no answer
+    # (Where no server answers, the status is 0.)
+    was_reached = any(report.statuses) and (report.pages or report.problems)
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
