@@ -1652,9 +1652,8 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What is behind a tag's name, but for the ">": of `<a title="a > b" href=/d>` [^=>]*+ takes the
-# title, the group takes `="a > b"`, [^=>]*+ the href, the group a bare `=`, and [^=>]*+ the `/d`.
-_REST = r"""[^=>]*+(?>(?:=++\s*+(?>"[^"]*+"|'[^']*+'|)[^=>]*+)*)"""
+# What is behind a tag's name, up to its ">": no "=", or "=" and a value in quotes, or a bare "=".
+_REST = r"""(?>(?: [^=>]++ | =\s*+"[^"]*+" | =\s*+'[^']*+' | = )*)"""
 _TAG = rf"""
       (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
@@ -1662,10 +1661,10 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# `<(?:{_TAG})` would find all. The rest makes it up to four times as fast, and finds no more.
+# It is all in `<(?:{_TAG})`. The rest may be skipped: it finds no more, but up to four times as
+# fast. It passes over </a>, <b>, << and <p class="x">, and takes of a usual link the URL alone.
 _TAGS = re.compile(rf"""<
-    (?=[^/][^>][^>])                                            # pass over </a>, <b>,
-    (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)       # <<, <p class="x">
+    (?=[^/][^>][^>]) (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)
     (?: a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)
       | {_TAG} )""", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
@@ -1718,7 +1717,7 @@ def read_markup(text: str) -> Markup:
     found = dict.fromkeys(_TAGS.findall(text))
     _check_count(len(found))
     links = fields["links"]
-    for usual, raw, kind, inside, tag in found:
+    for usual, raw, kind, inside, tag in found:  # the groups of _TAGS, in their order
         if usual:
             links.append(usual if "&" not in usual else _unescape(usual))
         elif raw or tag:
@@ -1960,8 +1959,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. When its turn comes, a timer queues it again, and take_turn() says yes. A site with a delay is
-# asked for one URL at a time: a request ends, the delay passes, the next one leaves. If it is 2:
+# it. At its turn a timer queues it again, and take_turn() says yes. If a site has a delay, one URL
+# is asked for at a time: a request ends, the delay passes, the next one leaves. If that is 2 s:
 #
 #     time    a worker brings     then in line  why
 #     1       /a, /b              /b            /a is asked for
@@ -2271,7 +2270,7 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         number = NEVER if reason else CHECKS if check else level
-        # 2. Is it asked for as soon by another way, or already?
+        # 2. By another way it is asked for as soon, or was asked for.
         node = self.seen_urls.get(text)
         if node and (node.round <= number or node.round <= self.round):
             return node
@@ -2372,7 +2371,7 @@ class References(Frontier):
 
         To look up a URL that is known is enough, with two exceptions: an asset may make a check of
         what was left out, and a link makes a page of what would only be checked."""
-        may_leave = NEVER if check else CHECKS  # the round of these exceptions
+        may_leave = NEVER if check else CHECKS  # the round that such a reference takes it from
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
             address = reference.partition("#")[0]
@@ -2393,7 +2392,7 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # (MAX_URL: still too long)
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still too long
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2454,19 +2453,19 @@ class Places(References):
 # 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the server last. _answer() goes through these cases in order, and a worker (21) gets
+# The idea: ask the server last. _answer() goes through these cases in order:
 #
-#     robots.txt is still asked for                 None
-#     robots.txt failed                             a Record with that failure
-#     robots.txt forbids the URL                    a Record that says so
-#     the journal (22) knows what came of it        that Record
-#     it is not the URL's turn                      None
-#     the server was asked, and will be again       None
-#     the server answered, or failed for good       a Response
+#                                                it returns                    who says task_done()
+#     it is robots.txt                           None                          _load_robots()
+#     robots.txt is still asked for              None, it waits in line        requeue(), later
+#     robots.txt failed, or forbids the URL      a Record that says so         the worker (21)
+#     the journal (22) knows what came of it     that Record                   the worker
+#     it is not the URL's turn                   None, it waits in line        requeue(), later
+#     the server was asked, and will be again    None, or for a timer          requeue(), later
+#     the server answered, or failed for good    a Response                    the worker
 #
-# At None the URL waits in a line, or for a timer; requeue() queues it again, and says task_done().
-# (robots.txt itself is done.) A check is asked for by HEAD; by GET if that fails, for some servers
-# know GET only, or if it finds a style sheet, which is read for what it uses.
+# A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
+# a style sheet, which is read for what it uses.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2519,10 +2518,11 @@ class Asking(Places):
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if record and node.is_check == (record.method != "") and (
-                record.encoding or record.kind or not self._wants(node, record)):
-            return record
-        return None
+        if not record or node.is_check != (record.method != ""):  # one a page, one a check
+            return None
+        if self._wants(node, record) and not (record.encoding or record.kind):  # it was not read
+            return None
+        return record
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -3065,7 +3065,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error  # to be raised when the report is printed
-    # (Where no server answers, the status is 0.)
+    # (Without an answer the HTTP status is 0.)
     was_reached = any(report.statuses) and (report.pages or report.problems)
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
