@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal that comes just as it begins waits for its end
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before it is seen only after it
 
 
 class Handle:
@@ -248,7 +248,7 @@ class EventLoop:
             # (`ready` again, and last: a thread may have called in and ended just now.)
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # With work to do and no socket there is no poll, for the self-pipe only ends sleeps.
+        # With work to do and no socket there is nothing to sleep for, nor to poll.
         if watching or not ready:
             for key, events in self._selector.select(wait):
                 # key.data is the dict that _watch() changes: one callback may remove the next.
@@ -385,7 +385,7 @@ class Future(Generic[T]):
 
     def result(self) -> T:
         """Return the result, or raise what it failed with, CancelledError or InvalidStateError."""
-        if self._state != "resolved":  # (if it did not fail, exception() raises something else)
+        if self._state != "resolved":  # exception() itself raises if pending or cancelled
             raise cast(BaseException, self.exception())
         result: T = self._result
         return result
@@ -558,7 +558,7 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # None meanwhile: if two tasks wait for each other, the second cancel() stops here.
+        # None meanwhile, so that tasks which wait for one another do not cancel in a circle.
         waited, self._waiting_for = self._waiting_for, None
         if waited is None or not waited.cancel():
             self._must_cancel = True
@@ -1165,7 +1165,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # a scheme alone (without one there is a base)
+    elif match or base is None:  # as in http:x (without any scheme there is a base)
         raise ValueError(f"// was expected behind {scheme}:")
     else:
         origin, _, host, port, target = base
@@ -1652,8 +1652,8 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What is behind a tag's name, up to its ">": no "=", or "=" and a value in quotes, or a bare "=".
-_REST = r"""(?>(?: [^=>]++ | =\s*+"[^"]*+" | =\s*+'[^']*+' | = )*)"""
+# What is behind a tag's name, up to its ">": parts that end in "=" or a quoted value, and a last.
+_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
 _TAG = rf"""
       (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
@@ -1689,7 +1689,7 @@ def _field_of(link: dict[str, str]) -> str:
     is_feed = "alternate" in rel and "hreflang" not in link
     if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
         return "assets"
-    return "links" if re.search("alternate|next|prev|canonical", rel) else ""
+    return "links" if re.search("alternate|next|prev|canonical", rel) else ""  # search: neither
 
 
 @lru_cache(1000)  # a site's pages share many tags
@@ -1967,14 +1967,14 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
 #
-# Answers also teach how to ask. (20 says which 429s count. It uses the line for robots.txt, too.)
+# Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.)
 #
 #     the site answers            it rests                             the delay that was learned
 #     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         until the later of both              stays
 #     anything else               no                                   3 % less, but never none
 #
-# The invariant: who stands in line waits for a request to end, or a timer.
+# The invariant: a URL in the line waits for robots.txt (20), for a request to end, or for a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 REST = 2.0          # seconds that a site rests after a 429 without Retry-After
@@ -2269,22 +2269,22 @@ class Frontier(Scope):
         if counts and not reason and self._quota[check] == 0:
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
-        number = NEVER if reason else CHECKS if check else level
-        # 2. By another way it is asked for as soon, or was asked for.
+        its_round = NEVER if reason else CHECKS if check else level
+        # 2. If it is known, and due no later, or its round has begun, nothing changes.
         node = self.seen_urls.get(text)
-        if node and (node.round <= number or node.round <= self.round):
+        if node and (node.round <= its_round or node.round <= self.round):
             return node
         # 3. It comes by this way.
         # What is left out gets no Site of its own, for site_of() has robots.txt asked for.
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
-        node.round, node.reason, node.is_check = number, reason, check
+        node.round, node.reason, node.is_check = its_round, reason, check
         node.method = "HEAD" if check else "GET"
         if not reason:
             if counts:
                 self._quota[check] -= 1
-            add = self.queue.put_nowait if number <= self.round else self.later[number].append
+            add = self.queue.put_nowait if its_round <= self.round else self.later[its_round].append
             add(node)
         return node
 
@@ -2371,13 +2371,13 @@ class References(Frontier):
 
         To look up a URL that is known is enough, with two exceptions: an asset may make a check of
         what was left out, and a link makes a page of what would only be checked."""
-        may_leave = NEVER if check else CHECKS  # the round that such a reference takes it from
+        improvable = NEVER if check else CHECKS     # the round from which it brings a Node forward
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
             address = reference.partition("#")[0]
             if address not in nodes:
                 node = self.seen_urls.get(_join(base, folder, address))
-                if node is None or node.round == may_leave:
+                if node is None or node.round == improvable:
                     node = self._parse_and_admit(page, address, base, check)
                     parsed += 1
                     if parsed % SLICE == 0:
@@ -2392,7 +2392,7 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still too long
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # what is too long stays so
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2461,7 +2461,7 @@ class Places(References):
 #     robots.txt failed, or forbids the URL      a Record that says so         the worker (21)
 #     the journal (22) knows what came of it     that Record                   the worker
 #     it is not the URL's turn                   None, it waits in line        requeue(), later
-#     the server was asked, and will be again    None, or for a timer          requeue(), later
+#     the server was asked, and will be again    None, it waits                requeue(), later
 #     the server answered, or failed for good    a Response                    the worker
 #
 # A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
@@ -2476,12 +2476,6 @@ def may_pass(answer: Response) -> bool:
     if isinstance(error, OSError):  # but for a wrong certificate, and a name that nobody has
         return not hasattr(error, "verify_code") and error.errno != socket.EAI_NONAME
     return isinstance(error, TruncatedError) or answer.status in _MAY_PASS
-
-
-def pause_of(answer: Response) -> float:
-    """Return the seconds that a Retry-After asks for; 0 without one, or for a date."""
-    value = answer.headers.get("retry-after", "")
-    return min(float(value), MAX_PAUSE) if value.isdecimal() else 0.0
 
 
 class Asking(Places):
@@ -2546,15 +2540,14 @@ class Asking(Places):
         """
         node.tries += 1
         answer, record = await self._fetch_robots(node.url)
-        if self._try_again(node, answer):
+        if self._back_off(node, answer):
             return
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:  # where nobody answers at all, the site is what is wrong, and not this file
-            name = "" if isinstance(answer.error, OSError) else "robots.txt: "
-            site.robots = record._replace(
-                status=0, content_type="", error=name + record.error, tries=node.tries)
+            site.robots = record._replace(status=0, content_type="", tries=node.tries, error=(
+                "" if isinstance(answer.error, OSError) else "robots.txt: ") + record.error)
         while site.line:
             self.requeue(site.line.popleft())
         self.queue.task_done()
@@ -2573,40 +2566,45 @@ class Asking(Places):
         return answer, record
 
     async def _request(self, node: Node) -> Response | None:
-        """Ask the server; return None if it will be asked again."""
+        """Ask the server; return None if it will be asked again.
+
+            429 on the crawl's hosts                    first in its site's line
+            a HEAD that failed (no 429), or a sheet     by GET, at once
+            anything else that may pass                 after a back-off, or a longer Retry-After"""
         node.tries += 1
         node.at, began = time.time(), get_running_loop().time()
         try:
             answer = await self._fetch(node.url, node.method, partial(self._wants, node))
             node.seconds = get_running_loop().time() - began
-            return None if self._try_again(node, answer) else answer
+            is_slowed = answer.status == 429 and self.covers(node.url)
+            node.site.learn(is_slowed, self._pause_of(node, answer))
+            if is_slowed and node.tries < self.options.max_tries:
+                node.site.line.appendleft(node)
+                return None
+            failed = answer.status != 429 and not 0 < answer.status < 400
+            if node.method == "HEAD" and (failed or self._wants(node, answer)):
+                node.method, node.tries = "GET", 0
+                self.requeue(node)
+                return None
+            return None if self._back_off(node, answer) else answer
         finally:
-            node.site.end_turn(node)
+            node.site.end_turn(node)  # which sees to the line
 
-    def _try_again(self, node: Node, answer: Response) -> bool:
-        """Have a URL asked for again, if that may help; return whether it will be.
-
-            a HEAD that failed (no 429), or a sheet     by GET, at once
-            429 on the crawl's hosts                    first in its site's line
-            anything else that may pass                 after a back-off, or a longer Retry-After"""
-        site, status, is_ours = node.site, answer.status, self.covers(node.url)
-        # Round 0 is not held up: the end of every root is waited for.
-        pause = pause_of(answer) if is_ours and self.round > 0 else 0.0
-        is_slowed = status == 429 and is_ours and node is not site.robots
-        site.learn(is_slowed, pause)
-        failed = not 0 < status < 400
-        if node.method == "HEAD" and status != 429 and (failed or self._wants(node, answer)):
-            node.method, node.tries = "GET", 0
-            self.requeue(node)
-            return True
+    def _back_off(self, node: Node, answer: Response) -> bool:
+        """Queue a URL again after a while, if that may help; return whether it may."""
         if not may_pass(answer) or node.tries >= self.options.max_tries:
             return False
-        if is_slowed:
-            site.line.appendleft(node)  # _request() calls end_turn() now, which sees to the line
-        else:
-            wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-            self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
+        wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+        wait = max(wait, self._pause_of(node, answer))
+        self.waits.append(get_running_loop().call_later(wait, self.requeue, node))
         return True
+
+    def _pause_of(self, node: Node, answer: Response) -> float:
+        """Return the seconds that a Retry-After asks for; 0 if it is a date, or is not heeded."""
+        value = answer.headers.get("retry-after", "")
+        # Other hosts are not heeded; nor is round 0 held up, for whose end all wait.
+        heeded = value.isdecimal() and self.round > 0 and self.covers(node.url)
+        return min(float(value), MAX_PAUSE) if heeded else 0.0
 
 
 # 21  Crawler
@@ -2668,7 +2666,7 @@ class Crawler(Asking):
         for url in self.roots:
             self.admit(url, None, 0)
         while self.begin(self.round + 1) or self.held:
-            for node in self.held:  # only in round 1: a worker takes in what is held
+            for node in self.held:  # as round 1 begins: for workers to take the answers in
                 self.queue.put_nowait(node)
             await self.queue.join()
         self.begin(CHECKS)
@@ -2719,8 +2717,8 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        # A Record is the journal's, unless it has no status: then it was made of robots.txt.
-        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)
+        from_journal = isinstance(answer, Record) and answer.status > 0  # 0: made of robots.txt
+        self.tell(record, fresh=not from_journal)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
