@@ -1086,6 +1086,7 @@ _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
+# What browsers leave as it is: in a path, in a query; and what terminals do.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()+*,/:;=?@[\\]^`{|}", errors="replace")
 _escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
@@ -1107,9 +1108,8 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
         if not host.isascii():
-            # NFKC would make up to 18 characters of one, and the library makes ss of ß.
-            if not unicodedata.is_normalized("NFKC", host) or (
-                    host.encode("idna").decode("idna") != host):
+            if not unicodedata.is_normalized("NFKC", host) or (  # it makes up to 18 of a character
+                    host.encode("idna").decode("idna") != host):  # as the library makes ss of ß
                 raise ValueError
             name = host.encode("idna").decode()
         if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]{1,63}(?:[.]|$))+", name):
@@ -1165,7 +1165,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # as in http:x (without any scheme there is a base)
+    elif match or base is None:  # as in http:x (base is None for mypy alone)
         raise ValueError(f"// was expected behind {scheme}:")
     else:
         origin, _, host, port, target = base
@@ -1694,17 +1694,17 @@ def _field_of(link: dict[str, str]) -> str:
 
 @lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> tuple[str, list[str]]:
-    """Return which of Markup's fields a captured tag adds to, and what."""
+    """Return which of Markup's fields ("" for none) a captured tag adds to, and what."""
     values: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(tag):
         values.setdefault(name.lower(), _unescape(double or single or bare))  # the first counts
     element = next(iter(values))  # the tag's name comes first
     if element == "meta":
         return _read_meta(values)
-    field, source = _USES.get(element, ("", ""))
+    field, attribute = _USES.get(element, ("", ""))
     if element == "link":
         field = _field_of(values)
-    urls = [values[name] for name in (source, "poster") if name in values]
+    urls = [values[name] for name in (attribute, "poster") if name in values]
     if "srcset" in values:  # i.png and j.png of "i.png 2x, j.png 3x": a URL, and the rest up to ","
         several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
         urls += [one.rstrip(",") for one in several]
@@ -1855,7 +1855,8 @@ class Robots:
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
-_REDIRECTS, _MAY_PASS = (301, 302, 303, 307, 308), (408, 429, 500, 502, 503, 504)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAY_PASS = (408, 429, 500, 502, 503, 504)  # what another try may not meet again
 
 
 class CrawlError(Exception):
@@ -1882,7 +1883,7 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url             in its one spelling; or a missing place, url#id; or words that are no URL
+    url             in its one spelling; or words that are no URL (18); or a missing url#place (19)
     status          of HTTP; 0: there was no valid answer
     error, kind     what is wrong, in words; which of PROBLEMS that is
     skipped         the reason why it was not fetched
@@ -1892,7 +1893,7 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests for it by that method, or for the robots.txt that failed
+    tries           requests made by that method, or for the robots.txt that failed
     depth, parent   links from a root; the page, or the redirect, that let it in
     links, assets   what a page refers to, and what it shows or uses: as URLs (18)"""
 
@@ -1972,7 +1973,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     the site answers            it rests                             the delay that was learned
 #     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         until the later of both              stays
-#     anything else               no                                   3 % less, but never none
+#     anything else               no                                   3 % less, so that it has one
 #
 # The invariant: a URL in the line waits for robots.txt (20), for a request to end, or for a timer.
 
@@ -1993,6 +1994,7 @@ class Site:
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
+        # 20 puts URLs into the line while robots.txt is asked for; later they wait for their turns.
         self.line, self._loop = deque[Any](), get_running_loop()
         self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
 
@@ -2169,7 +2171,7 @@ class Scope:
 # The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
 # Round 1 is for pages (with --depth there is one for each level, so that all have their least
 # depth), CHECKS for what is only checked, NEVER for what is left out. Each URL that is met has a
-# Node in one of these, and each further way to the URL can only bring its Node forward. If
+# Node in one of these, and each further way to the URL can only bring its Node to a smaller one. If
 # http://h/ links to /a and //other/ and shows /b, and /a shows //other/ and links to /b:
 #
 #     after              /a          /b             http://other/
@@ -2274,7 +2276,7 @@ class Frontier(Scope):
         node = self.seen_urls.get(text)
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. It comes by this way.
+        # 3. It is new, or this way is better.
         # What is left out gets no Site of its own, for site_of() has robots.txt asked for.
         site = parent.site if parent and reason else self.site_of(url)
         node = self.seen_urls[text] = node or Node(text, site)
@@ -2369,9 +2371,9 @@ class References(Frontier):
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
-        To look up a URL that is known is enough, with two exceptions: an asset may make a check of
-        what was left out, and a link makes a page of what would only be checked."""
-        improvable = NEVER if check else CHECKS     # the round from which it brings a Node forward
+        If a URL is known, to look it up is enough, unless the reference may bring its Node forward:
+        an asset from NEVER to CHECKS, a link from CHECKS to an earlier round."""
+        improvable = NEVER if check else CHECKS
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
             address = reference.partition("#")[0]
@@ -2512,7 +2514,7 @@ class Asking(Places):
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots, and what they redirect to, are asked anew; pages for their ids
         record = journal.find(node.text)
-        if not record or node.is_check != (record.method != ""):  # one a page, one a check
+        if not record or (record.method != "") != node.is_check:  # one was a check, one is a page
             return None
         if self._wants(node, record) and not (record.encoding or record.kind):  # it was not read
             return None
@@ -2540,7 +2542,7 @@ class Asking(Places):
         """
         node.tries += 1
         answer, record = await self._fetch_robots(node.url)
-        if self._back_off(node, answer):
+        if self._try_later(node, answer):
             return
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
@@ -2569,7 +2571,7 @@ class Asking(Places):
         """Ask the server; return None if it will be asked again.
 
             429 on the crawl's hosts                    first in its site's line
-            a HEAD that failed (no 429), or a sheet     by GET, at once
+            a HEAD that failed (no 429), or a sheet     the same, but by GET
             anything else that may pass                 after a back-off, or a longer Retry-After"""
         node.tries += 1
         node.at, began = time.time(), get_running_loop().time()
@@ -2578,19 +2580,17 @@ class Asking(Places):
             node.seconds = get_running_loop().time() - began
             is_slowed = answer.status == 429 and self.covers(node.url)
             node.site.learn(is_slowed, self._pause_of(node, answer))
-            if is_slowed and node.tries < self.options.max_tries:
-                node.site.line.appendleft(node)
-                return None
-            failed = answer.status != 429 and not 0 < answer.status < 400
-            if node.method == "HEAD" and (failed or self._wants(node, answer)):
-                node.method, node.tries = "GET", 0
-                self.requeue(node)
-                return None
-            return None if self._back_off(node, answer) else answer
+            again = is_slowed and node.tries < self.options.max_tries
+            if node.method == "HEAD" and answer.status != 429 and (
+                    not 0 < answer.status < 400 or self._wants(node, answer)):
+                node.method, node.tries, again = "GET", 0, True
+            if again:
+                node.site.line.appendleft(node)  # end_turn() sees to the line
+            return None if again or self._try_later(node, answer) else answer
         finally:
-            node.site.end_turn(node)  # which sees to the line
+            node.site.end_turn(node)
 
-    def _back_off(self, node: Node, answer: Response) -> bool:
+    def _try_later(self, node: Node, answer: Response) -> bool:
         """Queue a URL again after a while, if that may help; return whether it may."""
         if not may_pass(answer) or node.tries >= self.options.max_tries:
             return False
@@ -2697,14 +2697,14 @@ class Crawler(Asking):
         if self.round == 0 and answer.status not in _REDIRECTS:
             self.held[node] = answer
             return
-        origin: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
+        way: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
         if isinstance(answer, Record):
-            record, base = answer._replace(**origin), node.url
+            record, base = answer._replace(**way), node.url
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
                 at=round(node.at, 3), seconds=round(node.seconds, 3),
-                method=node.method if node.is_check else "", **origin)
+                method=node.method if node.is_check else "", **way)
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
@@ -2816,17 +2816,17 @@ class Journal:
                     break
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
-            url = record.url.partition("#")[0]  # the problem of a place is one of its page
+            page_url = record.url.partition("#")[0]  # the problem of a place is one of its page
             if not record.skipped:  # the last word on a URL counts
-                self._offsets.pop(record.url, None)  # a place does not forget its page
-                redirects.pop(url, None)
-                problems.discard(url)
+                self._offsets.pop(record.url, None)
+                redirects.pop(record.url, None)
+                problems.discard(page_url)
             if _is_definite(record):
-                self._offsets[url] = start
+                self._offsets[record.url] = start
             if record.kind:
-                problems.add(url)
+                problems.add(page_url)
             if record.next_url:
-                redirects[url] = record.next_url
+                redirects[record.url] = record.next_url
             start += len(line)
         return problems, redirects
 
