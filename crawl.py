@@ -1850,8 +1850,8 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: how a URL ended is one value, a Record of numbers and words. What does not apply is
-# empty: an image that is there has status=200 and method="HEAD", and neither links nor an error.
+# The idea: one value says so, a Record of numbers and words. Fields that do not apply are empty: an
+# image that is there has status=200 and method="HEAD", and neither links nor an error.
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -1928,8 +1928,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    If it is to be *read*, its links and assets are filled in, as written (18 makes URLs of them);
-    but no links if it asks a robot named *product* not to follow them."""
+    The links and assets of a page to be *read* are filled in, as written (18 makes URLs of them);
+    but no links if the page asks a robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=content_type)
     if status >= 400:
@@ -1961,7 +1961,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 # The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
 # it. At its turn a timer queues it again, and take_turn() says yes. If a site has a delay, one URL
-# is asked for at a time: a request ends, the delay passes, the next one leaves. If that is 2 s:
+# is asked for at a time: a request ends, the delay passes, the next one leaves. With a delay of 2:
 #
 #     time    a worker brings     then in line  why
 #     1       /a, /b              /b            /a is asked for
@@ -1984,11 +1984,11 @@ MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 
 
 class Site:
-    """An origin: its robots.txt, and when it is asked; requeue(node) queues who gets its turn."""
+    """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
     # A Node (17) while robots.txt is asked for; then its Robots, or, if it failed, a Record of why.
     robots: Robots | Node | Record = Robots("")
-    learned = free_at = 0.0         # seconds that its 429s seem to want; loop time of the next turn
+    learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     slowed = 0                      # how many 429s were heeded
     timer: Handle | None = None     # for the next turn
 
@@ -2028,7 +2028,7 @@ class Site:
         self.advance()
 
     def advance(self) -> None:
-        """See that the first in line gets its turn as soon as the site is free."""
+        """Set the timer that gives the first in line its turn as soon as the site is free."""
         if self.line and not self.timer and not self.is_busy():
             self.timer = self._loop.call_at(self.free_at, self._give_turns)
 
@@ -2042,7 +2042,7 @@ class Site:
         self.advance()
 
     def learn(self, is_slowed: bool, pause: float) -> None:
-        """Take in an answer, by the table above: whether it is a 429, and its Retry-After or 0."""
+        """Learn from an answer, by the table: whether it is a 429, and its Retry-After or 0."""
         if not is_slowed:
             self.learned *= 0.97
             return
@@ -2056,9 +2056,9 @@ class Site:
 # 16  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
-# The idea: ask a URL for its host and its spelling. What a page links to is to be read, as a page;
-# what it shows, such as an image, is only to be checked: is it there? So a URL is let in as a page,
-# or as a check, or not. With the root http://h.de/ and --exclude 'pdf$'
+# The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
+# An asset, such as an image, is only to be checked: is it there? So a URL is let in as a page or as
+# a check, or is left out. With the root http://h.de/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.h.de/         page               check
@@ -2167,12 +2167,12 @@ class Scope:
 
 # 17  Frontier
 # ============
-# The problem: ask once for each URL that belongs to the crawl, however many ways lead to it.
-# The idea: rounds. Round 0 is for the roots and what they redirect to: their hosts are the scope.
-# Round 1 is for pages (with --depth there is one for each level, so that all have their least
-# depth), CHECKS for what is only checked, NEVER for what is left out. Each URL that is met has a
-# Node in one of these, and each further way to the URL can only bring its Node to a smaller one. If
-# http://h/ links to /a and //other/ and shows /b, and /a shows //other/ and links to /b:
+# The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
+# The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
+# scope; round 1 is for pages (with --depth each level has a round, so that each page has its least
+# depth), CHECKS for URLs that are only checked, NEVER for URLs that are left out. Each URL that is
+# met has a Node in one round, and each further way to the URL can only bring the Node to an earlier
+# one. If http://h/ links to /a and //other/ and shows /b, and /a shows //other/ and links to /b:
 #
 #     after              /a          /b             http://other/
 #     / was read         round 1     CHECKS         NEVER: "other host"
@@ -2183,40 +2183,40 @@ class Scope:
 # at an `await`, and they have none.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
-CHECKS = 1 << 40    # the round of what is only checked; --depth is less
-NEVER = 1 << 41     # the round of what is left out
+CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
+NEVER = 1 << 41     # the round of URLs that are left out
 
 
 class Node:
     """A URL that was met; or a place on a page, url#id; or words that are no URL."""
 
     # How it was let in, or why it was not
-    reason = ""                     # why it is not asked for
-    parent: Node | None = None      # the page that let it in, or what redirects to it
+    reason = ""                     # why the URL is left out
+    parent: Node | None = None      # the page that let it in, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (20)
-    is_check = False                # whether it is only checked
+    is_check = False                # whether the URL is only checked
     method = "GET"                  # a check is asked for by HEAD, and by GET if that fails
     tries = 0                       # how often it was tried, a check by this method
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
-    next_node: Node | None = None   # what it redirects to
+    next_node: Node | None = None   # the target of a redirect
     ids: frozenset[str] | None = None   # of a page: its places, if they are known (19)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site  # its site, or, if it is left out, that of its page
-        self.round = NEVER      # in which it is asked for
-        self.is_well = False    # whether it has ended, without a problem or a redirect
-        self.linked_from: list[str] = []    # pages that referred to it while it was not well
+        self.text, self.site = text, site   # a URL that is left out has the site of its page
+        self.round = NEVER      # in which the URL is asked for
+        self.is_well = False    # whether the URL has ended, without a problem or a redirect
+        self.linked_from: list[str] = []    # pages that refer to a URL that was not well yet
 
     @property
     def url(self) -> URL:
-        """The URL, put together when it is needed: as a string it takes a third of the memory."""
+        """The URL, put together when it is needed: its text takes a third of the memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and what it redirects to, MAX_AHEAD nodes at most."""
+        """Return this node and those that redirects lead to from here, MAX_AHEAD at most."""
         nodes = [self]
         while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
             nodes.append(after)
@@ -2236,7 +2236,7 @@ class Frontier(Scope):
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
     def open_site(self, url: URL) -> Site:
-        """Return the site of a URL; of a new one that is crawled, robots.txt is queued."""
+        """Return the site of a URL. If it is new, and to be crawled, its robots.txt is queued."""
         site = self.sites.get(url.origin)
         if site is None:
             site = self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
@@ -2254,7 +2254,7 @@ class Frontier(Scope):
         """Queue the URLs of a round; return whether there are any."""
         self.round = number
         for node in self.later.pop(number, ()):
-            if node.round == number:  # it has not moved to an earlier one
+            if node.round == number:  # the node has not moved to an earlier round
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
@@ -2266,18 +2266,18 @@ class Frontier(Scope):
         so many *hops*, redirects in a row; a root has none."""
         text, counts = f"{url}", depth > 0 and not hops     # --max-pages counts references alone
         check = check or (self.options.external and not self.covers(url))
-        # 1. In which round would it be asked for, if this were the only way to it?
+        # 1. In which round would the URL be asked for, if this were the only way there?
         reason = self.objection(url, depth, check)
         if counts and not reason and self._quota[check] == 0:
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. If it is known, and due no later, or its round has begun, nothing changes.
+        # 2. If the URL is known, and due no later, or its round has begun, nothing changes.
         node = self.seen_urls.get(text)
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. It is new, or this way is better.
-        # What is left out opens no site of its own: its robots.txt would be asked for.
+        # 3. The URL is new, or this way is better. (A URL that is left out opens no site, whose
+        # robots.txt would be asked for.)
         site = parent.site if parent and reason else self.open_site(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
@@ -2291,7 +2291,7 @@ class Frontier(Scope):
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Let in what a redirect leads to; return its *record*, with its target or its problem."""
+        """Let in the target of a redirect; return its *record*, with the target or the problem."""
         try:
             if not record.next_url:
                 raise ValueError("it has no Location")
@@ -2316,13 +2316,13 @@ class Frontier(Scope):
 
 # 18  References
 # ==============
-# The problem: pages refer mostly to what is known; to parse it all would take most of the time.
+# The problem: pages refer mostly to known URLs; to parse each reference takes most of the time.
 # The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that text, it is
 # that URL in its one spelling; else the reference is parsed and admitted. On http://h/d/p
 #
 #     b, ./b and /d/b    are joined to http://h/d/b: once it was admitted, it is known
 #     x/../b             is joined to http://h/d/x/../b: no URL is spelled so, and it is parsed
-#     mailto:me          stays as it is; it is no URL to fetch, but has a Node, with a reason
+#     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 #     b#c                is like b
 
 SLICE = 100  # references that are parsed between two ticks
@@ -2356,7 +2356,7 @@ class References(Frontier):
 
     async def admit_references(self, page: Node, record: Record, base: URL
                                ) -> tuple[Record, dict[str, Node]]:
-        """Let in what a page's *record* refers to; return it with URLs, and its links' Nodes."""
+        """Let in a page's links and assets; return its *record* with URLs, and its links' Nodes."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._nodes_of(page, record.links, base, folder, False)
         if self.options.pages_only:  # the record keeps them for a crawl that goes on
@@ -2384,13 +2384,13 @@ class References(Frontier):
                     parsed += 1
                     if parsed % SLICE == 0:
                         await sleep(0)
-                if not node.is_well:  # the report names no pages that refer to what is well
+                if not node.is_well:  # the report names the pages that refer to a problem
                     node.linked_from.append(page.text)
                 nodes[address] = node
         return nodes
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        """Parse a reference and let its URL in; if it is none, return the Node of its words."""
+        """Parse a reference and let its URL in; if that fails, return the Node of its words."""
         try:
             url = parse_url(reference, base)
         except ValueError as error:
@@ -2413,7 +2413,7 @@ class References(Frontier):
 # ==========
 # The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
-# In the end compare them. If /a redirects, the ids are those of the page that it leads to; and
+# In the end compare both. If /a redirects, the ids are those of the page at the end of the way; and
 # nothing is missing on a page that was not read.
 
 def ids_of(text: str) -> frozenset[str]:
@@ -2509,10 +2509,10 @@ class Asking(Places):
         return await self._request(node) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if it was got, and read, as this crawl would do it."""
+        """Return the journal's answer, if that was asked for, and read, as it would be now."""
         journal = self.options.journal
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
-            return None  # roots, and what they redirect to, are asked anew; pages for their ids
+            return None  # roots and their targets are asked for anew; so are pages, for their ids
         record = journal.find(node.text)
         if not record or bool(record.method) != node.is_check:  # one was a check, one is a page
             return None
@@ -2547,7 +2547,7 @@ class Asking(Places):
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
-        else:  # where nobody answers at all, the site is what is wrong, and not this file
+        else:  # where nobody answers at all, the site is wrong, and not this file
             site.robots = record._replace(status=0, content_type="", tries=node.tries, error=(
                 "" if isinstance(answer.error, OSError) else "robots.txt: ") + record.error)
         while site.line:
@@ -2592,7 +2592,7 @@ class Asking(Places):
             node.site.end_turn(node)
 
     def _try_later(self, node: Node, answer: Response) -> bool:
-        """Queue a URL again after a while, if that may help; return whether it may."""
+        """Have a timer queue a URL again, if another try may help; return whether it may."""
         if not may_pass(answer) or node.tries >= self.options.max_tries:
             return False
         wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
@@ -2601,9 +2601,9 @@ class Asking(Places):
         return True
 
     def _pause_of(self, node: Node, answer: Response) -> float:
-        """Return the seconds that a Retry-After asks for; 0 if it is a date, or is not heeded."""
+        """Return the seconds that a Retry-After asks for; 0 for a date, or if it is not heeded."""
         value = answer.headers.get("retry-after", "")
-        # Other hosts are not heeded; nor is round 0 held up, for whose end all wait.
+        # Other hosts are not heeded. Round 0 is not held up, for all URLs wait for its end.
         heeded = value.isdecimal() and self.round > 0 and self.covers(node.url)
         return min(float(value), MAX_PAUSE) if heeded else 0.0
 
@@ -2611,13 +2611,13 @@ class Asking(Places):
 # 21  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike. Each takes a URL from the queue, finds out what came of it (20),
-# takes that in, and only then says that the URL is done. A redirect is not followed on the spot:
-# its target is let in like a link (17), and two ways to one page join.
+# The idea: workers, all alike. Each takes a URL from the queue, gets its answer (20), takes the
+# answer in, and only then says that the URL is done. A redirect is not followed on the spot: its
+# target is let in like a link (17), and two ways to one page join.
 #
 # In round 0 only redirects are taken in. Other answers are held until round 1, when all hosts of
-# the scope are known. The invariant: the queue counts a URL as unfinished until it was taken in, or
-# is held; so `join` returns at the end of a round. What a server does wrong becomes a record; other
+# the scope are known. The invariant: the queue counts a URL as unfinished until its answer is taken
+# in, or is held; so `join` returns at the end of a round. A server's fault becomes a record; other
 # errors end the crawl.
 
 class Crawler(Asking):
@@ -2648,7 +2648,7 @@ class Crawler(Asking):
     async def crawl(self) -> None:
         """Fetch until nothing is left, once. Raises what a callback or Journal.write raises.
 
-        Cancelled, it ends at once: what was asked for, or taken in, has no record then."""
+        Cancelled, it ends at once: URLs that were asked for, or taken in, get no record."""
         workers = [self._work() for _ in range(self.options.max_tasks)]
         tasks = list(map(create_task, (self._rounds(), *workers)))
         with closing(self.client):
@@ -2663,7 +2663,7 @@ class Crawler(Asking):
                     each.cancel()
 
     async def _rounds(self) -> None:
-        """Have the roots asked, the pages, what is only checked; then send the workers home."""
+        """Have the roots asked for, the pages, the checks; then send the workers home."""
         for url in self.roots:
             self.admit(url, None, 0)
         while self.begin(self.round + 1) or self.held:
@@ -2694,7 +2694,7 @@ class Crawler(Asking):
         self.queue.task_done()
 
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
-        """Make a Record of what came of a URL, let in what it leads to, and tell it."""
+        """Make a Record of an answer, let in the URLs that it leads to, and tell the Record."""
         if self.round == 0 and answer.status not in _REDIRECTS:
             self.held[node] = answer
             return
@@ -2723,12 +2723,12 @@ class Crawler(Asking):
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
-        """Return how many URLs wait; what moved to an earlier round counts in its old one, too."""
+        """Return how many URLs wait (one that moved to an earlier round counts twice till then)."""
         later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
         return self.queue.unfinished - len(self.in_flight) + later
 
     def fetches(self) -> list[str]:
-        """Return what is in flight, and for how long; the first is the oldest."""
+        """Return the URLs that are in flight, and for how long; the first is the oldest."""
         return [f"{get_running_loop().time() - began:.1f} s {node.text}"
                 for node, began in self.in_flight.items()]
 
@@ -2742,7 +2742,7 @@ class Crawler(Asking):
 # ===========
 # The problem: a long crawl may be cut off, and one that found problems is to be repeated.
 # The idea: a journal is a file of records, a line of JSON each, written as the URL ends. A later
-# crawl asks it before the server:
+# crawl asks the journal before the server:
 #
 #     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
 #     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
@@ -2752,7 +2752,7 @@ class Crawler(Asking):
 # So to go on after a crash, or with one more root, is to crawl from the roots again. A journal
 # holds whole lines, but for a last one that was cut off.
 #
-# To recheck, once something was mended, is to go on, but to forget problems and what led there:
+# To recheck a site that was mended is to go on, but to forget problems and the ways there:
 #
 #     {"url": "http://h/new", "status": 404, "kind": "broken"}       a problem
 #     {"url": "http://h/old", "next_url": "http://h/new", ...}       a redirect to it
@@ -2818,7 +2818,7 @@ class Journal:
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
             page_url = record.url.partition("#")[0]  # the problem of a place is one of its page
-            if not record.skipped:  # the last word on a URL counts
+            if not record.skipped:  # forget earlier words on the URL, for the last one counts
                 self._offsets.pop(record.url, None)
                 redirects.pop(record.url, None)
                 problems.discard(page_url)
