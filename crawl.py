@@ -1108,8 +1108,9 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
         if not host.isascii():
-            if not unicodedata.is_normalized("NFKC", host) or (  # it makes up to 18 of a character
-                    host.encode("idna").decode("idna") != host):  # as the library makes ss of ß
+            # Names that would grow, or that the library would change, as ß into ss, are refused.
+            if not unicodedata.is_normalized("NFKC", host) or (
+                    host.encode("idna").decode("idna") != host):
                 raise ValueError
             name = host.encode("idna").decode()
         if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]{1,63}(?:[.]|$))+", name):
@@ -1165,7 +1166,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # as in http:x (base is None for mypy alone)
+    elif match or base is None:  # a scheme, but no // (base is None for mypy alone)
         raise ValueError(f"// was expected behind {scheme}:")
     else:
         origin, _, host, port, target = base
@@ -1662,7 +1663,7 @@ _TAG = rf"""
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
 # That is all of it: `<(?:{_TAG})`. What follows saves up to three quarters of the time, and may be
-# skipped: it passes over </a>, <b>, << and <p class="x">, and takes of a usual link the URL alone.
+# skipped: it passes over </a>, <b>, <td>, <<, <p class="x">, and takes a usual link's URL alone.
 _PASSED = r"""(?=[^/][^>][^>]) (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)"""
 _USUAL = rf"""
     a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)"""
@@ -2372,7 +2373,7 @@ class References(Frontier):
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
         If a URL is known, to look it up is enough, unless the reference may bring its Node forward:
-        an asset from NEVER to CHECKS, a link from CHECKS to an earlier round."""
+        an asset from NEVER to CHECKS, a link from CHECKS on (where one failed, no other helps)."""
         improvable = NEVER if check else CHECKS
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
@@ -2394,7 +2395,7 @@ class References(Frontier):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # what is too long stays so
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but too long still
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2474,10 +2475,9 @@ BACKOFF = 1.0  # seconds before the second try, on average; doubled for each fur
 
 def may_pass(answer: Response) -> bool:
     """Return whether another try may get a better answer, after a while."""
-    error = answer.error
-    if isinstance(error, OSError):  # but for a wrong certificate, and a name that nobody has
-        return not hasattr(error, "verify_code") and error.errno != socket.EAI_NONAME
-    return isinstance(error, TruncatedError) or answer.status in _MAY_PASS
+    if isinstance(answer.error, OSError):  # but for a wrong certificate, and a name that nobody has
+        return not hasattr(answer.error, "verify_code") and answer.error.errno != socket.EAI_NONAME
+    return isinstance(answer.error, TruncatedError) or answer.status in _MAY_PASS
 
 
 class Asking(Places):
@@ -2509,7 +2509,7 @@ class Asking(Places):
         return await self._request(node) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if that was asked for, and read, as it would be now."""
+        """Return the journal's answer, if the URL would be asked for in the same way today."""
         journal = self.options.journal
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots and their targets are asked for anew; so are pages, for their ids
@@ -2542,7 +2542,7 @@ class Asking(Places):
         """
         node.tries += 1
         answer, record = await self._fetch_robots(node.url)
-        if self._try_later(node, answer):
+        if self._try_later(node, answer, 0.0):
             return
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
@@ -2578,26 +2578,27 @@ class Asking(Places):
         try:
             answer = await self._fetch(node.url, node.method, partial(self._wants, node))
             node.seconds = get_running_loop().time() - began
+            pause = self._pause_of(node, answer)
             is_slowed = answer.status == 429 and self.covers(node.url)
-            node.site.learn(is_slowed, self._pause_of(node, answer))
-            by_get = node.method == "HEAD" and answer.status != 429 and (
-                not 0 < answer.status < 400 or self._wants(node, answer))
-            if by_get:
-                node.method, node.tries = "GET", 0
-            again = by_get or (is_slowed and node.tries < self.options.max_tries)
-            if again:
+            node.site.learn(is_slowed, pause)
+            if is_slowed and node.tries < self.options.max_tries:
                 node.site.line.appendleft(node)  # end_turn() sees to the line
-            return None if again or self._try_later(node, answer) else answer
+                return None
+            failed = answer.status != 429 and not 0 < answer.status < 400
+            if node.method == "HEAD" and (failed or self._wants(node, answer)):
+                node.method, node.tries = "GET", 0
+                node.site.line.appendleft(node)
+                return None
+            return None if self._try_later(node, answer, pause) else answer
         finally:
             node.site.end_turn(node)
 
-    def _try_later(self, node: Node, answer: Response) -> bool:
+    def _try_later(self, node: Node, answer: Response, pause: float) -> bool:
         """Have a timer queue a URL again, if another try may help; return whether it may."""
         if not may_pass(answer) or node.tries >= self.options.max_tries:
             return False
         wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-        wait = max(wait, self._pause_of(node, answer))
-        self.waits.append(get_running_loop().call_later(wait, self.requeue, node))
+        self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
         return True
 
     def _pause_of(self, node: Node, answer: Response) -> float:
