@@ -1533,7 +1533,7 @@ class Client:
             tls = self._tls = self._tls or _tls_context()
         key = url.host, url.port
         if key not in self.lookups:
-            self.lookups[key] = create_task(lookup(*key))
+            self.lookups[key] = create_task(lookup(*key))  # shared: a cancelled fetch leaves it be
             self.lookups[key].add_done_callback(_outcome)  # looks at its error, if nobody else does
         task = self.lookups[key]
         try:
@@ -1568,7 +1568,7 @@ async def fetch(url: str, **options: Any) -> Response:
 # `(?>(?:...)*)` of a group. And what looks for an end, as /* does, takes all if there is none.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
-MAX_JOINED = 20_000_000   # characters of its URLs: each is joined to a base, which may be long
+MAX_JOINED = 20_000_000   # characters of its references joined to their base, which may be long
 
 
 class Markup(NamedTuple):
@@ -1687,9 +1687,9 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
 def _field_of(link: dict[str, str]) -> str:
     """Return what a link element is: an asset, a link, or, as with rel=search, neither."""
     rel = link.get("rel", "").lower()
-    is_feed = "alternate" in rel and "hreflang" not in link  # which is only checked
+    is_feed = "alternate" in rel and "hreflang" not in link
     if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
-        return "assets"
+        return "assets"  # which are only checked
     return "links" if re.search("alternate|next|prev|canonical", rel) else ""
 
 
@@ -1894,7 +1894,7 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests made by that method, or for the robots.txt that failed
+    tries           requests made, for a check by its last method
     depth, parent   links from a root; the page, or the redirect, that let it in
     links, assets   what a page refers to, what it shows or uses: as written until 18 has seen it"""
 
@@ -1964,7 +1964,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # it. At its turn a timer queues it again, and take_turn() says yes. If a site has a delay, one URL
 # is asked for at a time: a request ends, the delay passes, the next one leaves. With a delay of 2:
 #
-#     time    a worker brings     then in line  why
+#     time    a worker brings     still in line why
 #     1       /a, /b              /b            /a is asked for
 #     2                           /b            /a has ended: the site is free at 2 + 2
 #     4       /b                                /b is asked for
@@ -2180,8 +2180,8 @@ class Scope:
 #     /a was read        has ended   round 1        CHECKS
 #     /b was read        has ended   has ended      is checked
 #
-# admit() makes Nodes, and open_site() those of robots.txt. They need no lock: other tasks run only
-# at an `await`, and they have none.
+# Only admit() lets URLs in, and open_site() robots.txt. They need no lock: other tasks run only at
+# an `await`, and they have none.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2209,7 +2209,7 @@ class Node:
         self.text, self.site = text, site   # a URL that is left out has the site of its page
         self.round = NEVER      # in which the URL is asked for
         self.is_well = False    # whether the URL has ended, without a problem or a redirect
-        self.linked_from: list[str] = []    # pages that refer to a URL that was not well yet
+        self.linked_from: list[str] = []    # pages, noted while it may still turn out a problem
 
     @property
     def url(self) -> URL:
@@ -2360,7 +2360,7 @@ class References(Frontier):
         """Let in a page's links and assets; return its *record* with URLs, and its links' Nodes."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._nodes_of(page, record.links, base, folder, False)
-        if self.options.pages_only:  # the record keeps them for a crawl that goes on
+        if self.options.pages_only:  # they are kept for a --resume without that option
             assets = [_join(base, folder, asset.strip()) for asset in record.assets]
         else:
             shown = await self._nodes_of(page, record.assets, base, folder, True)
@@ -2373,7 +2373,7 @@ class References(Frontier):
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
         If a URL is known, to look it up is enough, unless the reference may bring its Node forward:
-        an asset from NEVER to CHECKS, a link from CHECKS on (where one failed, no other helps)."""
+        an asset from NEVER to CHECKS, a link from CHECKS on (no link does what others did not)."""
         improvable = NEVER if check else CHECKS
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
@@ -2414,8 +2414,8 @@ class References(Frontier):
 # ==========
 # The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
-# In the end compare both. If /a redirects, the ids are those of the page at the end of the way; and
-# nothing is missing on a page that was not read.
+# In the end compare both. If /a redirects, the page at the end of the way counts, for it alone has
+# ids. Nothing is missing on a page that was not read.
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2500,7 +2500,7 @@ class Asking(Places):
             site.line.append(node)
             return None
         if isinstance(site.robots, Record):
-            return site.robots._replace(url=node.text)
+            return site.robots._replace(url=node.text)  # the failure is told of each URL
         if rule := site.robots.rule(node.url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
         if record := self._remembered(node):
@@ -2538,8 +2538,8 @@ class Asking(Places):
     async def _load_robots(self, site: Site, node: Node) -> None:
         """Ask for a site's robots.txt, and let its URLs go on; RFC 9309, section 2.3.1.
 
-        2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed.
-        """
+        2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed,
+        for no other body is read."""
         node.tries += 1
         answer, record = await self._fetch_robots(node.url)
         if self._try_later(node, answer, 0.0):
@@ -2555,7 +2555,7 @@ class Asking(Places):
         self.queue.task_done()
 
     async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
-        """Return the answer behind redirects in scope (of a 2xx with its body), and its Record."""
+        """Return the answer behind redirects within the scope, and its Record."""
         for _ in range(1 + self.options.max_redirect):
             answer = await self._fetch(url, "GET", lambda response: response.status < 300)
             record, _ = record_of(url, answer, False)
@@ -2584,8 +2584,8 @@ class Asking(Places):
             if is_slowed and node.tries < self.options.max_tries:
                 node.site.line.appendleft(node)  # end_turn() sees to the line
                 return None
-            failed = answer.status != 429 and not 0 < answer.status < 400
-            if node.method == "HEAD" and (failed or self._wants(node, answer)):
+            head_failed = answer.status != 429 and not 0 < answer.status < 400
+            if node.method == "HEAD" and (head_failed or self._wants(node, answer)):
                 node.method, node.tries = "GET", 0
                 node.site.line.appendleft(node)
                 return None
@@ -2668,7 +2668,7 @@ class Crawler(Asking):
         for url in self.roots:
             self.admit(url, None, 0)
         while self.begin(self.round + 1) or self.held:
-            for node in self.held:  # as round 1 begins: for workers to take the answers in
+            for node in self.held:  # as round 1 begins, if only for these: workers take them in
                 self.queue.put_nowait(node)
             await self.queue.join()
         self.begin(CHECKS)
@@ -2719,7 +2719,7 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # 0: our verdict
+        from_journal = isinstance(answer, Record) and answer.status > 0  # (0: of robots.txt)
         self.tell(record, fresh=not from_journal)
         node.is_well = not (record.kind or record.next_url)
 
@@ -2819,7 +2819,7 @@ class Journal:
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
             page_url = record.url.partition("#")[0]  # the problem of a place is one of its page
-            if not record.skipped:  # forget earlier words on the URL, for the last one counts
+            if not record.skipped:  # the URL was asked for: forget earlier words on it
                 self._offsets.pop(record.url, None)
                 redirects.pop(record.url, None)
                 problems.discard(page_url)
@@ -3051,7 +3051,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
     how: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
     how |= {"headers": dict(options.headers), "on_record": on_record,
             "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
-    crawler = Crawler(options.roots, **how)  # to be told what is wrong before FILE is begun
+    crawler = Crawler(options.roots, **how)  # before FILE is begun, for it may be wrong
     with ExitStack() as files:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)
@@ -3064,7 +3064,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         except BaseException as error:  # a signal, a full disk, a bug
             if not crawler.ended:
                 raise
-            failure = error  # to be raised when the report is printed
+            failure = error  # the report is printed first
     # (Without an answer the HTTP status is 0.)
     was_reached = any(report.statuses) and (report.pages or report.problems)
     if not (was_reached or failure):
