@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal just before it is seen only after it
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before the sleep is noticed only after it
 
 
 class Handle:
@@ -1653,7 +1653,7 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What is behind a tag's name, up to its ">": parts that end in "=" or a quoted value, and a last.
+# What is behind a tag's name, up to its ">": text, "=" and perhaps a quoted value, repeated; text.
 _REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
 _TAG = rf"""
       (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
@@ -1662,8 +1662,8 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# That is all of it: `<(?:{_TAG})`. What follows saves up to three quarters of the time, and may be
-# skipped: it passes over </a>, <b>, <td>, <<, <p class="x">, and takes a usual link's URL alone.
+# That is all of it: `<(?:{_TAG})`. What follows, with `usual` below, saves up to three quarters of
+# the time: it passes over </a>, <b>, <td>, <<, <p class="x">, and takes a usual link's URL alone.
 _PASSED = r"""(?=[^/][^>][^>]) (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)"""
 _USUAL = rf"""
     a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)"""
@@ -1896,7 +1896,7 @@ class Record(NamedTuple):
     at, seconds     Unix time of the request; from there to the end of the answer
     tries           requests made, for a check by its last method
     depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, what it shows or uses: as written until 18 has seen it"""
+    links, assets   what a page refers to, what it shows or uses: as written until 18 sees them"""
 
     url: str
     status: int = 0
@@ -2247,7 +2247,7 @@ class Frontier(Scope):
         return site
 
     def requeue(self, node: Node) -> None:
-        """Queue a URL again that was taken from the queue, and is not done."""
+        """Queue a URL again that was taken from the queue; it stays one that is unfinished."""
         self.queue.put_nowait(node)
         self.queue.task_done()
 
@@ -2365,15 +2365,15 @@ class References(Frontier):
         else:
             shown = await self._nodes_of(page, record.assets, base, folder, True)
             assets = [node.text for node in shown.values()]
-        return record._replace(links=tuple([node.text for node in dict.fromkeys(links.values())]),
+        return record._replace(links=tuple(dict.fromkeys([node.text for node in links.values()])),
                                assets=tuple(dict.fromkeys(assets))), links
 
     async def _nodes_of(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
-        If a URL is known, to look it up is enough, unless the reference may bring its Node forward:
-        an asset from NEVER to CHECKS, a link from CHECKS on (no link does what others did not)."""
+        To look up a known URL is enough, unless the reference may bring its Node forward: an asset
+        from NEVER, a link from CHECKS. (If one link could not bring a URL in, no other can.)"""
         improvable = NEVER if check else CHECKS
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
@@ -2630,11 +2630,10 @@ class Crawler(Asking):
 
     def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
         options = Options(**given)
-        for name, _, least, _ in _ROWS:
+        for name, _, low, _ in _ROWS:
             value = getattr(options, name)
-            if least != "-" and value is not None and not float(least) <= value < CHECKS:
-                raise CrawlError(f"{name}: a number of at least {least} was expected, "
-                                 f"not {value!r}")
+            if low != "-" and value is not None and not float(low) <= value < CHECKS:
+                raise CrawlError(f"{name}: a number of at least {low} was expected, not {value!r}")
         try:
             super().__init__([
                 parse_url(text if re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text)
@@ -2667,9 +2666,11 @@ class Crawler(Asking):
         """Have the roots asked for, the pages, the checks; then send the workers home."""
         for url in self.roots:
             self.admit(url, None, 0)
-        while self.begin(self.round + 1) or self.held:
-            for node in self.held:  # as round 1 begins, if only for these: workers take them in
-                self.queue.put_nowait(node)
+        self.begin(0)
+        await self.queue.join()
+        for node in self.held:  # in round 1 their answers are taken in
+            self.queue.put_nowait(node)
+        while self.begin(self.round + 1):
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
@@ -2699,14 +2700,14 @@ class Crawler(Asking):
         if self.round == 0 and answer.status not in _REDIRECTS:
             self.held[node] = answer
             return
-        way: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
+        context: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
         if isinstance(answer, Record):
-            record, base = answer._replace(**way), node.url
+            record, base = answer._replace(**context), node.url
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
                 at=round(node.at, 3), seconds=round(node.seconds, 3),
-                method=node.method if node.is_check else "", **way)
+                method=node.method if node.is_check else "", **context)
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
@@ -2719,8 +2720,7 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # (0: of robots.txt)
-        self.tell(record, fresh=not from_journal)
+        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)  # of robots.txt
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
