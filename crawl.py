@@ -1214,7 +1214,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
 MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
-_always: Callback = lambda *_: True
+_always: Callback = lambda *_: True     # wants every body; as a callback it does nothing
 
 
 class ProtocolError(Exception):
@@ -1894,7 +1894,7 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests made, for a check by its last method
+    tries           requests made: of a check by its last method; or for the robots.txt that failed
     depth, parent   links from a root; the page, or the redirect, that let it in
     links, assets   what a page refers to, what it shows or uses: as written until 18 sees them"""
 
@@ -2154,7 +2154,7 @@ class Scope:
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts))
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
-        """Return why *url*, so many links from a root, may not be a page (or *check*), or ""."""
+        """Return why *url*, *depth* links from a root, may not be a page (or *check*), or ""."""
         if self.exclude.search(f"{url}"):
             return "excluded"
         if check or depth == 0:  # roots, and what they redirect to, need no --include
@@ -2369,11 +2369,11 @@ class References(Frontier):
                                assets=tuple(dict.fromkeys(assets))), links
 
     async def _nodes_of(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                          check: bool) -> dict[str, Node]:
+                        check: bool) -> dict[str, Node]:
         """Return the Nodes that references lead to, by what stands in front of their "#".
 
         To look up a known URL is enough, unless the reference may bring its Node forward: an asset
-        from NEVER, a link from CHECKS. (If one link could not bring a URL in, no other can.)"""
+        from NEVER, a link from CHECKS. (No link brings back a URL that was left out.)"""
         improvable = NEVER if check else CHECKS
         nodes, parsed = dict[str, Node](), 0
         for reference in references:
@@ -2720,7 +2720,7 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)  # of robots.txt
+        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)  # 0: robots.txt
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
