@@ -34,8 +34,8 @@ and an explanation of both, meant to be read from here to the end.
     15  Sites            no site too often
     16  Scope            what belongs to the crawl, and how to crawl
     17  Frontier         each URL once
-    18  References       what pages refer to, let into the frontier
-    19  Places           what a link's #place must lead to
+    18  Places           what a link's #place must lead to
+    19  References       what pages refer to, let into the frontier
     20  Asking           robots.txt, the journal, the server, another try
     21  Crawler          workers, rounds, what came of URLs
     22  Journal          the file that remembers how URLs ended
@@ -1884,7 +1884,7 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url             in its one spelling; or words that are no URL (18); or a missing url#place (19)
+    url             in its one spelling; or words that are no URL (19); or a missing url#place (18)
     status          of HTTP; 0: there was no valid answer
     error, kind     what is wrong, in words; which of PROBLEMS that is
     skipped         the reason why it was not fetched
@@ -1896,7 +1896,7 @@ class Record(NamedTuple):
     at, seconds     Unix time of the request; from there to the end of the answer
     tries           requests made: of a check by its last method; or for the robots.txt that failed
     depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, what it shows or uses: as written until 18 sees them"""
+    links, assets   what a page refers to, what it shows or uses: as written until 19 sees them"""
 
     url: str
     status: int = 0
@@ -1929,7 +1929,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    The links and assets of a page to be *read* are filled in, as written (18 makes URLs of them);
+    The links and assets of a page to be *read* are filled in, as written (19 makes URLs of them);
     but no links if the page asks a robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=content_type)
@@ -2071,8 +2071,8 @@ class Site:
 #
 #     16  Scope         objection(url)            why a URL is left out, if it is
 #     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
-#     18  References    admit_references(page)    admits what a page refers to
-#     19  Places        note_places(page)         compares #places with pages
+#     18  Places        note_ids(page)            compares #places with pages
+#     19  References    admit_references(page)    admits what a page refers to
 #     20  Asking        _answer(node)             what came of a URL
 #     21  Crawler       _work()                   queue -> _answer -> admit_references -> Record
 
@@ -2202,7 +2202,7 @@ class Node:
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
     next_node: Node | None = None   # the target of a redirect
-    ids: frozenset[str] | None = None   # of a page: its places, if they are known (19)
+    ids: frozenset[str] | None = None   # of a page: its places, if they are known (18)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
@@ -2315,7 +2315,49 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# 18  References
+# 18  Places
+# ==========
+# The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
+# The idea: note the ids of each page that is read, and give each place that a link names a Node.
+# In the end compare both. If /a redirects, the page at the end of the way counts, for it alone has
+# ids. Nothing is missing on a page that was not read.
+
+def ids_of(text: str) -> frozenset[str]:
+    """Return the places of a page to which a fragment can lead, and perhaps some more."""
+    ids = re.findall(r"""(?i)[\s"'/](?:id|name)\s*+=\s*+("[^"]*+|'[^']*+|[^\s>"']++)""", text)
+    return frozenset(_unescape(found.strip("\"'")) for found in ids)
+
+
+class Places(Frontier):
+    """The frontier, and the places on pages that links name."""
+
+    def note_ids(self, page: Node, answer: Response) -> None:
+        """Note which places a page has that was read."""
+        if reader_of(answer.content_type) is read_markup:
+            page.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
+
+    def node_of_place(self, page: Node, fragment: str) -> Node:
+        """Return the Node of a place on *page*, or *page* itself if the fragment names none."""
+        fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
+        if re.match("(?i)(?:top)?$|[/!]", fragment):  # "#top", "#" and "#!/x" are no places
+            return page
+        text = f"{page.text}#{_escape(fragment[:MAX_URL])}"
+        place = self.seen_urls.setdefault(text, Node(text, page.site))
+        place.place_on = page
+        return place
+
+    def missing_places(self) -> Iterator[Record]:
+        """Yield a record of each place that is missing on a page that was read."""
+        for text, node in self.seen_urls.items():
+            if node.place_on and not self.exclude.search(text):
+                fragment, steps = text.partition("#")[2], node.place_on.ahead()
+                known = [step.ids for step in steps if step.ids is not None]
+                if known and known[0].isdisjoint((fragment, unquote(fragment))):
+                    yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
+                                 kind="broken", parent=min(node.linked_from))
+
+
+# 19  References
 # ==============
 # The problem: pages refer mostly to known URLs; to parse each reference takes most of the time.
 # The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that text, it is
@@ -2346,7 +2388,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
     return f"{base.origin}{folder}/{reference}"
 
 
-class References(Frontier):
+class References(Places):
     """The frontier, and how pages lead there."""
 
     def tell(self, record: Record, fresh: bool = True) -> None:
@@ -2355,40 +2397,40 @@ class References(Frontier):
             self.options.journal.write(record)
         self.options.on_record(record)
 
-    async def admit_references(self, page: Node, record: Record, base: URL
-                               ) -> tuple[Record, dict[str, Node]]:
-        """Let in a page's links and assets; return its *record* with URLs, and its links' Nodes."""
+    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
+        """Let in what a page refers to; return its *record* with URLs for links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
-        links = await self._nodes_of(page, record.links, base, folder, False)
+        links = await self._admit_each(page, record.links, base, folder, False)
         if self.options.pages_only:  # they are kept for a --resume without that option
             assets = [_join(base, folder, asset.strip()) for asset in record.assets]
         else:
-            shown = await self._nodes_of(page, record.assets, base, folder, True)
-            assets = [node.text for node in shown.values()]
-        return record._replace(links=tuple(dict.fromkeys([node.text for node in links.values()])),
-                               assets=tuple(dict.fromkeys(assets))), links
+            assets = await self._admit_each(page, record.assets, base, folder, True)
+        return record._replace(links=tuple(links), assets=tuple(assets))
 
-    async def _nodes_of(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                        check: bool) -> dict[str, Node]:
-        """Return the Nodes that references lead to, by what stands in front of their "#".
+    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
+                          check: bool) -> list[str]:
+        """Let in what references lead to; return the URLs, each once.
 
         To look up a known URL is enough, unless the reference may bring its Node forward: an asset
         from NEVER, a link from CHECKS. (No link brings back a URL that was left out.)"""
         improvable = NEVER if check else CHECKS
-        nodes, parsed = dict[str, Node](), 0
+        nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
         for reference in references:
-            address = reference.partition("#")[0]
-            if address not in nodes:
-                node = self.seen_urls.get(_join(base, folder, address))
-                if node is None or node.round == improvable:
-                    node = self._parse_and_admit(page, address, base, check)
-                    parsed += 1
-                    if parsed % SLICE == 0:
-                        await sleep(0)
-                if not node.is_well:  # the report names the pages that refer to a problem
-                    node.linked_from.append(page.text)
-                nodes[address] = node
-        return nodes
+            address, _, fragment = reference.partition("#")
+            node = self.seen_urls.get(_join(base, folder, address))
+            if node is None or node.round == improvable:
+                node = self._parse_and_admit(page, address, base, check)
+                parsed += 1
+                if parsed % SLICE == 0:
+                    await sleep(0)
+            nodes[node.text] = node
+            if with_places and fragment:
+                place = self.node_of_place(node, fragment)
+                nodes[place.text] = place
+        for node in nodes.values():
+            if not node.is_well:  # the report names the pages that refer to a problem
+                node.linked_from.append(page.text)
+        return list(nodes)
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
         """Parse a reference and let its URL in; if that fails, return the Node of its words."""
@@ -2408,49 +2450,6 @@ class References(Frontier):
                                      depth=page.depth + 1, parent=page.text))
             return node
         return self.admit(url, page, page.depth + 1, 0, check)
-
-
-# 19  Places
-# ==========
-# The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
-# The idea: note the ids of each page that is read, and give each place that a link names a Node.
-# In the end compare both. If /a redirects, the page at the end of the way counts, for it alone has
-# ids. Nothing is missing on a page that was not read.
-
-def ids_of(text: str) -> frozenset[str]:
-    """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    ids = re.findall(r"""(?i)[\s"'/](?:id|name)\s*+=\s*+("[^"]*+|'[^']*+|[^\s>"']++)""", text)
-    return frozenset(_unescape(found.strip("\"'")) for found in ids)
-
-
-class Places(References):
-    """The references, and the places on pages to which they lead."""
-
-    def note_places(self, page: Node, answer: Response, links: Iterable[str],
-                    nodes: dict[str, Node]) -> list[str]:
-        """Note a page's ids, and the places that *links* to *nodes* name; return the places."""
-        if reader_of(answer.content_type) is read_markup:
-            page.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
-        places = dict[str, Node]()
-        for link in links:
-            address, _, fragment = link.partition("#")
-            fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#top", "#" and "#!/x" are no places
-                text = f"{nodes[address].text}#{_escape(fragment)}"[:MAX_URL]
-                places[text] = self.seen_urls.setdefault(text, Node(text, page.site))
-                places[text].place_on = nodes[address]
-                places[text].linked_from.append(page.text)
-        return list(places)
-
-    def missing_places(self) -> Iterator[Record]:
-        """Yield a record of each place that is missing on a page that was read."""
-        for text, node in self.seen_urls.items():
-            if node.place_on and not self.exclude.search(text):
-                fragment, steps = text.partition("#")[2], node.place_on.ahead()
-                known = [step.ids for step in steps if step.ids is not None]
-                if known and known[0].isdisjoint((fragment, unquote(fragment))):
-                    yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
-                                 kind="broken", parent=min(node.linked_from))
 
 
 # 20  Asking
@@ -2480,7 +2479,7 @@ def may_pass(answer: Response) -> bool:
     return isinstance(answer.error, TruncatedError) or answer.status in _MAY_PASS
 
 
-class Asking(Places):
+class Asking(References):
     """The frontier, and what servers answer."""
 
     def __init__(self, roots: list[URL], options: Options) -> None:
@@ -2711,12 +2710,10 @@ class Crawler(Asking):
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
-            links = record.links  # as written
-            record, nodes = await self.admit_references(node, record, base)
+            record = await self.admit_references(node, record, base)
             if isinstance(answer, Response) and not node.is_check:  # a page, from the server
                 if self.options.fragments:
-                    places = self.note_places(node, answer, links, nodes)
-                    record = record._replace(links=(*record.links, *places))
+                    self.note_ids(node, answer)
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work

@@ -2315,10 +2315,10 @@ def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: b
 # ============
 
 
-def frontier_of(**options: Any) -> tuple[crawl.Places, crawl.Node, list[crawl.Record]]:
+def frontier_of(**options: Any) -> tuple[crawl.References, crawl.Node, list[crawl.Record]]:
     """Return a frontier whose root was asked for, its Node, and what will be told."""
     told, url = list[crawl.Record](), crawl.parse_url("http://h/")
-    frontier = crawl.Places([url], crawl.Options(no_robots=True, on_record=told.append, **options))
+    frontier = crawl.References([url], crawl.Options(no_robots=True, on_record=told.append, **options))
     frontier.begin(0)
     root = frontier.admit(url, None, 0)
     assert frontier.queue.get_nowait() is root
@@ -2338,14 +2338,64 @@ async def test_each_way_to_a_url_can_only_bring_it_forward(
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
-# 18  References
+# 18  Places
+# ==========
+
+def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
+    """Return which places are missing, and which pages lead there."""
+    crawler = simulated(site, fragments=True, **options)
+    return [(short(record.url), record.error, [*map(short, dict.fromkeys(
+        crawler.seen_urls[record.url].linked_from))])
+            for record in crawler.told if "#" in record.url]
+
+
+def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
+    assert sorted(missing({
+        "/": "<p id=here><a href=#here><a href='#nowhere'><a href=/a#good><a href=/a#bad><a href=/b>",
+        "/a": "<a name=good><a href=/#here><a href=/#lost>",
+        "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>"})) == [
+        ("/#lost", "no id 'lost' on the page", ["/a"]), ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
+        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
+
+
+@each("fragment", ["", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9",
+                                      "caf\u00e9", "caf&eacute;", "a:~:text=x", " a "])
+def test_nothing_is_said_of_fragments_that_are_no_places(fragment: str) -> None:
+    assert missing({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
+
+
+def test_a_redirect_passes_a_fragment_on() -> None:
+    site = {"/": "<a href=/old#x><a href=/older#y><a href=/new#w>", "/new": "<p id=x>", "/old": "-> /new",
+            "/older": "-> /old"}
+    assert {(url, *pages) for url, _, pages in missing(site)} == {("/older#y", "/"), ("/new#w", "/")}
+    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
+    assert missing({"/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring) == []
+
+
+def test_only_pages_that_were_read_are_judged() -> None:
+    assert missing({"/": "<a href=/gone#x><a href=//o/#x><a href=/css#x>", "http://o/": "",
+                    "/css": (200, {"content-type": "text/css"}, "")}, external=True) == []
+    crawler = simulated({"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
+                        exclude="a b|gone")
+    assert crawler.ends == {"/": "200", "http://c d/": "broken", "http://a b/": "excluded"}
+
+
+def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: Path) -> None:
+    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
+    for turn in range(2):
+        crawler = journaled(tmp_path / "journal", site, fragments=True)
+        assert [record.url for record in crawler.told if record.kind] == ["http://h/a#x"]
+        assert crawler.asked == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
+
+
+# 19  References
 # ==============
 
-async def referred(frontier: crawl.Places, page: crawl.Node, links: Sequence[str],
+async def referred(frontier: crawl.References, page: crawl.Node, links: Sequence[str],
                    assets: Sequence[str] = (), base: str = "") -> crawl.Record:
     """Let in what a page refers to; return its record."""
     record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
-    return (await frontier.admit_references(page, record, crawl.parse_url(base, page.url)))[0]
+    return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
 
 
 async def test_mutated_references_mean_what_the_parser_says(rng: Random) -> None:
@@ -2422,56 +2472,6 @@ async def test_a_long_reference_costs_no_more_than_its_length() -> None:
 def test_with_pages_only_assets_stay_in_the_record() -> None:
     crawler = simulated({"/": "<base href=/d/p><img src=' i#x'><img src=1:2><a href=/>"}, pages_only=True)
     assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
-
-
-# 19  Places
-# ==========
-
-def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
-    """Return which places are missing, and which pages lead there."""
-    crawler = simulated(site, fragments=True, **options)
-    return [(short(record.url), record.error, [*map(short, dict.fromkeys(
-        crawler.seen_urls[record.url].linked_from))])
-            for record in crawler.told if "#" in record.url]
-
-
-def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
-    assert sorted(missing({
-        "/": "<p id=here><a href=#here><a href='#nowhere'><a href=/a#good><a href=/a#bad><a href=/b>",
-        "/a": "<a name=good><a href=/#here><a href=/#lost>",
-        "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>"})) == [
-        ("/#lost", "no id 'lost' on the page", ["/a"]), ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
-        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
-
-
-@each("fragment", ["", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9",
-                                      "caf\u00e9", "caf&eacute;", "a:~:text=x", " a "])
-def test_nothing_is_said_of_fragments_that_are_no_places(fragment: str) -> None:
-    assert missing({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
-
-
-def test_a_redirect_passes_a_fragment_on() -> None:
-    site = {"/": "<a href=/old#x><a href=/older#y><a href=/new#w>", "/new": "<p id=x>", "/old": "-> /new",
-            "/older": "-> /old"}
-    assert {(url, *pages) for url, _, pages in missing(site)} == {("/older#y", "/"), ("/new#w", "/")}
-    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
-    assert missing({"/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring) == []
-
-
-def test_only_pages_that_were_read_are_judged() -> None:
-    assert missing({"/": "<a href=/gone#x><a href=//o/#x><a href=/css#x>", "http://o/": "",
-                    "/css": (200, {"content-type": "text/css"}, "")}, external=True) == []
-    crawler = simulated({"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
-                        exclude="a b|gone")
-    assert crawler.ends == {"/": "200", "http://c d/": "broken", "http://a b/": "excluded"}
-
-
-def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: Path) -> None:
-    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
-    for turn in range(2):
-        crawler = journaled(tmp_path / "journal", site, fragments=True)
-        assert [record.url for record in crawler.told if record.kind] == ["http://h/a#x"]
-        assert crawler.asked == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
 
 
 # 20  Asking
