@@ -1554,18 +1554,25 @@ async def fetch(url: str, **options: Any) -> Response:
 
 # 11  Documents
 # =============
-# From here on it is about crawling. The problem: find what a document refers to, as fast as it is
-# fetched. Nobody has checked it: it may be in any charset, broken, or made to keep us busy.
-# The idea: for each kind of document there is a reader, a function that takes the text, looks
-# through it with a regular expression, and returns a Markup. In the style sheet
+# From here on it is about crawling. One small site goes with us, and two of its links lead nowhere:
+#
+#     http://zoo.org/robots.txt   forbids /staff/
+#     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
+#     http://zoo.org/cats/        links to /map.png and /staff/keys, shows http://cam.org/lion
+#     http://zoo.org/birds        has a parrot with an id, and no owl
+#     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
+#
+# The problem: find what a document refers to, as fast as it is fetched; and it may be in any
+# charset, broken, or made to keep us busy. The idea: for each kind of document there is a reader,
+# a function that looks through its text with a regular expression and returns a Markup. In the
+# style sheet
 #
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
-# read_sheet() takes out the comment, and finds base.css and new.png. (HTML has its own section.)
-#
-# The table of readers stands at the end of 12. The invariant: the time is linear in the length of
-# the text. A repetition is short, or never gives back what it took: `*+` of a character,
-# `(?>(?:...)*)` of a group. And what looks for an end, as /* does, takes all if there is none.
+# read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
+# whose end stands the table of readers. The invariant: the time is linear in the text's length. A
+# repetition is short, or never gives back what it took: `*+` of a character, `(?>(?:...)*)` of a
+# group. And what looks for an end, as /* does, takes all if there is none.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters of its references joined to their base, which may be long
@@ -1635,15 +1642,14 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression with four alternatives, and a short cut for the usual link. Each matches
-# a whole element, tag or comment, and the search goes on behind it, not within. (The library's
-# html.parser takes more than twenty times as long.) Of
+# The idea: one expression with four alternatives, and a short cut for the usual link; each matches
+# a whole element, tag or comment; the search goes on behind it. (html.parser takes 20 x as long.)
 #
 #     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
 #     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
 #     3   <!-- <a href=/no> -->                        nothing is captured
 #     4   <p title="<a href=/no>">                     nothing is captured
-#         <a class="top" href="/b#c">                  usual is    /b#c: the short cut
+#         <a class="top" href="/birds#owl">            usual is    /birds#owl: the short cut
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -1754,16 +1760,16 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 #     User-agent: *
 #     Disallow: /
 #     User-agent: crawl
-#     Disallow: /shop/
-#     Allow: /shop/sale
+#     Disallow: /staff/
+#     Allow: /staff/jobs
 #     Disallow: /*.pdf$
 #
 # the first group is for others. For us
 #
-#     /shop/hats         is forbidden by /shop/
-#     /shop/sale/hats    is allowed: /shop/sale is longer
-#     /price.pdf         is forbidden by /*.pdf$
-#     /price.pdf?a=b     is allowed: no pattern matches it
+#     /staff/keys        is forbidden by /staff/
+#     /staff/jobs/vet    is allowed: /staff/jobs is longer
+#     /menu.pdf          is forbidden by /*.pdf$
+#     /menu.pdf?a=b      is allowed: no pattern matches it
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
@@ -1794,7 +1800,7 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _matches(parts: list[str], path: str) -> bool:
-    """Return whether all parts stand in *path*, such as " /price.pdf ", one behind the other."""
+    """Return whether all parts stand in *path*, such as " /menu.pdf ", one behind the other."""
     at = 0
     for part in parts:
         found = path.find(part, at)
@@ -1851,8 +1857,12 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record of numbers and words. Fields that do not apply are empty: an
-# image that is there has status=200 and method="HEAD", and neither links nor an error.
+# The idea: one value says so, a Record of numbers and words; fields that do not apply are empty.
+#
+#     http://zoo.org/birds         status=200, encoding="utf-8", parent="http://zoo.org/"
+#     http://cam.org/lion          status=302, method="HEAD", next_url="http://cam.org/lion.jpg"
+#     http://cam.org/lion.jpg      status=404, kind="broken", error="404 Not Found"
+#     http://zoo.org/staff/keys    skipped="robots.txt: Disallow: /staff/"
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -1965,9 +1975,9 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # is asked for at a time: a request ends, the delay passes, the next one leaves. With a delay of 2:
 #
 #     time    a worker brings     still in line why
-#     1       /a, /b              /b            /a is asked for
-#     2                           /b            /a has ended: the site is free at 2 + 2
-#     4       /b                                /b is asked for
+#     1       /cats/, /birds      /birds        /cats/ is asked for
+#     2                           /birds        /cats/ has ended: the site is free at 2 + 2
+#     4       /birds                            /birds is asked for
 #
 # Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.)
 #
@@ -1991,7 +2001,7 @@ class Site:
     robots: Robots | Node | Record = Robots("")
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     slowed = 0                      # how many 429s were heeded
-    timer: Handle | None = None     # for the next turn
+    timer = Handle(_always, ())     # for the next turn
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
@@ -2003,17 +2013,13 @@ class Site:
         """Seconds between requests, which then come one at a time; 0: as many as there are."""
         return max(self.delay, self.learned)
 
-    def is_busy(self) -> bool:
-        """Return whether a request must end before the next one leaves."""
-        return bool(self.turns) and self.pace() > 0
-
     def is_free(self) -> bool:
         """Return whether another URL may be asked for now."""
-        return not self.is_busy() and self.free_at <= self._loop.time()
+        return not (self.turns and self.pace()) and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns:  # it comes a second time, from _give_turns()
+        if node in self.turns:  # it comes a second time, from advance()
             return True
         if not self.line and self.is_free():
             self.turns.add(node)
@@ -2029,18 +2035,14 @@ class Site:
         self.advance()
 
     def advance(self) -> None:
-        """Set the timer that gives the first in line its turn as soon as the site is free."""
-        if self.line and not self.timer and not self.is_busy():
-            self.timer = self._loop.call_at(self.free_at, self._give_turns)
-
-    def _give_turns(self) -> None:
-        """Give a turn to the first in line, or to all of them if there is no delay."""
-        self.timer = None
+        """Give turns to those in line while the site is free; if it rests, set a timer."""
         while self.line and self.is_free():
             node = self.line.popleft()
             self.turns.add(node)
             self.requeue(node)
-        self.advance()
+        self.timer.cancel()
+        if self.line and not self.turns:
+            self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def learn(self, is_slowed: bool, pause: float) -> None:
         """Learn from an answer, by the table: whether it is a 429, and its Retry-After or 0."""
@@ -2059,13 +2061,13 @@ class Site:
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
 # An asset, such as an image, is only to be checked: is it there? So a URL is let in as a page or as
-# a check, or is left out. With the root http://h.de/ and --exclude 'pdf$'
+# a check, or is left out. With the root http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
-#     https://www.h.de/         page               check
-#     http://other/a            other host         check
-#     http://h.de:8080/a        other host         check
-#     http://h.de/a.pdf         excluded           excluded
+#     https://www.zoo.org/      page               check
+#     http://cam.org/lion       other host         check
+#     http://zoo.org:8080/      other host         check
+#     http://zoo.org/menu.pdf   excluded           excluded
 #
 # From here to 21 each section adds a layer to one object, by a class that extends the one before:
 #
@@ -2170,18 +2172,16 @@ class Scope:
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
 # The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
-# scope; round 1 is for pages (with --depth each level has a round, so that each page has its least
-# depth), CHECKS for URLs that are only checked, NEVER for URLs that are left out. Each URL that is
-# met has a Node in one round, and each further way to the URL can only bring the Node to an earlier
-# one. If http://h/ links to /a and //other/ and shows /b, and /a shows //other/ and links to /b:
+# scope; round 1 is for pages; CHECKS is for checks, NEVER for URLs that are left out. (With --depth
+# each level of links has a round, so that each page has its least depth.) A URL that was met has a
+# Node in one round, and a further way there can only bring it to an earlier one. In the zoo
 #
-#     after              /a          /b             http://other/
+#     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
-#     /a was read        has ended   round 1        CHECKS
-#     /b was read        has ended   has ended      is checked
+#     /cats/ was read    has ended   round 1        CHECKS
+#     /map.png was read  has ended   has ended      is checked
 #
-# Only admit() lets URLs in, and open_site() robots.txt. They need no lock: other tasks run only at
-# an `await`, and they have none.
+# Only admit() lets URLs in, and open_site() robots.txt. Neither has an `await`, nor needs a lock.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2277,8 +2277,7 @@ class Frontier(Scope):
         node = self.seen_urls.get(text)
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. The URL is new, or this way is better. (A URL that is left out opens no site, whose
-        # robots.txt would be asked for.)
+        # 3. The URL is new, or this way is better. (For one left out no robots.txt is asked for.)
         site = parent.site if parent and reason else self.open_site(url)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
@@ -2317,7 +2316,7 @@ class Frontier(Scope):
 
 # 18  Places
 # ==========
-# The problem: with --fragments, a link to /a#b is broken if the page /a has no place "b".
+# The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
 # In the end compare both. If /a redirects, the page at the end of the way counts, for it alone has
 # ids. Nothing is missing on a page that was not read.
@@ -2361,18 +2360,18 @@ class Places(Frontier):
 # ==============
 # The problem: pages refer mostly to known URLs; to parse each reference takes most of the time.
 # The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that text, it is
-# that URL in its one spelling; else the reference is parsed and admitted. On http://h/d/p
+# that URL in its one spelling; else the reference is parsed and admitted. On the zoo's /cats/
 #
-#     b, ./b and /d/b    are joined to http://h/d/b: once it was admitted, it is known
-#     x/../b             is joined to http://h/d/x/../b: no URL is spelled so, and it is parsed
+#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was admitted, it is known
+#     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
-#     b#c                is like b
+#     a#b                is like a
 
 SLICE = 100  # references that are parsed between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference, on http://h/d/p with its *folder* /d, as text."""
+    """Join a reference, on http://zoo.org/cats/ with its *folder* /cats, as text."""
     first = reference[:1]
     if first == "/":  # /x, and //host/x
         return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
@@ -2466,8 +2465,7 @@ class References(Places):
 #     the server was asked, and will be again    None, it waits                requeue(), later
 #     the server answered, or failed for good    a Response                    the worker
 #
-# A check is asked for by HEAD; by GET if that fails, for some servers know GET only, or if it finds
-# a style sheet, which is read for what it uses.
+# A check is asked for by HEAD; then by GET if that failed, or found a style sheet, which is read.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2537,8 +2535,7 @@ class Asking(References):
     async def _load_robots(self, site: Site, node: Node) -> None:
         """Ask for a site's robots.txt, and let its URLs go on; RFC 9309, section 2.3.1.
 
-        2xx brings rules; 429, 500 and more, or no valid answer, fail all URLs; else all is allowed,
-        for no other body is read."""
+        2xx brings rules; 429, 500 and more, or no valid answer, fail all; else all is allowed."""
         node.tries += 1
         answer, record = await self._fetch_robots(node.url)
         if self._try_later(node, answer, 0.0):
@@ -2616,9 +2613,18 @@ class Asking(References):
 # target is let in like a link (17), and two ways to one page join.
 #
 # In round 0 only redirects are taken in. Other answers are held until round 1, when all hosts of
-# the scope are known. The invariant: the queue counts a URL as unfinished until its answer is taken
-# in, or is held; so `join` returns at the end of a round. A server's fault becomes a record; other
-# errors end the crawl.
+# the scope are known. The crawl of the zoo (with --fragments, for the owl):
+#
+#     round 0    /                    a page: it is held
+#     round 1    /                    is taken in, and lets /cats/ and /birds in for this round
+#                /cats/               lets /map.png in for this round, and //cam.org/lion as a check
+#                /staff/keys          is forbidden by robots.txt
+#     CHECKS     //cam.org/lion       redirects, and lets lion.jpg in for this round
+#                //cam.org/lion.jpg   404: broken
+#     the end    /birds#owl           /birds was read, and has but a parrot: broken
+#
+# The invariant: the queue counts a URL as unfinished until its answer is taken in, or is held; so
+# `join` returns at the end of a round. A server's fault is a record; other errors end the crawl.
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2658,7 +2664,7 @@ class Crawler(Asking):
                 rest.cancel()
                 await _until_done(rest)
                 self.ended = True
-                for each in self.waits + [site.timer for site in self.sites.values() if site.timer]:
+                for each in self.waits + [site.timer for site in self.sites.values()]:
                     each.cancel()
 
     async def _rounds(self) -> None:
@@ -2739,22 +2745,18 @@ class Crawler(Asking):
 # 22  Journal
 # ===========
 # The problem: a long crawl may be cut off, and one that found problems is to be repeated.
-# The idea: a journal is a file of records, a line of JSON each, written as the URL ends. A later
-# crawl asks the journal before the server:
+# The idea: a journal holds a line of JSON for each record. A later crawl asks it before the server:
 #
-#     {"url": "http://h/", "status": 200, ...}             a root: the server is asked every time
-#     {"url": "http://h/a", "status": 404, "kind": ...}    definite: the journal's word stands
-#     {"url": "http://h/b", "status": 503, "kind": ...}    it may have passed: the server is asked
-#     {"url": "http://h/c", "status": 301, "kind": ...}    it led nowhere: the server is asked
+#     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
+#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
+#     {"url": "http://zoo.org/cats/", "status": 503, ...}    it may have passed: the server is asked
 #
-# So to go on after a crash, or with one more root, is to crawl from the roots again. A journal
-# holds whole lines, but for a last one that was cut off.
+# So to go on after a crash is to crawl from the roots again. (The last line may be cut off.) To
+# recheck a site that was mended is to go on, but to forget problems and the ways there:
 #
-# To recheck a site that was mended is to go on, but to forget problems and the ways there:
-#
-#     {"url": "http://h/new", "status": 404, "kind": "broken"}       a problem
-#     {"url": "http://h/old", "next_url": "http://h/new", ...}       a redirect to it
-#     {"url": "http://h/d", "links": ["http://h/old"], ...}          a page that refers to either
+#     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
+#     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
+#     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
 
 def _parse_record(line: bytes) -> Record:
     if not line.endswith(b"}\n"):
@@ -2862,14 +2864,17 @@ class Journal:
 
 # 23  Report
 # ==========
-# The problem: answers come in any order; who mends a site wants to see what is wrong, which pages
-# are to be mended, and, a night later, what has changed.
+# The problem: answers come in any order; who mends a site wants to see what is wrong, and where.
 # The idea: keep the records of problems and count all; print the problems by kind and URL:
 #
-#     broken (1)
-#       http://h/news/2025.html
+#     broken (2)
+#       http://cam.org/lion.jpg
 #         404 Not Found
-#         linked from http://h/, http://h/news/, http://h/old and 3 more
+#         redirected from http://cam.org/lion
+#         linked from http://zoo.org/, http://zoo.org/cats/
+#       http://zoo.org/birds#owl
+#         no id 'owl' on the page
+#         linked from http://zoo.org/
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -2950,8 +2955,7 @@ class Report:
 # The problem: people read what comes out, programs look at one number. Either may stop early.
 # The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
 # says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
-# and SIGTERM end the program with status 130 and 143; in the crawl the first signal does so when
-# the crawl has ended and its report is printed.
+# and SIGTERM end the program with status 130 and 143; a crawl prints its report first.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3113,5 +3117,4 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
-# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850, and the
-# processor still idles most of the time. One tick waits for all of them, and there is no lock.
+# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850.
