@@ -374,6 +374,21 @@ def crawled(*roots: str, **options: Any) -> RecordingCrawler:
     return crawl.run(main())
 
 
+def text_of(name: str) -> str:
+    """Return a file of the project."""
+    return (HERE / name).read_text("utf-8")
+
+
+ZOO: Site = {  # which the essays of crawl.py crawl, from section 11 on
+    "http://zoo.org/robots.txt": "User-agent: *\nDisallow: /staff/",
+    "http://zoo.org/":
+        "<a href=/cats/><a href=/birds#owl><a href=http://cam.org/lion><img src=/map.png>",
+    "http://zoo.org/cats/": "<a href=/map.png><a href=/staff/keys><img src=http://cam.org/lion>",
+    "http://zoo.org/birds": "<p id=parrot>",
+    "http://zoo.org/map.png": (200, {"content-type": "image/png"}, ""),
+    "http://cam.org/lion": "-> http://cam.org/lion.jpg"}
+
+
 def pages(count: int) -> Site:
     """A site of *count* pages, all linked from the root of http://h."""
     links = "".join(f"<a href=/{number}>" for number in range(1, count))
@@ -653,6 +668,15 @@ class Performance:
                     await self.act(name, inner[0])
                 finally:
                     await self.lib.sleep(delay)
+
+
+@pytest.fixture
+def loop() -> Any:
+    """A loop on a clock that jumps; what is reported to it a test has to expect, and to clear."""
+    loop = JumpingLoop()
+    yield loop
+    loop.close()
+    assert loop.reported == []
 
 
 @pytest.fixture

@@ -56,25 +56,16 @@ import pytest
 from pytest import raises
 
 import crawl
-from conftest import (CHUNKED, GZIPPED, HERE, OK, ROUNDS, CountingLoop, JumpingAsyncioLoop, JumpingLoop,
-                      MeteredLoop, Pair, Performance, Plan, RecordingCrawler, Server, SimulatedClient,
-                      Site, absolute, begun, command, crawled, gaps, holds, in_terminal, journaled,
-                      linear_time, lines_of, pages, planned, play, printed_by, said, says, shell, short,
-                      silence, simulated, started, with_body)
+from conftest import (CHUNKED, GZIPPED, HERE, OK, ROUNDS, ZOO, CountingLoop, JumpingAsyncioLoop,
+                      JumpingLoop, MeteredLoop, Pair, Performance, Plan, RecordingCrawler, Server,
+                      SimulatedClient, Site, absolute, begun, command, crawled, gaps, holds, in_terminal,
+                      journaled, linear_time, lines_of, pages, planned, play, printed_by, said, says, shell,
+                      short, silence, simulated, started, text_of, with_body)
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 each = pytest.mark.parametrize
 Patch = pytest.MonkeyPatch
 real_time = pytest.mark.real_time  # of an `async def` test: not on the clock that jumps
-
-
-@pytest.fixture
-def loop() -> Any:
-    """A loop on a clock that jumps; what is reported to it a test has to expect, and to clear."""
-    loop = JumpingLoop()
-    yield loop
-    loop.close()
-    assert loop.reported == []
 
 
 # 2  Event loop
@@ -375,7 +366,7 @@ def test_generator_and_native_coroutines_await_one_another() -> None:
 
 def test_the_essays_fetch_does_the_same_in_both_styles(pair: Pair) -> None:
     """The two functions stand side by side in section 4."""
-    lines = (HERE / "crawl.py").read_text("utf-8").splitlines()
+    lines = text_of("crawl.py").splitlines()
     first = lines.index("#     @coroutine")
     rows = [line.ljust(100) for line in lines[first:first + 8]]
     column = rows[1].index("async def")
@@ -3832,6 +3823,12 @@ def test_the_report_says_what_is_broken_and_where() -> None:
     assert crawler.lines(brief=True) == problems
 
 
+def test_the_zoo_is_reported_as_its_essay_says() -> None:
+    lines = simulated(ZOO, "http://zoo.org/", fragments=True).lines(brief=True)
+    told = "".join(f"#     {line}\n" for line in lines).replace("Words", "Not Found")
+    assert told in text_of("crawl.py")
+
+
 @each("seed", range(4))
 def test_a_problem_names_all_redirects_and_pages_that_lead_there(seed: int) -> None:
     site = {"/": "<a href=/1><a href=/2><a href=/3>", "/1": "<a href=/old>", "/2": "<a href=/older>",
@@ -4181,11 +4178,6 @@ def test_headers_are_sent_to_the_site(site: Server) -> None:
 
 # The file itself
 # ===============
-
-
-def text_of(name: str) -> str:
-    """Return a file of the project."""
-    return (HERE / name).read_text("utf-8")
 
 
 def test_the_file_itself_and_the_readme_name_the_same_options() -> None:
