@@ -1997,8 +1997,8 @@ MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
 class Site:
     """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
-    # A Node (17) while robots.txt is asked for; then its Robots, or, if it failed, a Record of why.
-    robots: Robots | Node | Record = Robots("")
+    is_open = False                 # whether its robots.txt was asked for
+    robots: Robots | Record | None = None   # its rules, or why robots.txt failed; None: not known
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     slowed = 0                      # how many 429s were heeded
     timer = Handle(_always, ())     # for the next turn
@@ -2181,7 +2181,7 @@ class Scope:
 #     /cats/ was read    has ended   round 1        CHECKS
 #     /map.png was read  has ended   has ended      is checked
 #
-# Only admit() lets URLs in, and open_site() robots.txt. Neither has an `await`, nor needs a lock.
+# Only admit() lets URLs in. It needs no lock, for it has no `await`.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2206,7 +2206,7 @@ class Node:
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site   # a URL that is left out has the site of its page
+        self.text, self.site = text, site   # words that are no URL have the site of their page
         self.round = NEVER      # in which the URL is asked for
         self.is_well = False    # whether the URL has ended, without a problem or a redirect
         self.linked_from: list[str] = []    # pages, noted while it may still turn out a problem
@@ -2236,15 +2236,11 @@ class Frontier(Scope):
         self.later = defaultdict[int, list[Node]](list)     # by round, not begun yet
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
-    def open_site(self, url: URL) -> Site:
-        """Return the site of a URL. If it is new, and to be crawled, its robots.txt is queued."""
-        site = self.sites.get(url.origin)
-        if site is None:
-            site = self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
-            if not self.options.no_robots and self.covers(url):
-                site.robots = Node(f"{url.origin}/robots.txt", site)
-                self.queue.put_nowait(site.robots)
-        return site
+    def site_of(self, url: URL) -> Site:
+        """Return the site of a URL, a new one if need be."""
+        if url.origin not in self.sites:
+            self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
+        return self.sites[url.origin]
 
     def requeue(self, node: Node) -> None:
         """Queue a URL again that was taken from the queue; it stays one that is unfinished."""
@@ -2277,10 +2273,9 @@ class Frontier(Scope):
         node = self.seen_urls.get(text)
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. The URL is new, or this way is better. (For one left out no robots.txt is asked for.)
-        site = parent.site if parent and reason else self.open_site(url)
-        node = self.seen_urls[text] = node or Node(text, site)
-        node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
+        # 3. The URL is new, or this way is better.
+        node = self.seen_urls[text] = node or Node(text, self.site_of(url))
+        node.parent, node.depth, node.hops = parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
         node.method = "HEAD" if check else "GET"
         if not reason:
@@ -2456,14 +2451,13 @@ class References(Places):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
 #
-#                                                it returns                    who says task_done()
-#     it is robots.txt                           None                          _load_robots()
-#     robots.txt is still asked for              None, it waits in line        requeue(), later
-#     robots.txt failed, or forbids the URL      a Record that says so         the worker (21)
-#     the journal (22) knows what came of it     that Record                   the worker
-#     it is not the URL's turn                   None, it waits in line        requeue(), later
-#     the server was asked, and will be again    None, it waits                requeue(), later
-#     the server answered, or failed for good    a Response                    the worker
+#     it is the first URL of its site            robots.txt is asked for, and then:
+#     robots.txt is still asked for              None: the URL waits in line
+#     robots.txt failed, or forbids the URL      a Record that says so
+#     the journal (22) knows what came of it     that Record
+#     it is not the URL's turn                   None: it waits in line
+#     the server was asked, and will be again    None: it waits
+#     the server answered, or failed for good    a Response
 #
 # A check is asked for by HEAD; then by GET if that failed, or found a style sheet, which is read.
 
@@ -2488,12 +2482,12 @@ class Asking(References):
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def _answer(self, node: Node) -> Response | Record | None:
-        """Return what came of a URL, by the table above; None also for robots.txt itself."""
+        """Return what came of a URL, by the table above; None if it will be queued again."""
         site = node.site
-        if node is site.robots:
-            await self._load_robots(site, node)
-            return None
-        if isinstance(site.robots, Node):
+        if not site.is_open:
+            site.is_open = True
+            await self._load_robots(site)
+        if site.robots is None:  # another worker asks for it
             site.line.append(node)
             return None
         if isinstance(site.robots, Record):
@@ -2532,23 +2526,27 @@ class Asking(References):
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
 
-    async def _load_robots(self, site: Site, node: Node) -> None:
+    async def _load_robots(self, site: Site) -> None:
         """Ask for a site's robots.txt, and let its URLs go on; RFC 9309, section 2.3.1.
 
         2xx brings rules; 429, 500 and more, or no valid answer, fail all; else all is allowed."""
-        node.tries += 1
-        answer, record = await self._fetch_robots(node.url)
-        if self._try_later(node, answer, 0.0):
+        if self.options.no_robots or not self.covers(site.url):
+            site.robots = Robots("")
             return
+        url, tries = site.url._replace(target="/robots.txt"), 1
+        answer, record = await self._fetch_robots(url)
+        while wait := self._back_off(answer, tries):
+            await sleep(wait)
+            answer, record = await self._fetch_robots(url)
+            tries += 1
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:  # where nobody answers at all, the site is wrong, and not this file
-            site.robots = record._replace(status=0, content_type="", tries=node.tries, error=(
+            site.robots = record._replace(status=0, content_type="", tries=tries, error=(
                 "" if isinstance(answer.error, OSError) else "robots.txt: ") + record.error)
         while site.line:
             self.requeue(site.line.popleft())
-        self.queue.task_done()
 
     async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
         """Return the answer behind redirects within the scope, and its Record."""
@@ -2569,11 +2567,11 @@ class Asking(References):
             429 on the crawl's hosts                    first in its site's line
             a HEAD that failed (no 429), or a sheet     the same, but by GET
             anything else that may pass                 after a back-off, or a longer Retry-After"""
-        node.tries += 1
-        node.at, began = time.time(), get_running_loop().time()
+        loop, node.at = get_running_loop(), time.time()
+        began, node.tries = loop.time(), node.tries + 1
         try:
             answer = await self._fetch(node.url, node.method, partial(self._wants, node))
-            node.seconds = get_running_loop().time() - began
+            node.seconds = loop.time() - began
             pause = self._pause_of(node, answer)
             is_slowed = answer.status == 429 and self.covers(node.url)
             node.site.learn(is_slowed, pause)
@@ -2585,17 +2583,18 @@ class Asking(References):
                 node.method, node.tries = "GET", 0
                 node.site.line.appendleft(node)
                 return None
-            return None if self._try_later(node, answer, pause) else answer
+            if wait := self._back_off(answer, node.tries):
+                self.waits.append(loop.call_later(max(wait, pause), self.requeue, node))
+                return None
+            return answer
         finally:
             node.site.end_turn(node)
 
-    def _try_later(self, node: Node, answer: Response, pause: float) -> bool:
-        """Have a timer queue a URL again, if another try may help; return whether it may."""
-        if not may_pass(answer) or node.tries >= self.options.max_tries:
-            return False
-        wait = BACKOFF * 2 ** min(node.tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-        self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
-        return True
+    def _back_off(self, answer: Response, tries: int) -> float:
+        """Return the seconds until another try; 0 if none may help, or there were enough."""
+        if not may_pass(answer) or tries >= self.options.max_tries:
+            return 0.0
+        return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
     def _pause_of(self, node: Node, answer: Response) -> float:
         """Return the seconds that a Retry-After asks for; 0 for a date, or if it is not heeded."""
