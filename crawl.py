@@ -572,7 +572,7 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        self._must_cancel &= self._cancel_requests > 0
+        self._must_cancel &= self._cancel_requests > 0  # if nobody else asked, nothing is to come
         return self._cancel_requests
 
     def where(self) -> str:
@@ -1736,7 +1736,6 @@ def read_markup(text: str) -> Markup:
                   frozenset(fields["nofollow"]))
 
 
-# By this table it is decided what a document is.
 _READERS: dict[str, Callable[[str], Markup]] = {
     "text/html": read_markup, "application/xhtml+xml": read_markup,
     "text/css": read_sheet, "application/xml": read_sitemap, "text/xml": read_sitemap}
@@ -1970,9 +1969,17 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # =========
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
-# The idea: a URL that may not be asked for yet stands in its site's line, and no worker waits with
-# it. At its turn a timer queues it again, and take_turn() says yes. If a site has a delay, one URL
-# is asked for at a time: a request ends, the delay passes, the next one leaves. With a delay of 2:
+# The idea: a URL that may not be asked for yet, for want of robots.txt or its turn, stands in its
+# site's line, and no worker waits with it. This is a URL's way, from admit() (17) to its Record:
+#
+#     admit() --> queue --> a worker (21) asks for it --> its answer is taken in --> Record
+#                   ^              |           |
+#                   |         the site's    a timer: another
+#                   |         line (15)     try (20)
+#                   +--------------+-----------+
+#
+# If a site has a delay, one URL is asked for at a time: a request ends, the delay passes, a timer
+# gives the first in line its turn, and take_turn() then says yes to it. With a delay of 2 seconds:
 #
 #     time    a worker brings     still in line why
 #     1       /cats/, /birds      /birds        /cats/ is asked for
@@ -1985,13 +1992,10 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
 #     429, while it rests         until the later of both              stays
 #     anything else               no                                   3 % less, but never 0
-#
-# The invariant: a URL in the line waits for robots.txt (20), for a request to end, or for a timer.
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
-REST = 2.0          # seconds that a site rests after a 429 without Retry-After
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
-MAX_LEARNED = 2.0   # seconds: few limits are below one request in two seconds
+MAX_LEARNED = 2.0   # seconds: the longest such delay, and the rest after a 429; few limits are lower
 
 
 class Site:
@@ -2005,7 +2009,6 @@ class Site:
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
-        # 20 puts URLs into the line while robots.txt is asked for; later they wait for their turns.
         self.line, self._loop = deque[Any](), get_running_loop()
         self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
 
@@ -2053,7 +2056,7 @@ class Site:
         if self.free_at <= now:
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.slowed += 1
-        self.free_at = max(self.free_at, now + (pause or REST))
+        self.free_at = max(self.free_at, now + (pause or MAX_LEARNED))
 
 
 # 16  Scope
@@ -2406,7 +2409,7 @@ class References(Places):
         """Let in what references lead to; return the URLs, each once.
 
         To look up a known URL is enough, unless the reference may bring its Node forward: an asset
-        from NEVER, a link from CHECKS. (No link brings back a URL that was left out.)"""
+        from NEVER, a link from CHECKS. (What was left out as a link, no later link lets in.)"""
         improvable = NEVER if check else CHECKS
         nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
         for reference in references:
@@ -2464,13 +2467,6 @@ class References(Places):
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
 
-def may_pass(answer: Response) -> bool:
-    """Return whether another try may get a better answer, after a while."""
-    if isinstance(answer.error, OSError):  # but for a wrong certificate, and a name that nobody has
-        return not hasattr(answer.error, "verify_code") and answer.error.errno != socket.EAI_NONAME
-    return isinstance(answer.error, TruncatedError) or answer.status in _MAY_PASS
-
-
 class Asking(References):
     """The frontier, and what servers answer."""
 
@@ -2507,9 +2503,8 @@ class Asking(References):
         record = journal.find(node.text)
         if not record or bool(record.method) != node.is_check:  # one was a check, one is a page
             return None
-        if self._wants(node, record) and not (record.encoding or record.kind):  # it was not read
-            return None
-        return record
+        was_read = record.encoding or record.kind  # (not a sheet of a host that is in scope now)
+        return None if self._wants(node, record) and not was_read else record
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2578,7 +2573,7 @@ class Asking(References):
             if is_slowed and node.tries < self.options.max_tries:
                 node.site.line.appendleft(node)  # end_turn() sees to the line
                 return None
-            head_failed = answer.status != 429 and not 0 < answer.status < 400
+            head_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
             if node.method == "HEAD" and (head_failed or self._wants(node, answer)):
                 node.method, node.tries = "GET", 0
                 node.site.line.appendleft(node)
@@ -2592,7 +2587,11 @@ class Asking(References):
 
     def _back_off(self, answer: Response, tries: int) -> float:
         """Return the seconds until another try; 0 if none may help, or there were enough."""
-        if not may_pass(answer) or tries >= self.options.max_tries:
+        error = answer.error
+        may_pass = answer.status in _MAY_PASS or isinstance(error, TruncatedError) or (
+            isinstance(error, OSError) and error.errno != socket.EAI_NONAME  # nobody has that name
+            and not hasattr(error, "verify_code"))  # nor does a wrong certificate pass
+        if not may_pass or tries >= self.options.max_tries:
             return 0.0
         return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
@@ -2624,6 +2623,7 @@ class Asking(References):
 #
 # The invariant: the queue counts a URL as unfinished until its answer is taken in, or is held; so
 # `join` returns at the end of a round. A server's fault is a record; other errors end the crawl.
+# (Three short sections follow, and then Ctrl-C, which leads back through the whole file.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2722,7 +2722,8 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)  # 0: robots.txt
+        # Not from the journal, whose answers have a status: those that robots.txt gave have none.
+        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -3104,7 +3105,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # Not sys.exit(), which would try again to write what a full or closed stdout did not take.
     os._exit(main(sys.argv[1:]))
 
-# The end. What Ctrl-C does in a crawl leads back through the whole file:
+# The end. What Ctrl-C does in a crawl:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         5
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2
