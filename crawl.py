@@ -335,14 +335,16 @@ class EventLoop:
 # What is missing is a function that can stop in its middle and go on later with everything it
 # had. Python has one, the generator: its frame (its variables, and the line it has reached) has
 # memory of its own and survives. `yield` hands a value to whoever called send() (next() is
-# send(None)) and leaves loops and `try` blocks as they are, until the next send().
+# send(None)) and leaves loops and `try` blocks as they are, until the next send(). Functions that
+# stop like that are coroutines. They say `yield from future`, and are driven so:
 #
-# Only Future.__iter__ yields futures. `yield from future` runs that method inside the function
-# that says it: what the method yields comes out of the send() to that function, and what it
-# returns is the value of the expression. So a function that says `result = yield from future`
-# stops there, and the future comes out of the send() that was driving it: the driver learns what
-# is being waited for. It calls send() again once that future is done, and the function goes on
-# with the future's result(). Such functions are coroutines.
+#     def fetch():                           waiting = fetch()         nothing of it has run
+#         answer = yield from future         waiting.send(None)        -> future: it stops here
+#         print(answer)                      waiting.send(None)        prints future.result()
+#
+# `yield from future` runs Future.__iter__ inside the coroutine. It yields the future itself, which
+# comes out of the driver's send(): the driver learns what is waited for. It calls send() again when
+# that is done, and what the method then returns is the value of the expression.
 
 class InvalidStateError(RuntimeError):
     """A future was asked for what its state does not allow."""
@@ -1995,7 +1997,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
-MAX_LEARNED = 2.0   # seconds: the longest such delay, and the rest after a 429; few limits are lower
+MAX_LEARNED = 2.0   # seconds: the longest one, and the rest after a 429; few limits are lower
 
 
 class Site:
@@ -2176,8 +2178,9 @@ class Scope:
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
 # The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
 # scope; round 1 is for pages; CHECKS is for checks, NEVER for URLs that are left out. (With --depth
-# each level of links has a round, so that each page has its least depth.) A URL that was met has a
-# Node in one round, and a further way there can only bring it to an earlier one. In the zoo
+# each level has a round, so that each page has its least depth.) A URL that was met has a Node in
+# one round, and a further way there can only bring it to an earlier one. In the zoo / links to the
+# lion and shows the map; /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
@@ -2943,6 +2946,9 @@ class Report:
                f"{_count_of(self.pages, 'page')} read, {self.size / 1e6:.1f} MB")
         yield "statuses: " + ", ".join(
             f"{count} x {status or 'no answer'}" for status, count in sorted(self.statuses.items()))
+        if crawler.ages:
+            yield (f"{_count_of(len(crawler.ages), 'answer')} from the journal, the oldest of "
+                   f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
         for reason, count in sorted(self.skipped.items()):
             hint = "; --external checks them" if reason == "other host" else ""
             yield f"not fetched: {count} ({reason}{hint})"
@@ -3049,34 +3055,28 @@ def _crawl_and_report(arguments: list[str]) -> int:
             parent = f" (from {record.parent})" if record.parent else ""
             _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
 
-    how: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
-    how |= {"headers": dict(options.headers), "on_record": on_record,
-            "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
-    crawler = Crawler(options.roots, **how)  # before FILE is begun, for it may be wrong
+    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
+    given |= {"headers": dict(options.headers), "on_record": on_record,
+              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
     with ExitStack() as files:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)
-            files.enter_context(closing(journal))
-            crawler.options = crawler.options._replace(journal=journal)
+            given["journal"] = files.enter_context(closing(journal))
+        crawler, began = Crawler(options.roots, **given), time.monotonic()
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
-        began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
         except BaseException as error:  # a signal, a full disk, a bug
             if not crawler.ended:
                 raise
             failure = error  # the report is printed first
-    # (Without an answer the HTTP status is 0.)
-    was_reached = any(report.statuses) and (report.pages or report.problems)
+    was_reached = report.pages or (report.problems and any(report.statuses))  # 0: no answer
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
     for line in report.lines(crawler, time.monotonic() - began, options.quiet):
         print(line, flush=True)
-    if crawler.ages:
-        _say(f"{_count_of(len(crawler.ages), 'answer')} from {options.file}, the oldest of "
-             f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
     if failure:
         raise failure
     return bool(report.problems)
