@@ -120,7 +120,7 @@ MAX_WAIT = 1.0       # seconds of one sleep: a signal just before the sleep is n
 
 
 class Handle:
-    """A callback that waits for its turn, a deadline or a socket. Tasks (4) have a run(), too."""
+    """A callback that waits for its turn, a deadline or a socket. Tasks (§4) have a run(), too."""
 
     __slots__ = ("callback", "args")
 
@@ -154,7 +154,7 @@ def get_running_loop() -> EventLoop:
 
 
 class EventLoop:
-    """Waits with *selector* and runs callbacks; Futures (3) and Tasks (4) are built on them."""
+    """Waits with *selector* and runs callbacks; Futures (§3) and Tasks (§4) are built on them."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
@@ -162,7 +162,7 @@ class EventLoop:
         # A heap of (deadline, sequence number, handle): the number keeps equal deadlines in order.
         self._timeouts, self._sequence = list[Any](), itertools.count()
         self._sweep_at, self._stopping = TIMEOUT_SWEEP, False  # the size that calls for a sweep
-        self.tasks = set[Any]()         # every unfinished Task (4)
+        self.tasks = set[Any]()         # every unfinished Task (§4)
         self.current_task: Any = None   # the one that takes a step
         # The self-pipe: a byte written to one end, by a thread or a signal, ends a sleep.
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -911,7 +911,7 @@ class Queue(Generic[T]):
 #
 # The invariants. Between two reads the loop polls, so a fast peer holds up no other socket and no
 # deadline. (Only what TLS has decrypted already is taken at once: the poll does not know of it.) A
-# stream has no deadlines: who waits for it does so within a `timeout`, as connect() and 10 do.
+# stream has no deadlines: who waits for it does so within a `timeout`, as connect() and §10 do.
 # Interest in reading stays registered from one read to the next, which saves two system calls.
 
 READ_SIZE = 65_536      # bytes: for more than 128 KB malloc maps and unmaps memory each time
@@ -995,7 +995,7 @@ async def lookup(host: str, port: int) -> list[Any]:
 
     It blocks, so a thread calls it. Raises OSError (TimeoutError after LOOKUP_TIMEOUT)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes: Python would encode a str by its own IDNA first (see 8).
+        # As bytes: Python would encode a str by its own IDNA first (see §8).
         return await to_thread(socket.getaddrinfo, host.strip("[]").encode(), port,
                                type=socket.SOCK_STREAM)
 
@@ -1240,7 +1240,7 @@ class Response:
     content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
     reusable        whether the connection can take another request
-    error           in a crawl (20), what came in place of an answer; status is 0 then"""
+    error           in a crawl (§20), what came in place of an answer; status is 0 then"""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
                  error: Exception | None = None) -> None:
@@ -1554,9 +1554,8 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# 11  Documents
-# =============
-# From here on it is about crawling. One small site goes with us, and two of its links lead nowhere:
+# Half-way. What stands above serves any program; from here on it is about crawling. One small site
+# goes with us, and two of its links lead nowhere:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1564,6 +1563,36 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
+# It will be crawled in rounds: first the root, to know the hosts of the crawl; then their pages;
+# then what is only checked. (--fragments has places, like the owl, looked at in the end.)
+#
+#     round 0    /                    a page: it is held until round 1
+#     round 1    /                    is taken in, and lets /cats/ and /birds in for this round
+#                /cats/               lets in /map.png for this round, //cam.org/lion as a check
+#                /staff/keys          is forbidden by robots.txt
+#     CHECKS     //cam.org/lion       redirects, and lets lion.jpg in for this round
+#                //cam.org/lion.jpg   404: broken
+#     the end    /birds#owl           /birds was read, and has only a parrot: broken
+#
+# Each URL goes this way. One that has to wait stands in line, or has a timer; no worker waits too.
+#
+#     admit() --> queue --> a worker asks for it --> its answer is taken in --> Record
+#      §17          ^          |            |             §11, §12, §19          §14
+#                   |      the site's    a timer: another
+#                   |      line, §15     try, §20
+#                   +----------+------------+
+#
+# All of it is one object in layers: from 16 on each section extends the class of the one before.
+#
+#     16  Scope         objection(url)            why a URL is left out, if it is
+#     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
+#     18  Places        note_ids(page)            compares #places with pages
+#     19  References    admit_references(page)    admits what a page refers to
+#     20  Asking        _answer(node)             what came of a URL
+#     21  Crawler       _work()                   queue -> _answer -> admit_references -> Record
+
+# 11  Documents
+# =============
 # The problem: find what a document refers to, as fast as it is fetched; and it may be in any
 # charset, broken, or made to keep us busy. The idea: for each kind of document there is a reader,
 # a function that looks through its text with a regular expression and returns a Markup. In the
@@ -1756,7 +1785,7 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. A Crawl-delay is kept to (15); other lines are ignored. So with
+# final "$" for the end. A Crawl-delay is kept to (§15); other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /
@@ -1860,7 +1889,6 @@ class Robots:
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
 # The idea: one value says so, a Record of numbers and words; fields that do not apply are empty.
 #
-#     http://zoo.org/birds         status=200, encoding="utf-8", parent="http://zoo.org/"
 #     http://cam.org/lion          status=302, method="HEAD", next_url="http://cam.org/lion.jpg"
 #     http://cam.org/lion.jpg      status=404, kind="broken", error="404 Not Found"
 #     http://zoo.org/staff/keys    skipped="robots.txt: Disallow: /staff/"
@@ -1885,8 +1913,6 @@ def _explain(error: Any) -> str:
     words = getattr(error, "strerror", "") or f"{error}"
     if hasattr(error, "verify_code"):
         words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    elif getattr(error, "library", ""):  # of TLS
-        words = f"TLS: {str(error.reason).lower().replace('_', ' ')}"
     elif isinstance(error, re.error):
         words = f"{error.pattern!r} is no regular expression: {error}"
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
@@ -1895,7 +1921,7 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url             in its one spelling; or words that are no URL (19); or a missing url#place (18)
+    url             in its one spelling; or words that are no URL (§19), or a missing place (§18)
     status          of HTTP; 0: there was no valid answer
     error, kind     what is wrong, in words; which of PROBLEMS that is
     skipped         the reason why it was not fetched
@@ -1907,7 +1933,7 @@ class Record(NamedTuple):
     at, seconds     Unix time of the request; from there to the end of the answer
     tries           requests made: of a check by its last method; or for the robots.txt that failed
     depth, parent   links from a root; the page, or the redirect, that let it in
-    links, assets   what a page refers to, what it shows or uses: as written until 19 sees them"""
+    links, assets   what a page refers to, what it shows or uses: as written until §19 sees them"""
 
     url: str
     status: int = 0
@@ -1940,7 +1966,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    The links and assets of a page to be *read* are filled in, as written (19 makes URLs of them);
+    The links and assets of a page to be *read* are filled in, as written (§19 makes URLs of them);
     but no links if the page asks a robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=content_type)
@@ -1972,21 +1998,13 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 # The idea: a URL that may not be asked for yet, for want of robots.txt or its turn, stands in its
-# site's line, and no worker waits with it. This is a URL's way, from admit() (17) to its Record:
-#
-#     admit() --> queue --> a worker (21) asks for it --> its answer is taken in --> Record
-#                   ^              |           |
-#                   |         the site's    a timer: another
-#                   |         line (15)     try (20)
-#                   +--------------+-----------+
-#
-# If a site has a delay, one URL is asked for at a time: a request ends, the delay passes, a timer
-# gives the first in line its turn, and take_turn() then says yes to it. With a delay of 2 seconds:
+# site's line. If the site has a delay, one URL is asked for at a time: a request ends, the delay
+# passes, a timer gives the first in line its turn, and take_turn() says yes. With a delay of 3:
 #
 #     time    a worker brings     still in line why
 #     1       /cats/, /birds      /birds        /cats/ is asked for
-#     2                           /birds        /cats/ has ended: the site is free at 2 + 2
-#     4       /birds                            /birds is asked for
+#     2                           /birds        /cats/ has ended: the site is free at 2 + 3
+#     5       /birds                            /birds is asked for
 #
 # Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.)
 #
@@ -2073,15 +2091,6 @@ class Site:
 #     http://cam.org/lion       other host         check
 #     http://zoo.org:8080/      other host         check
 #     http://zoo.org/menu.pdf   excluded           excluded
-#
-# From here to 21 each section adds a layer to one object, by a class that extends the one before:
-#
-#     16  Scope         objection(url)            why a URL is left out, if it is
-#     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
-#     18  Places        note_ids(page)            compares #places with pages
-#     19  References    admit_references(page)    admits what a page refers to
-#     20  Asking        _answer(node)             what came of a URL
-#     21  Crawler       _work()                   queue -> _answer -> admit_references -> Record
 
 class Options(NamedTuple):
     """How to crawl: the arguments of Crawler after the roots. --help is made of this table.
@@ -2201,14 +2210,14 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that let it in, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    # How it was asked for (20)
+    # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     method = "GET"                  # a check is asked for by HEAD, and by GET if that fails
     tries = 0                       # how often it was tried, a check by this method
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
     next_node: Node | None = None   # the target of a redirect
-    ids: frozenset[str] | None = None   # of a page: its places, if they are known (18)
+    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§18)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
@@ -2460,7 +2469,7 @@ class References(Places):
 #     it is the first URL of its site            robots.txt is asked for, and then:
 #     robots.txt is still asked for              None: the URL waits in line
 #     robots.txt failed, or forbids the URL      a Record that says so
-#     the journal (22) knows what came of it     that Record
+#     the journal (§22) knows what came of it     that Record
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits
 #     the server answered, or failed for good    a Response
@@ -2609,20 +2618,11 @@ class Asking(References):
 # 21  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike. Each takes a URL from the queue, gets its answer (20), takes the
+# The idea: workers, all alike. Each takes a URL from the queue, gets its answer (§20), takes the
 # answer in, and only then says that the URL is done. A redirect is not followed on the spot: its
-# target is let in like a link (17), and two ways to one page join.
+# target is let in like a link (§17), and two ways to one page join.
 #
-# In round 0 only redirects are taken in. Other answers are held until round 1, when all hosts of
-# the scope are known. The crawl of the zoo (with --fragments, for the owl):
-#
-#     round 0    /                    a page: it is held
-#     round 1    /                    is taken in, and lets /cats/ and /birds in for this round
-#                /cats/               lets /map.png in for this round, and //cam.org/lion as a check
-#                /staff/keys          is forbidden by robots.txt
-#     CHECKS     //cam.org/lion       redirects, and lets lion.jpg in for this round
-#                //cam.org/lion.jpg   404: broken
-#     the end    /birds#owl           /birds was read, and has but a parrot: broken
+# In round 0 only redirects are taken in; other answers are held until all hosts are known.
 #
 # The invariant: the queue counts a URL as unfinished until its answer is taken in, or is held; so
 # `join` returns at the end of a round. A server's fault is a record; other errors end the crawl.
