@@ -640,9 +640,10 @@ class TimeLimit:
         #     who asked         at the entry    at the end    after uncancel()
         #     this limit        0               1             0                   TimeoutError
         #     it, and Ctrl-C    0               2             1                   goes on
-        if self._expired and self._task.uncancel() <= self._cancelling \
-                and isinstance(error, CancelledError):
-            raise TimeoutError(f"timed out after {self._delay:g} s") from error
+        if self._expired:
+            left = self._task.uncancel()
+            if left <= self._cancelling and isinstance(error, CancelledError):
+                raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
     def _expire(self) -> None:
         self._expired = self._task.cancel()
@@ -787,8 +788,9 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
             finally:
                 for number_and_handler in before:
                     signal.signal(*number_and_handler)
-                if signals and (signals[0][1] or task.cancelled()):
-                    raise KeyboardInterrupt(signals[0][0])
+                for number, main_had_ended in signals[:1]:
+                    if main_had_ended or task.cancelled():
+                        raise KeyboardInterrupt(number)
 
 
 # 6  Queue
@@ -1567,22 +1569,23 @@ async def fetch(url: str, **options: Any) -> Response:
 # then what is only checked. (--fragments has places, like the owl, looked at in the end.)
 #
 #     round 0    /                    a page: it is held until round 1
-#     round 1    /                    is taken in, and lets /cats/ and /birds in for this round
-#                /cats/               lets in /map.png for this round, //cam.org/lion as a check
+#     round 1    /                    is taken in: /cats/ and /birds are admitted to this round
+#                /cats/               /map.png is admitted to this round, //cam.org/lion to CHECKS
 #                /staff/keys          is forbidden by robots.txt
-#     CHECKS     //cam.org/lion       redirects, and lets lion.jpg in for this round
+#     CHECKS     //cam.org/lion       redirects: lion.jpg is admitted to this round, too
 #                //cam.org/lion.jpg   404: broken
 #     the end    /birds#owl           /birds was read, and has only a parrot: broken
 #
-# Each URL goes this way. One that has to wait stands in line, or has a timer; no worker waits too.
+# A URL that is admitted (§17) is queued, and some worker, all are alike, takes it from there (§21):
 #
-#     admit() --> queue --> a worker asks for it --> its answer is taken in --> Record
-#      §17          ^          |            |             §11, §12, §19          §14
-#                   |      the site's    a timer: another
-#                   |      line, §15     try, §20
-#                   +----------+------------+
+#     while node := await queue.get():
+#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §20
+#         if answer:
+#             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
+#             queue.task_done()
 #
-# All of it is one object in layers: from 16 on each section extends the class of the one before.
+# Without an answer the URL stands in its site's line (§15) or has a timer, and is queued again. All
+# this is one object in layers: from 16 on each section extends the class of the one before.
 #
 #     16  Scope         objection(url)            why a URL is left out, if it is
 #     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
@@ -1675,6 +1678,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
 # The idea: one expression with four alternatives, and a short cut for the usual link; each matches
 # a whole element, tag or comment; the search goes on behind it. (html.parser takes 20 x as long.)
+# Who is not fond of regular expressions reads these examples, and goes on at _read_meta():
 #
 #     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
 #     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
@@ -1889,11 +1893,9 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record of numbers and words; fields that do not apply are empty.
-#
-#     http://cam.org/lion          status=302, method="HEAD", next_url="http://cam.org/lion.jpg"
-#     http://cam.org/lion.jpg      status=404, kind="broken", error="404 Not Found"
-#     http://zoo.org/staff/keys    skipped="robots.txt: Disallow: /staff/"
+# The idea: one value says so, a Record of numbers and words; fields that do not apply are empty. Of
+# lion.jpg there are status=404, kind="broken", error="404 Not Found", method="GET", tries=1; of
+# /staff/keys there is skipped="robots.txt: Disallow: /staff/".
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -1934,7 +1936,7 @@ class Record(NamedTuple):
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
     tries           requests made: of a check by its last method; or for the robots.txt that failed
-    depth, parent   links from a root; the page, or the redirect, that let it in
+    depth, parent   links from a root; the page, or the redirect, that led to it
     links, assets   what a page refers to, what it shows or uses: as written until §19 sees them"""
 
     url: str
@@ -2085,8 +2087,8 @@ class Site:
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
-# An asset, such as an image, is only to be checked: is it there? So a URL is let in as a page or as
-# a check, or is left out. With the root http://zoo.org/ and --exclude 'pdf$'
+# An asset, such as an image, is only to be checked: is it there? So a URL is admitted as a page or
+# as a check, or is left out. With the root http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2197,7 +2199,7 @@ class Scope:
 #     /cats/ was read    has ended   round 1        CHECKS
 #     /map.png was read  has ended   has ended      is checked
 #
-# Only admit() lets URLs in. It needs no lock, for it has no `await`.
+# All URLs come in by admit(). It needs no lock, for it has no `await`.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2207,9 +2209,9 @@ NEVER = 1 << 41     # the round of URLs that are left out
 class Node:
     """A URL that was met; or a place on a page, url#id; or words that are no URL."""
 
-    # How it was let in, or why it was not
+    # How it was admitted, or why it was not
     reason = ""                     # why the URL is left out
-    parent: Node | None = None      # the page that let it in, or the URL that redirects to it
+    parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
@@ -2273,7 +2275,7 @@ class Frontier(Scope):
 
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
-        """Let *url* in, as a page or as a *check*, or leave it out; return its Node.
+        """Admit *url*, as a page or as a *check*, or leave it out; return its Node.
 
         It is *depth* links from a root. The *parent* is the page that refers to it, or the last of
         so many *hops*, redirects in a row; a root has none."""
@@ -2302,7 +2304,7 @@ class Frontier(Scope):
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Let in the target of a redirect; return its *record*, with the target or the problem."""
+        """Admit the target of a redirect; return its *record*, with the target or the problem."""
         try:
             if not record.next_url:
                 raise ValueError("it has no Location")
@@ -2408,7 +2410,7 @@ class References(Places):
         self.options.on_record(record)
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
-        """Let in what a page refers to; return its *record* with URLs for links and assets."""
+        """Admit what a page refers to; return its *record* with URLs for links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
         if self.options.pages_only:  # they are kept for a --resume without that option
@@ -2419,10 +2421,10 @@ class References(Places):
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
-        """Let in what references lead to; return the URLs, each once.
+        """Admit what references lead to; return the URLs, each once.
 
-        To look up a known URL is enough, unless the reference may bring its Node forward: an asset
-        from NEVER, a link from CHECKS. (What was left out as a link, no later link lets in.)"""
+        A known URL is only looked up, unless this reference may bring its Node forward: an asset
+        from NEVER to CHECKS, a link from CHECKS to a round of pages."""
         improvable = NEVER if check else CHECKS
         nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
         for reference in references:
@@ -2443,7 +2445,7 @@ class References(Places):
         return list(nodes)
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        """Parse a reference and let its URL in; if that fails, return the Node of its words."""
+        """Parse a reference and admit its URL; if that fails, return the Node of its words."""
         try:
             url = parse_url(reference, base)
         except ValueError as error:
@@ -2474,8 +2476,6 @@ class References(Places):
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits
 #     the server answered, or failed for good    a Response
-#
-# A check is asked for by HEAD; then by GET if that failed, or found a style sheet, which is read.
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2492,7 +2492,7 @@ class Asking(References):
 
     async def _answer(self, node: Node) -> Response | Record | None:
         """Return what came of a URL, by the table above; None if it will be queued again."""
-        site = node.site
+        site, url = node.site, node.url
         if not site.is_open:
             site.is_open = True
             await self._load_robots(site)
@@ -2501,12 +2501,12 @@ class Asking(References):
             return None
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)  # the failure is told of each URL
-        if rule := site.robots.rule(node.url.target):
+        if rule := site.robots.rule(url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
         if record := self._remembered(node):
             self.ages.append(record.at)
             return record
-        return await self._request(node) if site.take_turn(node) else None
+        return await self._request(node, url) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
@@ -2516,8 +2516,9 @@ class Asking(References):
         record = journal.find(node.text)
         if not record or bool(record.method) != node.is_check:  # one was a check, one is a page
             return None
-        was_read = record.encoding or record.kind  # (not a sheet of a host that is in scope now)
-        return None if self._wants(node, record) and not was_read else record
+        if self._wants(node, record) and not (record.encoding or record.kind):
+            return None  # a sheet that was not read, for its host was not of the crawl then
+        return record
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2569,7 +2570,7 @@ class Asking(References):
             url = target
         return answer, record
 
-    async def _request(self, node: Node) -> Response | None:
+    async def _request(self, node: Node, url: URL) -> Response | None:
         """Ask the server; return None if it will be asked again.
 
             429 on the crawl's hosts                    first in its site's line
@@ -2578,10 +2579,10 @@ class Asking(References):
         loop, node.at = get_running_loop(), time.time()
         began, node.tries = loop.time(), node.tries + 1
         try:
-            answer = await self._fetch(node.url, node.method, partial(self._wants, node))
+            answer = await self._fetch(url, node.method, partial(self._wants, node))
             node.seconds = loop.time() - began
-            pause = self._pause_of(node, answer)
-            is_slowed = answer.status == 429 and self.covers(node.url)
+            pause = self._pause_of(url, answer)
+            is_slowed = answer.status == 429 and self.covers(url)
             node.site.learn(is_slowed, pause)
             if is_slowed and node.tries < self.options.max_tries:
                 node.site.line.appendleft(node)  # end_turn() sees to the line
@@ -2608,20 +2609,19 @@ class Asking(References):
             return 0.0
         return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
-    def _pause_of(self, node: Node, answer: Response) -> float:
+    def _pause_of(self, url: URL, answer: Response) -> float:
         """Return the seconds that a Retry-After asks for; 0 for a date, or if it is not heeded."""
         value = answer.headers.get("retry-after", "")
         # Other hosts are not heeded. Round 0 is not held up, for all URLs wait for its end.
-        heeded = value.isdecimal() and self.round > 0 and self.covers(node.url)
+        heeded = value.isdecimal() and self.round > 0 and self.covers(url)
         return min(float(value), MAX_PAUSE) if heeded else 0.0
 
 
 # 21  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike. Each takes a URL from the queue, gets its answer (§20), takes the
-# answer in, and only then says that the URL is done. A redirect is not followed on the spot: its
-# target is let in like a link (§17), and two ways to one page join.
+# The idea: workers, all alike, run the loop that stands half-way, before 11. A redirect is not
+# followed on the spot: its target is admitted like a link (§17), and two ways to one page join.
 #
 # In round 0 only redirects are taken in; other answers are held until all hosts are known. The
 # invariant: the queue counts a URL as unfinished until its answer is taken in, or is held; so
@@ -2677,7 +2677,7 @@ class Crawler(Asking):
         await self.queue.join()
         for node in self.held:  # in round 1 their answers are taken in
             self.queue.put_nowait(node)
-        while self.begin(self.round + 1):
+        while self.begin(self.round + 1):  # round 1, and with --depth further ones
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
@@ -2703,7 +2703,7 @@ class Crawler(Asking):
         self.queue.task_done()
 
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
-        """Make a Record of an answer, let in the URLs that it leads to, and tell the Record."""
+        """Make a Record of an answer, admit the URLs that it leads to, and tell the Record."""
         if self.round == 0 and answer.status not in _REDIRECTS:
             self.held[node] = answer
             return
