@@ -2472,7 +2472,7 @@ class References(Places):
 #     it is the first URL of its site            robots.txt is asked for, and then:
 #     robots.txt is still asked for              None: the URL waits in line
 #     robots.txt failed, or forbids the URL      a Record that says so
-#     the journal (§22) knows what came of it     that Record
+#     the journal (§22) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits
 #     the server answered, or failed for good    a Response
@@ -2571,33 +2571,40 @@ class Asking(References):
         return answer, record
 
     async def _request(self, node: Node, url: URL) -> Response | None:
-        """Ask the server; return None if it will be asked again.
-
-            429 on the crawl's hosts                    first in its site's line
-            a HEAD that failed (no 429), or a sheet     the same, but by GET
-            anything else that may pass                 after a back-off, or a longer Retry-After"""
+        """Ask the server, in the URL's turn; return None if it will be asked again."""
         loop, node.at = get_running_loop(), time.time()
         began, node.tries = loop.time(), node.tries + 1
         try:
             answer = await self._fetch(url, node.method, partial(self._wants, node))
             node.seconds = loop.time() - began
-            pause = self._pause_of(url, answer)
-            is_slowed = answer.status == 429 and self.covers(url)
-            node.site.learn(is_slowed, pause)
-            if is_slowed and node.tries < self.options.max_tries:
-                node.site.line.appendleft(node)  # end_turn() sees to the line
-                return None
-            head_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
-            if node.method == "HEAD" and (head_failed or self._wants(node, answer)):
-                node.method, node.tries = "GET", 0
-                node.site.line.appendleft(node)
-                return None
-            if wait := self._back_off(answer, node.tries):
-                self.waits.append(loop.call_later(max(wait, pause), self.requeue, node))
-                return None
-            return answer
+            return None if self._tries_again(node, url, answer) else answer
         finally:
             node.site.end_turn(node)
+
+    def _tries_again(self, node: Node, url: URL, answer: Response) -> bool:
+        """Teach the site by an answer; return whether the URL has to wait for another try.
+
+            429 on the crawl's hosts                    first in its site's line
+            a HEAD that failed (no 429), or a sheet     the same, but by GET
+            anything else that may pass                 after a back-off, or a longer Retry-After"""
+        site, wish, pause = node.site, answer.headers.get("retry-after", ""), 0.0
+        # Other hosts are not heeded. Round 0 is not held up, for all URLs wait for its end.
+        if wish.isdecimal() and self.round > 0 and self.covers(url):
+            pause = min(float(wish), MAX_PAUSE)
+        is_slowed = answer.status == 429 and self.covers(url)
+        site.learn(is_slowed, pause)
+        if is_slowed and node.tries < self.options.max_tries:
+            site.line.appendleft(node)  # end_turn() sees to the line
+            return True
+        head_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
+        if node.method == "HEAD" and (head_failed or self._wants(node, answer)):
+            node.method, node.tries = "GET", 0
+            site.line.appendleft(node)
+            return True
+        wait = self._back_off(answer, node.tries)
+        if wait:
+            self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
+        return wait > 0
 
     def _back_off(self, answer: Response, tries: int) -> float:
         """Return the seconds until another try; 0 if none may help, or there were enough."""
@@ -2608,13 +2615,6 @@ class Asking(References):
         if not may_pass or tries >= self.options.max_tries:
             return 0.0
         return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-
-    def _pause_of(self, url: URL, answer: Response) -> float:
-        """Return the seconds that a Retry-After asks for; 0 for a date, or if it is not heeded."""
-        value = answer.headers.get("retry-after", "")
-        # Other hosts are not heeded. Round 0 is not held up, for all URLs wait for its end.
-        heeded = value.isdecimal() and self.round > 0 and self.covers(url)
-        return min(float(value), MAX_PAUSE) if heeded else 0.0
 
 
 # 21  Crawler
