@@ -1584,15 +1584,17 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# Without an answer the URL stands in its site's line (§15) or has a timer, and is queued again. All
-# this is one object in layers: from 16 on each section extends the class of the one before.
+# Without an answer the URL stands in its site's line (§15) or has a timer, and is queued again. The
+# queue counts URLs that it holds, or a worker, a line, a timer: without any, a round has ended.
+#
+# All this is one object in layers: from 16 on each section extends the class of the one before.
 #
 #     16  Scope         objection(url)            why a URL is left out, if it is
 #     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
 #     18  Places        note_ids(page)            compares #places with pages
 #     19  References    admit_references(page)    admits what a page refers to
 #     20  Asking        _answer(node)             what came of a URL
-#     21  Crawler       _work()                   queue -> _answer -> admit_references -> Record
+#     21  Crawler       crawl()                   the loop and the rounds
 
 # 11  Documents
 # =============
@@ -1705,7 +1707,7 @@ _TAG = rf"""
 """
 # That is all of it: `<(?:{_TAG})`. What follows saves up to three quarters of the time.
 _PASSED = r"""
-      (?=[^/][^>][^>])                                          # not </a>, not <b>, not <td>
+      (?=[^/][^>][^>])      # no "/" comes first, no ">" second or third: not </a>, <b>, <td>
       (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)     # not <<, not <p class="x">
 """
 _USUAL = rf"""  # <a class="top" href="/birds#owl">: the URL alone
@@ -1832,7 +1834,7 @@ def product_of(user_agent: str) -> str:
 
 def _parts(pattern: str) -> list[str]:
     """Return [" /", ".pdf "] for /*.pdf$: no URL holds a blank, so blanks mark its two ends."""
-    return f" {re.sub('[$]$', ' ', pattern)}".replace("$", "%24").split("*")
+    return re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*")
 
 
 def _matches(parts: list[str], path: str) -> bool:
@@ -2005,10 +2007,10 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # site's line. If the site has a delay, one URL is asked for at a time: a request ends, the delay
 # passes, a timer gives the first in line its turn, and take_turn() says yes. With a delay of 3:
 #
-#     time    a worker brings     still in line why
-#     1       /cats/, /birds      /birds        /cats/ is asked for
-#     2                           /birds        /cats/ has ended: the site is free at 2 + 3
-#     5       /birds                            /birds is asked for
+#     time    a worker brings     then in line    for
+#     1       /cats/, /birds      /birds          /cats/ is asked for
+#     2                           /birds          /cats/ has ended: the site is free at 2 + 3
+#     5       /birds                              /birds is asked for
 #
 # Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.)
 #
@@ -2198,8 +2200,6 @@ class Scope:
 #     / was read         round 1     CHECKS         NEVER: "other host"
 #     /cats/ was read    has ended   round 1        CHECKS
 #     /map.png was read  has ended   has ended      is checked
-#
-# All URLs come in by admit(). It needs no lock, for it has no `await`.
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2289,7 +2289,7 @@ class Frontier(Scope):
         its_round = NEVER if reason else CHECKS if check else level
         # 2. If the URL is known, and due no later, or its round has begun, nothing changes.
         node = self.seen_urls.get(text)
-        if node and (node.round <= its_round or node.round <= self.round):
+        if node and node.round <= max(its_round, self.round):
             return node
         # 3. The URL is new, or this way is better.
         node = self.seen_urls[text] = node or Node(text, self.site_of(url))
@@ -2403,9 +2403,9 @@ def _join(base: URL, folder: str, reference: str) -> str:
 class References(Places):
     """The frontier, and how pages lead there."""
 
-    def tell(self, record: Record, fresh: bool = True) -> None:
+    def tell(self, record: Record, from_journal: bool = False) -> None:
         """Write a record, unless the journal gave it, and hand it on."""
-        if fresh and self.options.journal:
+        if self.options.journal and not from_journal:
             self.options.journal.write(record)
         self.options.on_record(record)
 
@@ -2424,7 +2424,7 @@ class References(Places):
         """Admit what references lead to; return the URLs, each once.
 
         A known URL is only looked up, unless this reference may bring its Node forward: an asset
-        from NEVER to CHECKS, a link from CHECKS to a round of pages."""
+        from NEVER to CHECKS, a link from CHECKS to a page's round (from NEVER it seldom could)."""
         improvable = NEVER if check else CHECKS
         nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
         for reference in references:
@@ -2552,8 +2552,9 @@ class Asking(References):
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:  # where nobody answers at all, the site is wrong, and not this file
-            site.robots = record._replace(status=0, content_type="", tries=tries, error=(
-                "" if isinstance(answer.error, OSError) else "robots.txt: ") + record.error)
+            of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
+            site.robots = record._replace(
+                status=0, content_type="", tries=tries, error=of_what + record.error)
         while site.line:
             self.requeue(site.line.popleft())
 
@@ -2623,10 +2624,9 @@ class Asking(References):
 # The idea: workers, all alike, run the loop that stands half-way, before 11. A redirect is not
 # followed on the spot: its target is admitted like a link (§17), and two ways to one page join.
 #
-# In round 0 only redirects are taken in; other answers are held until all hosts are known. The
-# invariant: the queue counts a URL as unfinished until its answer is taken in, or is held; so
-# `join` returns at the end of a round. A server's fault is a record; other errors end the crawl.
-# (Three short sections follow, and then Ctrl-C, which leads back through the whole file.)
+# In round 0 only redirects are taken in; other answers are held until all hosts are known. What is
+# a server's fault becomes a Record; other errors end the crawl. (Three short sections follow, and
+# then Ctrl-C, which leads back through the whole file.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2675,7 +2675,7 @@ class Crawler(Asking):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()
-        for node in self.held:  # in round 1 their answers are taken in
+        for node in self.held:  # their answers are taken in while this task waits, in round 1
             self.queue.put_nowait(node)
         while self.begin(self.round + 1):  # round 1, and with --depth further ones
             await self.queue.join()
@@ -2725,12 +2725,12 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        # Not from the journal, whose answers have a status: those that robots.txt gave have none.
-        self.tell(record, fresh=isinstance(answer, Response) or answer.status == 0)
+        from_journal = isinstance(answer, Record) and answer.status > 0  # (robots.txt gives none)
+        self.tell(record, from_journal)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
-        """Return how many URLs wait (one that moved to an earlier round counts twice till then)."""
+        """Return how many URLs wait (one that moved forward counts twice till its old round)."""
         later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
         return self.queue.unfinished - len(self.in_flight) + later
 
@@ -3070,7 +3070,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error  # the report is printed first
-    was_reached = report.pages or (report.problems and any(report.statuses))  # 0: no answer
+    was_reached = report.pages or (report.problems and any(s > 0 for s in report.statuses))
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
