@@ -1680,7 +1680,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
 # The idea: one expression with four alternatives, and a short cut for the usual link; each matches
 # a whole element, tag or comment; the search goes on behind it. (html.parser takes 20 x as long.)
-# Who is not fond of regular expressions reads these examples, and goes on at _read_meta():
+# Who is not fond of regular expressions reads these examples, and then read_markup():
 #
 #     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
 #     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
@@ -2625,8 +2625,8 @@ class Asking(References):
 # followed on the spot: its target is admitted like a link (§17), and two ways to one page join.
 #
 # In round 0 only redirects are taken in; other answers are held until all hosts are known. What is
-# a server's fault becomes a Record; other errors end the crawl. (Three short sections follow, and
-# then Ctrl-C, which leads back through the whole file.)
+# a server's fault becomes a Record; other errors end the crawl. So does Ctrl-C, which leads back
+# through the whole file: 24 begins with it.
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2960,8 +2960,17 @@ class Report:
 # ================
 # The problem: people read what comes out, programs look at one number. Either may stop early.
 # The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
-# says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C
-# and SIGTERM end the program with status 130 and 143; a crawl prints its report first.
+# says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C,
+# too, has the report printed. It leads back through the whole file:
+#
+#     the kernel interrupts epoll, and Python calls run()'s handler                         §5
+#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
+#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
+#         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
+#     CancelledError rises from there: a stream is closed, a site's turn ended              §10, §20
+#     until crawl() has seen all of them end, and closed what was idle                      §21
+#     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
+#     and main() returns 130 (143 if it was SIGTERM)                                        §24
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3105,16 +3114,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # Not sys.exit(), which would try again to write what a full or closed stdout did not take.
     os._exit(main(sys.argv[1:]))
 
-# The end. What Ctrl-C does in a crawl:
-#
-#     the kernel interrupts epoll, and Python calls run()'s handler                         5
-#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 2
-#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          5
-#         each worker, and the future at the bottom of its pipe of coroutines               4, 3
-#     CancelledError rises from there: a stream is closed, a site's turn ended              10, 20
-#     until crawl() has seen all of them end, and closed what was idle                      21
-#     and run() raises KeyboardInterrupt: the report says what was cut off                  5, 23
-#
-# And section 2 began with a crawler that waits for each page in turn. From a server that takes
+# The end. Section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
-# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850.
+# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850: one tick
+# waits for all of them, and there is no lock.
