@@ -896,7 +896,7 @@ class Queue(Generic[T]):
             except BaseException:
                 line.pop(waiter, None)
                 if not waiter.cancelled() and not blocked():
-                    self._wake(line)  # it was woken in vain: wake the next one
+                    self._wake(line)  # it was woken, and takes nothing
                 raise
 
 
@@ -1565,14 +1565,15 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# It will be crawled in rounds: first the root, to know the hosts of the crawl; then their pages;
-# then what is only checked. (--fragments has places, like the owl, looked at in the end.)
+# It will be crawled in rounds: first the root, which may redirect, and so shows which hosts belong
+# to the crawl; then their pages; then what is only checked. With --fragments places on pages, like
+# the owl, are looked at in the end.
 #
 #     round 0    /                    a page: it is held until round 1
-#     round 1    /                    is taken in: /cats/ and /birds are admitted to this round
-#                /cats/               /map.png is admitted to this round, //cam.org/lion to CHECKS
+#     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
+#                /cats/               admits /map.png to this round after all, //cam.org/lion to CHECKS
 #                /staff/keys          is forbidden by robots.txt
-#     CHECKS     //cam.org/lion       redirects: lion.jpg is admitted to this round, too
+#     CHECKS     //cam.org/lion       redirects: admits lion.jpg to this round
 #                //cam.org/lion.jpg   404: broken
 #     the end    /birds#owl           /birds was read, and has only a parrot: broken
 #
@@ -1584,17 +1585,18 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# Without an answer the URL stands in its site's line (§15) or has a timer, and is queued again. The
-# queue counts URLs that it holds, or a worker, a line, a timer: without any, a round has ended.
+# Without an answer the URL comes again later. Until it has ended, a URL is in one of these places:
 #
-# All this is one object in layers: from 16 on each section extends the class of the one before.
+#     `later`, by rounds     its round is to come                         begin(), §17, queues it
+#     the queue              no worker is free                            get(), §6
+#     a worker               it is asked for, or its answer is taken in   _work(), §21
+#     its site's line        robots.txt or its turn is to come            advance(), §15, queues it
+#     a timer                another try is to come                       requeue(), §17, queues it
+#     `held`                 its answer came in round 0                   _rounds(), §21, queues it
 #
-#     16  Scope         objection(url)            why a URL is left out, if it is
-#     17  Frontier      admit(url) -> Node        each URL once, in the queue or for later
-#     18  Places        note_ids(page)            compares #places with pages
-#     19  References    admit_references(page)    admits what a page refers to
-#     20  Asking        _answer(node)             what came of a URL
-#     21  Crawler       crawl()                   the loop and the rounds
+# The queue counts the four in the middle; when there are none, a round has ended. All of this is
+# one object in layers: Scope (§16), Frontier, Places, References, Asking and Crawler (§21) are
+# classes, and each extends the one before.
 
 # 11  Documents
 # =============
@@ -1796,18 +1798,11 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # final "$" for the end. A Crawl-delay is kept to (§15); other lines are ignored. So with
 #
 #     User-agent: *
-#     Disallow: /
+#     Disallow: /             this group is for others
 #     User-agent: crawl
-#     Disallow: /staff/
-#     Allow: /staff/jobs
-#     Disallow: /*.pdf$
-#
-# the first group is for others. For us
-#
-#     /staff/keys        is forbidden by /staff/
-#     /staff/jobs/vet    is allowed: /staff/jobs is longer
-#     /menu.pdf          is forbidden by /*.pdf$
-#     /menu.pdf?a=b      is allowed: no pattern matches it
+#     Disallow: /staff/       /staff/keys is forbidden
+#     Allow: /staff/jobs      /staff/jobs/vet is allowed, for /staff/jobs is longer than /staff/
+#     Disallow: /*.pdf$       /menu.pdf is forbidden, /menu.pdf?a=b is not: it does not match
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
@@ -2089,8 +2084,9 @@ class Site:
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
-# An asset, such as an image, is only to be checked: is it there? So a URL is admitted as a page or
-# as a check, or is left out. With the root http://zoo.org/ and --exclude 'pdf$'
+# An asset, such as an image, is only to be checked: is it there? (A style sheet is a check that is
+# read, too, for what it uses.) So a URL is admitted as a page or as a check, or is left out. With
+# the root http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2371,7 +2367,8 @@ class Places(Frontier):
 
 # 19  References
 # ==============
-# The problem: pages refer mostly to known URLs; to parse each reference takes most of the time.
+# The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
+# would nearly double the time that a page takes.
 # The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that text, it is
 # that URL in its one spelling; else the reference is parsed and admitted. On the zoo's /cats/
 #
@@ -3116,5 +3113,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 
 # The end. Section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
-# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850: one tick
+# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850: a tick
 # waits for all of them, and there is no lock.
