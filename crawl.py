@@ -31,14 +31,14 @@ and an explanation of both, meant to be read from here to the end.
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
     14  Records          how a URL ended
-    15  Sites            no site too often
-    16  Scope            what belongs to the crawl, and how to crawl
-    17  Frontier         each URL once
-    18  Places           what a link's #place must lead to
-    19  References       what pages refer to, let into the frontier
-    20  Asking           robots.txt, the journal, the server, another try
-    21  Crawler          workers, rounds, what came of URLs
-    22  Journal          the file that remembers how URLs ended
+    15  Journal          the file that remembers how URLs ended
+    16  Sites            no site too often
+    17  Scope            what belongs to the crawl, and how to crawl
+    18  Frontier         each URL once
+    19  Places           what a link's #place must lead to
+    20  References       what pages refer to, let into the frontier
+    21  Asking           robots.txt, the journal, the server, another try
+    22  Crawler          workers, rounds, what came of URLs
     23  Report           what was found, by kind and URL
     24  Command line
 
@@ -560,7 +560,7 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # None meanwhile, so that tasks which wait for one another do not cancel in a circle.
+        # None meanwhile: if A waits for B, and B for A, they do not cancel each other in a circle.
         waited, self._waiting_for = self._waiting_for, None
         if waited is None or not waited.cancel():
             self._must_cancel = True
@@ -1242,7 +1242,7 @@ class Response:
     content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
     reusable        whether the connection can take another request
-    error           in a crawl (§20), what came in place of an answer; status is 0 then"""
+    error           in a crawl (§21), what came in place of an answer; status is 0 then"""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
                  error: Exception | None = None) -> None:
@@ -1565,38 +1565,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# It will be crawled in rounds: first the root, which may redirect, and so shows which hosts belong
-# to the crawl; then their pages; then what is only checked. With --fragments places on pages, like
-# the owl, are looked at in the end.
-#
-#     round 0    /                    a page: it is held until round 1
-#     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
-#                /cats/               admits /map.png to this round after all, //cam.org/lion to CHECKS
-#                /staff/keys          is forbidden by robots.txt
-#     CHECKS     //cam.org/lion       redirects: admits lion.jpg to this round
-#                //cam.org/lion.jpg   404: broken
-#     the end    /birds#owl           /birds was read, and has only a parrot: broken
-#
-# A URL that is admitted (§17) is queued, and some worker, all are alike, takes it from there (§21):
-#
-#     while node := await queue.get():
-#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §20
-#         if answer:
-#             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
-#             queue.task_done()
-#
-# Without an answer the URL comes again later. Until it has ended, a URL is in one of these places:
-#
-#     `later`, by rounds     its round is to come                         begin(), §17, queues it
-#     the queue              no worker is free                            get(), §6
-#     a worker               it is asked for, or its answer is taken in   _work(), §21
-#     its site's line        robots.txt or its turn is to come            advance(), §15, queues it
-#     a timer                another try is to come                       requeue(), §17, queues it
-#     `held`                 its answer came in round 0                   _rounds(), §21, queues it
-#
-# The queue counts the four in the middle; when there are none, a round has ended. All of this is
-# one object in layers: Scope (§16), Frontier, Places, References, Asking and Crawler (§21) are
-# classes, and each extends the one before.
+# Sections 11 to 15 are about single documents and answers; the crawl begins before 16.
 
 # 11  Documents
 # =============
@@ -1707,7 +1676,7 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# That is all of it: `<(?:{_TAG})`. What follows saves up to three quarters of the time.
+# That is all of it: `<(?:{_TAG})`. What follows, up to _ATTRIBUTE, only doubles the crawl's speed.
 _PASSED = r"""
       (?=[^/][^>][^>])      # no "/" comes first, no ">" second or third: not </a>, <b>, <td>
       (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)     # not <<, not <p class="x">
@@ -1795,7 +1764,7 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # The idea: groups of rules are headed by the names they are for; those with our name count, all
 # of them together, or else those for "*". Of the rules that match a URL the one with the
 # longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. A Crawl-delay is kept to (§15); other lines are ignored. So with
+# final "$" for the end. A Crawl-delay is kept to (§16); other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -1922,7 +1891,7 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty.
 
-    url             in its one spelling; or words that are no URL (§19), or a missing place (§18)
+    url             in its one spelling; or words that are no URL (§20), or a missing place (§19)
     status          of HTTP; 0: there was no valid answer
     error, kind     what is wrong, in words; which of PROBLEMS that is
     skipped         the reason why it was not fetched
@@ -1934,7 +1903,7 @@ class Record(NamedTuple):
     at, seconds     Unix time of the request; from there to the end of the answer
     tries           requests made: of a check by its last method; or for the robots.txt that failed
     depth, parent   links from a root; the page, or the redirect, that led to it
-    links, assets   what a page refers to, what it shows or uses: as written until §19 sees them"""
+    links, assets   what a page refers to, what it shows or uses: as written until §20 sees them"""
 
     url: str
     status: int = 0
@@ -1967,7 +1936,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    The links and assets of a page to be *read* are filled in, as written (§19 makes URLs of them);
+    The links and assets of a page to be *read* are filled in, as written (§20 makes URLs of them);
     but no links if the page asks a robot named *product* not to follow them."""
     status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=content_type)
@@ -1994,7 +1963,160 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
     return Record(f"{url}", **fields), base
 
 
-# 15  Sites
+# 15  Journal
+# ===========
+# The problem: a long crawl may be cut off, and one that found problems is to be repeated.
+# The idea: a journal holds a line of JSON for each record. A later crawl asks it before the server:
+#
+#     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
+#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
+#     {"url": "http://zoo.org/cats/", "status": 503, ...}    it may have passed: the server is asked
+#
+# So to go on after a crash is to crawl from the roots again. (The last line may be cut off.) To
+# recheck a site that was mended is to go on, but to forget problems and the ways there:
+#
+#     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
+#     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
+#     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
+
+def _parse_record(line: bytes) -> Record:
+    if not line.endswith(b"}\n"):
+        raise ValueError("a whole line was expected")
+    record = Record(**json.loads(line))
+    # JSON knows no tuples, and jq writes 2.0 as 2.
+    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
+                             at=float(record.at), seconds=float(record.seconds))
+    # Each field must have the type that it has in an empty record.
+    if ([*map(type, record)] != [*map(type, Record(""))]
+            or {*map(type, record.links + record.assets)} - {str}):
+        raise ValueError("fields of other types were expected")
+    return record
+
+
+def _is_definite(record: Record) -> bool:
+    """Return whether a record stands for the server's answer: see the table above."""
+    return record.status > 0 and not (
+        record.status in _MAY_PASS or (record.kind and record.status in _REDIRECTS))
+
+
+class Journal:
+    """A file with one JSON object a line, one line for each Record.
+
+    A file that holds something is refused. With *resume* it is not: its definite answers stand for
+    the server's. With *recheck* those stand that have nothing to do with a problem. Raises
+    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal."""
+
+    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
+        self.path, self._files = path, ExitStack()
+        self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
+            self._file = os.open(path, flags, 0o666)
+            self._files.callback(os.close, self._file)
+            if os.path.isfile(path):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.getsize(path) and not (resume or recheck):
+                    raise ValueError("it is not empty; --resume goes on with it")
+                self._lines = self._files.enter_context(open(path, "rb"))
+                problems, redirects = self._read()
+                if recheck:
+                    self._forget(problems, redirects)
+        except (OSError, ValueError) as error:
+            self.close()
+            what = "in use: " if isinstance(error, BlockingIOError) else ""
+            raise CrawlError(f"{path}: {what}{_explain(error)}")
+
+    def _read(self) -> tuple[set[str], dict[str, str]]:
+        """Note where definite answers begin; return the URLs of problems, and redirects."""
+        start, problems, redirects = 0, set[str](), dict[str, str]()
+        for number, line in enumerate(self._lines, 1):
+            try:
+                record = _parse_record(line)
+            except Exception as error:
+                if start and not line.endswith(b"\n"):  # a crash has cut it off
+                    os.ftruncate(self._file, start)
+                    break
+                raise ValueError("no journal of a crawl (name another file): "
+                                 f"line {number}: {_explain(error)}")
+            page_url = record.url.partition("#")[0]  # the problem of a place is one of its page
+            if not record.skipped:  # the URL was asked for: forget earlier words on it
+                self._offsets.pop(record.url, None)
+                redirects.pop(record.url, None)
+                problems.discard(page_url)
+            if _is_definite(record):
+                self._offsets[record.url] = start
+            if record.kind:
+                problems.add(page_url)
+            if record.next_url:
+                redirects[record.url] = record.next_url
+            start += len(line)
+        return problems, redirects
+
+    def _forget(self, problems: set[str], redirects: dict[str, str]) -> None:
+        """Forget problems, redirects that lead to one, and pages that refer to either."""
+        while more := {url for url, target in redirects.items() if target in problems} - problems:
+            problems |= more
+        for url in list(self._offsets):
+            record = cast(Record, self.find(url))
+            if not problems.isdisjoint((url, *record.links, *record.assets)):
+                del self._offsets[url]
+
+    def find(self, url: str) -> Record | None:
+        """Return the last answer for *url* if it is definite, else None."""
+        if url not in self._offsets:
+            return None
+        self._lines.seek(self._offsets[url])
+        return _parse_record(self._lines.readline())
+
+    def write(self, record: Record) -> None:
+        """Append one record, or raise CrawlError."""
+        fields = {name: value for name, value in record._asdict().items() if value}
+        line = json.dumps(fields).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._file, line):]
+        except OSError as error:
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
+
+    def close(self) -> None:
+        """Close the file; another crawl may use it."""
+        self._files.close()
+
+
+# Now the crawl. The zoo is crawled in rounds: first the root, which may redirect, and so shows
+# which hosts belong to the crawl; then their pages; then what is only checked. With --fragments
+# places on pages, like the owl, are looked at in the end.
+#
+#     round 0    /                    a page: it is held until round 1
+#     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
+#                /cats/               admits /map.png to this round, too, //cam.org/lion to CHECKS
+#                /staff/keys          is forbidden by robots.txt
+#     CHECKS     //cam.org/lion       redirects: admits lion.jpg to this round
+#                //cam.org/lion.jpg   404: broken
+#     the end    /birds#owl           /birds was read, and has only a parrot: broken
+#
+# A URL that is admitted (§18) is queued, and one of the workers takes it from there (§22):
+#
+#     while node := await queue.get():
+#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §21
+#         if answer:
+#             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
+#             queue.task_done()
+#
+# Without an answer the URL comes again later. Until it has ended, a URL is in one of these places:
+#
+#     `later`, by rounds     its round is to come                         begin(), §18, queues it
+#     the queue              no worker is free                            get(), §6
+#     a worker               it is asked for, or its answer is taken in   _work(), §22
+#     its site's line        robots.txt or its turn is to come            advance(), §16, queues it
+#     a timer                another try is to come                       requeue(), §18, queues it
+#     `held`                 its answer came in round 0                   _rounds(), §22, queues it
+#
+# The queue counts the four in the middle; when there are none, a round has ended. All of this is
+# one object in layers: Scope (§17), Frontier, Places, References, Asking and Crawler (§22) are
+# classes, and each extends the one before.
+
+# 16  Sites
 # =========
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
@@ -2080,7 +2202,7 @@ class Site:
         self.free_at = max(self.free_at, now + (pause or MAX_LEARNED))
 
 
-# 16  Scope
+# 17  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
@@ -2183,7 +2305,7 @@ class Scope:
         return "depth" if depth > self.deepest else ""
 
 
-# 17  Frontier
+# 18  Frontier
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
 # The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
@@ -2209,14 +2331,14 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    # How it was asked for (§20)
+    # How it was asked for (§21)
     is_check = False                # whether the URL is only checked
     method = "GET"                  # a check is asked for by HEAD, and by GET if that fails
     tries = 0                       # how often it was tried, a check by this method
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
     next_node: Node | None = None   # the target of a redirect
-    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§18)
+    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§19)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
@@ -2285,7 +2407,7 @@ class Frontier(Scope):
         its_round = NEVER if reason else CHECKS if check else level
         # 2. If the URL is known, and due no later, or its round has begun, nothing changes.
         node = self.seen_urls.get(text)
-        if node and node.round <= max(its_round, self.round):
+        if node and (node.round <= its_round or node.round <= self.round):
             return node
         # 3. The URL is new, or this way is better.
         node = self.seen_urls[text] = node or Node(text, self.site_of(url))
@@ -2323,7 +2445,7 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# 18  Places
+# 19  Places
 # ==========
 # The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
@@ -2365,7 +2487,7 @@ class Places(Frontier):
                                  kind="broken", parent=min(node.linked_from))
 
 
-# 19  References
+# 20  References
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would nearly double the time that a page takes.
@@ -2421,7 +2543,8 @@ class References(Places):
         """Admit what references lead to; return the URLs, each once.
 
         A known URL is only looked up, unless this reference may bring its Node forward: an asset
-        from NEVER to CHECKS, a link from CHECKS to a page's round (from NEVER it seldom could)."""
+        from NEVER to CHECKS, like the lion; a link from CHECKS to a page round, like the map. (A
+        link to a URL in NEVER is not tried again: each page would pay for what seldom helps.)"""
         improvable = NEVER if check else CHECKS
         nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
         for reference in references:
@@ -2461,7 +2584,7 @@ class References(Places):
         return self.admit(url, page, page.depth + 1, 0, check)
 
 
-# 20  Asking
+# 21  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
@@ -2469,7 +2592,7 @@ class References(Places):
 #     it is the first URL of its site            robots.txt is asked for, and then:
 #     robots.txt is still asked for              None: the URL waits in line
 #     robots.txt failed, or forbids the URL      a Record that says so
-#     the journal (§22) knows what came of it    that Record
+#     the journal (§15) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits
 #     the server answered, or failed for good    a Response
@@ -2615,11 +2738,11 @@ class Asking(References):
         return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
 
-# 21  Crawler
+# 22  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike, run the loop that stands half-way, before 11. A redirect is not
-# followed on the spot: its target is admitted like a link (§17), and two ways to one page join.
+# The idea: workers, all alike, run the loop that stands before 16. A redirect is not
+# followed on the spot: its target is admitted like a link (§18), and two ways to one page join.
 #
 # In round 0 only redirects are taken in; other answers are held until all hosts are known. What is
 # a server's fault becomes a Record; other errors end the crawl. So does Ctrl-C, which leads back
@@ -2672,7 +2795,7 @@ class Crawler(Asking):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()
-        for node in self.held:  # their answers are taken in while this task waits, in round 1
+        for node in self.held:  # no worker takes one before the next `await` here, in round 1
             self.queue.put_nowait(node)
         while self.begin(self.round + 1):  # round 1, and with --depth further ones
             await self.queue.join()
@@ -2740,126 +2863,6 @@ class Crawler(Asking):
         """Return what the crawl is doing: each fetch in flight, then where each task is."""
         return "\n".join([f"{len(self.in_flight)} in flight, {self.num_waiting()} queued",
                           *self.fetches(), *[task.where() for task in get_running_loop().tasks]])
-
-
-# 22  Journal
-# ===========
-# The problem: a long crawl may be cut off, and one that found problems is to be repeated.
-# The idea: a journal holds a line of JSON for each record. A later crawl asks it before the server:
-#
-#     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
-#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
-#     {"url": "http://zoo.org/cats/", "status": 503, ...}    it may have passed: the server is asked
-#
-# So to go on after a crash is to crawl from the roots again. (The last line may be cut off.) To
-# recheck a site that was mended is to go on, but to forget problems and the ways there:
-#
-#     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
-#     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
-#     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
-
-def _parse_record(line: bytes) -> Record:
-    if not line.endswith(b"}\n"):
-        raise ValueError("a whole line was expected")
-    record = Record(**json.loads(line))
-    # JSON knows no tuples, and jq writes 2.0 as 2.
-    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
-                             at=float(record.at), seconds=float(record.seconds))
-    # Each field must have the type that it has in an empty record.
-    if ([*map(type, record)] != [*map(type, Record(""))]
-            or {*map(type, record.links + record.assets)} - {str}):
-        raise ValueError("fields of other types were expected")
-    return record
-
-
-def _is_definite(record: Record) -> bool:
-    """Return whether a record stands for the server's answer: see the table above."""
-    return record.status > 0 and not (
-        record.status in _MAY_PASS or (record.kind and record.status in _REDIRECTS))
-
-
-class Journal:
-    """A file with one JSON object a line, one line for each Record.
-
-    A file that holds something is refused. With *resume* it is not: its definite answers stand for
-    the server's. With *recheck* those stand that have nothing to do with a problem. Raises
-    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal."""
-
-    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
-        self.path, self._files = path, ExitStack()
-        self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
-            self._file = os.open(path, flags, 0o666)
-            self._files.callback(os.close, self._file)
-            if os.path.isfile(path):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.getsize(path) and not (resume or recheck):
-                    raise ValueError("it is not empty; --resume goes on with it")
-                self._lines = self._files.enter_context(open(path, "rb"))
-                problems, redirects = self._read()
-                if recheck:
-                    self._forget(problems, redirects)
-        except (OSError, ValueError) as error:
-            self.close()
-            what = "in use: " if isinstance(error, BlockingIOError) else ""
-            raise CrawlError(f"{path}: {what}{_explain(error)}")
-
-    def _read(self) -> tuple[set[str], dict[str, str]]:
-        """Note where definite answers begin; return the URLs of problems, and redirects."""
-        start, problems, redirects = 0, set[str](), dict[str, str]()
-        for number, line in enumerate(self._lines, 1):
-            try:
-                record = _parse_record(line)
-            except Exception as error:
-                if start and not line.endswith(b"\n"):  # a crash has cut it off
-                    os.ftruncate(self._file, start)
-                    break
-                raise ValueError("no journal of a crawl (name another file): "
-                                 f"line {number}: {_explain(error)}")
-            page_url = record.url.partition("#")[0]  # the problem of a place is one of its page
-            if not record.skipped:  # the URL was asked for: forget earlier words on it
-                self._offsets.pop(record.url, None)
-                redirects.pop(record.url, None)
-                problems.discard(page_url)
-            if _is_definite(record):
-                self._offsets[record.url] = start
-            if record.kind:
-                problems.add(page_url)
-            if record.next_url:
-                redirects[record.url] = record.next_url
-            start += len(line)
-        return problems, redirects
-
-    def _forget(self, problems: set[str], redirects: dict[str, str]) -> None:
-        """Forget problems, redirects that lead to one, and pages that refer to either."""
-        while more := {url for url, target in redirects.items() if target in problems} - problems:
-            problems |= more
-        for url in list(self._offsets):
-            record = cast(Record, self.find(url))
-            if not problems.isdisjoint((url, *record.links, *record.assets)):
-                del self._offsets[url]
-
-    def find(self, url: str) -> Record | None:
-        """Return the last answer for *url* if it is definite, else None."""
-        if url not in self._offsets:
-            return None
-        self._lines.seek(self._offsets[url])
-        return _parse_record(self._lines.readline())
-
-    def write(self, record: Record) -> None:
-        """Append one record, or raise CrawlError."""
-        fields = {name: value for name, value in record._asdict().items() if value}
-        line = json.dumps(fields).encode() + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._file, line):]
-        except OSError as error:
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
-
-    def close(self) -> None:
-        """Close the file; another crawl may use it."""
-        self._files.close()
 
 
 # 23  Report
@@ -2964,8 +2967,8 @@ class Report:
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
 #         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
-#     CancelledError rises from there: a stream is closed, a site's turn ended              §10, §20
-#     until crawl() has seen all of them end, and closed what was idle                      §21
+#     CancelledError rises from there: a stream is closed, a site's turn ended              §10, §21
+#     until crawl() has seen all of them end, and closed what was idle                      §22
 #     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
 #     and main() returns 130 (143 if it was SIGTERM)                                        §24
 
