@@ -379,13 +379,21 @@ def text_of(name: str) -> str:
     return (HERE / name).read_text("utf-8")
 
 
+CSS = "text/css"
+
+
+def typed(content_type: str, body: str = "") -> tuple[int, dict[str, Any], str]:
+    """An answer of some type."""
+    return 200, {"content-type": content_type}, body
+
+
 ZOO: Site = {  # which the essays of crawl.py crawl, from section 11 on
     "http://zoo.org/robots.txt": "User-agent: *\nDisallow: /staff/",
     "http://zoo.org/":
         "<a href=/cats/><a href=/birds#owl><a href=http://cam.org/lion><img src=/map.png>",
     "http://zoo.org/cats/": "<a href=/map.png><a href=/staff/keys><img src=http://cam.org/lion>",
     "http://zoo.org/birds": "<p id=parrot>",
-    "http://zoo.org/map.png": (200, {"content-type": "image/png"}, ""),
+    "http://zoo.org/map.png": typed("image/png"),
     "http://cam.org/lion": "-> http://cam.org/lion.jpg"}
 
 

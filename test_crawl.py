@@ -56,11 +56,11 @@ import pytest
 from pytest import raises
 
 import crawl
-from conftest import (CHUNKED, GZIPPED, HERE, OK, ROUNDS, ZOO, CountingLoop, JumpingAsyncioLoop,
+from conftest import (CHUNKED, CSS, GZIPPED, HERE, OK, ROUNDS, ZOO, CountingLoop, JumpingAsyncioLoop,
                       JumpingLoop, MeteredLoop, Pair, Performance, Plan, RecordingCrawler, Server,
                       SimulatedClient, Site, absolute, begun, command, crawled, gaps, holds, in_terminal,
                       journaled, linear_time, lines_of, pages, planned, play, printed_by, said, says, shell,
-                      short, silence, simulated, started, text_of, with_body)
+                      short, silence, simulated, started, text_of, typed, with_body)
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 each = pytest.mark.parametrize
@@ -2797,11 +2797,6 @@ def told(story: Story) -> RecordingCrawler:
     return crawler
 
 
-def typed(content_type: str, body: str = "") -> tuple[int, dict[str, Any], str]:
-    """An answer of some type."""
-    return 200, {"content-type": content_type}, body
-
-
 PDF = typed("application/pdf")
 LOOP = "302 too many redirects"
 
@@ -2809,7 +2804,6 @@ LOOP = "302 too many redirects"
 # What is only checked
 
 
-CSS = "text/css"
 MAP = "application/xml"
 
 
