@@ -2103,18 +2103,17 @@ class Journal:
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
-# Without an answer the URL comes again later. Until it has ended, a URL is in one of these places:
+# Until it has ended, a URL is in one of these places, waits for this, and is moved on by that:
 #
-#     `later`, by rounds     its round is to come                         begin(), §18, queues it
-#     the queue              no worker is free                            get(), §6
-#     a worker               it is asked for, or its answer is taken in   _work(), §22
-#     its site's line        robots.txt or its turn is to come            advance(), §16, queues it
-#     a timer                another try is to come                       requeue(), §18, queues it
-#     `held`                 its answer came in round 0                   _rounds(), §22, queues it
+#     `later`, by rounds     its round                                    begin(), §18
+#     the queue              a worker that is free                        get(), §6
+#     with a worker          the answer, or that it is taken in           _work(), §22
+#     its site's line        robots.txt, or its turn                      advance(), §16
+#     under a timer          another try                                  requeue(), §18
+#     `held`                 round 1: its answer came in round 0          _rounds(), §22
 #
-# The queue counts the four in the middle; when there are none, a round has ended. All of this is
-# one object in layers: Scope (§17), Frontier, Places, References, Asking and Crawler (§22) are
-# classes, and each extends the one before.
+# The queue counts the four in the middle: without any, a round has ended. One object does all this,
+# in layers: classes from Scope (§17) to Crawler (§22), each of which extends the one before.
 
 # 16  Sites
 # =========
@@ -2144,8 +2143,9 @@ MAX_LEARNED = 2.0   # seconds: the longest one, and the rest after a 429; few li
 class Site:
     """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
-    is_open = False                 # whether its robots.txt was asked for
-    robots: Robots | Record | None = None   # its rules, or why robots.txt failed; None: not known
+    robots: Any = None              # its Robots, or, if robots.txt failed, a Record of why
+    first: Node | None = None       # the URL with which robots.txt is asked for
+    tries = 0                       # how often that was done
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     slowed = 0                      # how many 429s were heeded
     timer = Handle(_always, ())     # for the next turn
@@ -2165,9 +2165,9 @@ class Site:
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        if node in self.turns:  # it comes a second time, from advance()
-            return True
-        if not self.line and self.is_free():
+        was_called = node in self.turns     # by advance(); but since then a 429 may have come
+        self.turns.discard(node)
+        if self.is_free() and (was_called or not self.line):
             self.turns.add(node)
             return True
         self.line.append(node)
@@ -2342,7 +2342,7 @@ class Node:
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site   # words that are no URL have the site of their page
+        self.text, self.site = text, site   # what is left out has the site of its page
         self.round = NEVER      # in which the URL is asked for
         self.is_well = False    # whether the URL has ended, without a problem or a redirect
         self.linked_from: list[str] = []    # pages, noted while it may still turn out a problem
@@ -2369,6 +2369,7 @@ class Frontier(Scope):
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
+        self.linked, self.shown = dict[str, Node](), dict[str, Node]()  # those referred to, by URL
         self.later = defaultdict[int, list[Node]](list)     # by round, not begun yet
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
@@ -2409,9 +2410,10 @@ class Frontier(Scope):
         node = self.seen_urls.get(text)
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. The URL is new, or this way is better.
-        node = self.seen_urls[text] = node or Node(text, self.site_of(url))
-        node.parent, node.depth, node.hops = parent, depth, hops
+        # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
+        site = parent.site if parent and reason else self.site_of(url)
+        node = self.seen_urls[text] = node or Node(text, site)
+        node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
         node.method = "HEAD" if check else "GET"
         if not reason:
@@ -2471,7 +2473,7 @@ class Places(Frontier):
         fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
         if re.match("(?i)(?:top)?$|[/!]", fragment):  # "#top", "#" and "#!/x" are no places
             return page
-        text = f"{page.text}#{_escape(fragment[:MAX_URL])}"
+        text = f"{page.text}#{_escape(fragment)}"
         place = self.seen_urls.setdefault(text, Node(text, page.site))
         place.place_on = page
         return place
@@ -2491,10 +2493,10 @@ class Places(Frontier):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would nearly double the time that a page takes.
-# The idea: join a reference to its page's folder, as mere text. If `seen_urls` has that text, it is
-# that URL in its one spelling; else the reference is parsed and admitted. On the zoo's /cats/
+# The idea: join a reference to its page's folder, as mere text. If a link (or an asset) has led to
+# that URL before, this one changes nothing. Else it is parsed and admitted. On the zoo's /cats/
 #
-#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was admitted, it is known
+#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was linked, it is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 #     a#b                is like a
@@ -2533,25 +2535,22 @@ class References(Places):
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
         if self.options.pages_only:  # they are kept for a --resume without that option
-            assets = [_join(base, folder, asset.strip()) for asset in record.assets]
+            assets = list({_join(base, folder, asset.strip()): 0 for asset in record.assets})
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
         return record._replace(links=tuple(links), assets=tuple(assets))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
-        """Admit what references lead to; return the URLs, each once.
-
-        A known URL is only looked up, unless this reference may bring its Node forward: an asset
-        from NEVER to CHECKS, like the lion; a link from CHECKS to a page round, like the map. (A
-        link to a URL in NEVER is not tried again: each page would pay for what seldom helps.)"""
-        improvable = NEVER if check else CHECKS
+        """Admit what references lead to, links or, to be checked, assets; return the URLs."""
+        known = self.shown if check else self.linked
         nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
         for reference in references:
             address, _, fragment = reference.partition("#")
-            node = self.seen_urls.get(_join(base, folder, address))
-            if node is None or node.round == improvable:
+            node = known.get(_join(base, folder, address))
+            if node is None:
                 node = self._parse_and_admit(page, address, base, check)
+                known[node.text] = node
                 parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
@@ -2589,8 +2588,8 @@ class References(Places):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
 #
-#     it is the first URL of its site            robots.txt is asked for, and then:
-#     robots.txt is still asked for              None: the URL waits in line
+#     it is the first URL of its site            robots.txt is asked for; None if it must be again
+#     robots.txt is not known yet                None: the URL waits in line
 #     robots.txt failed, or forbids the URL      a Record that says so
 #     the journal (§15) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
@@ -2613,12 +2612,13 @@ class Asking(References):
     async def _answer(self, node: Node) -> Response | Record | None:
         """Return what came of a URL, by the table above; None if it will be queued again."""
         site, url = node.site, node.url
-        if not site.is_open:
-            site.is_open = True
-            await self._load_robots(site)
-        if site.robots is None:  # another worker asks for it
-            site.line.append(node)
-            return None
+        if site.robots is None:
+            site.first = site.first or node
+            if node is not site.first:
+                site.line.append(node)
+                return None
+            if not await self._load_robots(site, node):
+                return None
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)  # the failure is told of each URL
         if rule := site.robots.rule(url.target):
@@ -2655,28 +2655,28 @@ class Asking(References):
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
 
-    async def _load_robots(self, site: Site) -> None:
-        """Ask for a site's robots.txt, and let its URLs go on; RFC 9309, section 2.3.1.
+    async def _load_robots(self, site: Site, node: Node) -> bool:
+        """Ask for robots.txt; return False if a timer has *node* ask again. RFC 9309, 2.3.1.
 
         2xx brings rules; 429, 500 and more, or no valid answer, fail all; else all is allowed."""
         if self.options.no_robots or not self.covers(site.url):
             site.robots = Robots("")
-            return
-        url, tries = site.url._replace(target="/robots.txt"), 1
-        answer, record = await self._fetch_robots(url)
-        while wait := self._back_off(answer, tries):
-            await sleep(wait)
-            answer, record = await self._fetch_robots(url)
-            tries += 1
+            return True
+        answer, record = await self._fetch_robots(site.url._replace(target="/robots.txt"))
+        site.tries += 1
+        if wait := self._back_off(answer, site.tries):
+            self.waits.append(get_running_loop().call_later(wait, self.requeue, node))
+            return False
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:  # where nobody answers at all, the site is wrong, and not this file
             of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
             site.robots = record._replace(
-                status=0, content_type="", tries=tries, error=of_what + record.error)
+                status=0, content_type="", tries=site.tries, error=of_what + record.error)
         while site.line:
             self.requeue(site.line.popleft())
+        return True
 
     async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
         """Return the answer behind redirects within the scope, and its Record."""
@@ -2745,8 +2745,7 @@ class Asking(References):
 # followed on the spot: its target is admitted like a link (§18), and two ways to one page join.
 #
 # In round 0 only redirects are taken in; other answers are held until all hosts are known. What is
-# a server's fault becomes a Record; other errors end the crawl. So does Ctrl-C, which leads back
-# through the whole file: 24 begins with it.
+# a server's fault becomes a Record; other errors end the crawl. (24 begins with Ctrl-C.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2919,7 +2918,7 @@ class Report:
         self.pages += record.encoding != "" and not record.method
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
-        """Yield the problems, by kind and URL, and, unless *brief*, the numbers."""
+        """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
         redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
         for start in crawler.seen_urls.values():
             for step in start.ahead()[1:]:
@@ -2931,6 +2930,9 @@ class Report:
             for record in found:
                 node = crawler.seen_urls[record.url]
                 yield from _story(record, [node, *redirects[node]])
+        if crawler.ages:
+            yield (f"{_count_of(len(crawler.ages), 'answer')} from the journal, the oldest of "
+                   f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
         if not brief:
             yield from self._numbers(crawler, seconds)
 
@@ -2946,9 +2948,6 @@ class Report:
                f"{_count_of(self.pages, 'page')} read, {self.size / 1e6:.1f} MB")
         yield "statuses: " + ", ".join(
             f"{count} x {status or 'no answer'}" for status, count in sorted(self.statuses.items()))
-        if crawler.ages:
-            yield (f"{_count_of(len(crawler.ages), 'answer')} from the journal, the oldest of "
-                   f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
         for reason, count in sorted(self.skipped.items()):
             hint = "; --external checks them" if reason == "other host" else ""
             yield f"not fetched: {count} ({reason}{hint})"
@@ -3055,7 +3054,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         options = _parse_arguments(arguments)
     except SystemExit as end:  # of wrong use, --help and --version
         return cast(int, end.code)
-    report, failure = Report(), None
+    report, failure, began = Report(), None, time.monotonic()
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -3067,11 +3066,12 @@ def _crawl_and_report(arguments: list[str]) -> int:
     given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
     given |= {"headers": dict(options.headers), "on_record": on_record,
               "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
+    crawler = Crawler(options.roots, **given)  # before FILE is begun, for it may be wrong
     with ExitStack() as files:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)
-            given["journal"] = files.enter_context(closing(journal))
-        crawler, began = Crawler(options.roots, **given), time.monotonic()
+            files.enter_context(closing(journal))
+            crawler.options = crawler.options._replace(journal=journal)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         try:
             run(_crawl(crawler, report, live))

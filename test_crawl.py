@@ -2239,7 +2239,7 @@ def test_who_goes_on_is_told_how_old_the_answers_are(site: Server, tmp_path: Pat
     path = tmp_path / "journal"
     path.write_text("".join(f'{{"url": "{site.url}/{name}", "status": 404, "kind": "broken", "at": {at}}}\n'
                             for name, at in (("a", 86400 * 2), ("b", 86400 * 3), ("other", 0))))
-    status, out, err = said("-o", str(path), "--resume", site.url)
+    status, out, err = said("-q", "-o", str(path), "--resume", site.url)
     oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(86400 * 2))
     assert status == 1 and err == "" and f"\n2 answers from the journal, the oldest of {oldest}\n" in out
 
