@@ -379,6 +379,23 @@ def text_of(name: str) -> str:
     return (HERE / name).read_text("utf-8")
 
 
+def late(seconds: float, body: str = "", status: int = 200, **headers: str) -> tuple[int, dict[str, Any],
+                                                                                     str]:
+    """An answer that takes so many seconds."""
+    return status, {"seconds": seconds} | {name.replace("_", "-"): value for name,
+                                           value in headers.items()}, body
+
+
+def refused(after: str = "") -> tuple[int, dict[str, Any], str]:
+    """A 429, with its Retry-After."""
+    return 429, {"retry-after": after}, ""
+
+
+def moments_of(crawler: RecordingCrawler, path: str) -> list[float]:
+    """Return when a path was asked for."""
+    return [moment for moment, other in crawler.client.asked if other == path]
+
+
 CSS = "text/css"
 
 

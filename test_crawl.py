@@ -59,8 +59,9 @@ import crawl
 from conftest import (CHUNKED, CSS, GZIPPED, HERE, OK, ROUNDS, ZOO, CountingLoop, JumpingAsyncioLoop,
                       JumpingLoop, MeteredLoop, Pair, Performance, Plan, RecordingCrawler, Server,
                       SimulatedClient, Site, absolute, begun, command, crawled, gaps, holds, in_terminal,
-                      journaled, linear_time, lines_of, pages, planned, play, printed_by, said, says, shell,
-                      short, silence, simulated, started, text_of, typed, with_body)
+                      journaled, late, linear_time, lines_of, moments_of, pages, planned, play, printed_by,
+                      refused, said, says, shell, short, silence, simulated, started, text_of, typed,
+                      with_body)
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
 each = pytest.mark.parametrize
@@ -2442,23 +2443,6 @@ def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: Pat
 # =========
 
 
-def late(seconds: float, body: str = "", status: int = 200, **headers: str) -> tuple[int, dict[str, Any],
-                                                                                     str]:
-    """An answer that takes so many seconds."""
-    return status, {"seconds": seconds} | {name.replace("_", "-"): value for name,
-                                           value in headers.items()}, body
-
-
-def refused(after: str = "") -> tuple[int, dict[str, Any], str]:
-    """A 429, with its Retry-After."""
-    return 429, {"retry-after": after}, ""
-
-
-def moments_of(crawler: RecordingCrawler, path: str) -> list[float]:
-    """Return when a path was asked for."""
-    return [moment for moment, other in crawler.client.asked if other == path]
-
-
 @each("delay", [2, 0.25])
 def test_a_delay_separates_requests_to_one_site(delay: float) -> None:
     crawler = simulated(pages(5), delay=delay)
@@ -2484,6 +2468,21 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
     crawler = simulated(site | {"http://a/1": [refused("60"), ""]}, "http://a/", "http://b/", max_tasks=1)
     assert [url for moment, url in crawler.client.asked if moment >= 60] == ["http://a/1", "http://a/2"]
     assert {"http://b/1", "http://b/2"} <= {url for moment, url in crawler.client.asked if moment < 2}
+
+
+def test_who_had_a_turn_waits_too_when_a_429_comes() -> None:
+    numbers = range(1, 100)
+    site = {f"/{number}": {"HEAD": 405, "GET": [refused("60"), ""]} for number in numbers}
+    crawler = simulated(site | {"/": "".join(f"<img src=/{number}>" for number in numbers)})
+    assert not [moment for moment, _ in crawler.client.asked if 0.3 < moment < 60]
+
+
+def test_a_robots_txt_that_fails_for_a_while_keeps_no_worker() -> None:
+    hosts = [f"http://s{number}.h.de/" for number in range(9)]
+    site = pages(20) | {"http://h.de/": "".join(f"<a href={url}>" for url in ["http://h/", *hosts])}
+    site |= {f"{url}robots.txt": 503 for url in hosts}
+    crawler = simulated(site, "http://h.de/", "http://h/", subdomains=True, max_tasks=1)
+    assert max(moment for moment, url in crawler.client.asked if url[0] == "/") < 6
 
 
 @each("value, seconds", [("", 0), ("7", 7), ("99999", 300), ("-5", 0), ("5_0", 0),
@@ -2773,7 +2772,8 @@ async def test_a_long_reference_costs_no_more_than_its_length() -> None:
 
 
 def test_with_pages_only_assets_stay_in_the_record() -> None:
-    crawler = simulated({"/": "<base href=/d/p><img src=' i#x'><img src=1:2><a href=/>"}, pages_only=True)
+    site: Site = {"/": "<base href=/d/p><img src=' i#x'><img src=1:2><img src=./i#x><a href=/>"}
+    crawler = simulated(site, pages_only=True)
     assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
 
 
