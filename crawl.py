@@ -640,6 +640,7 @@ class TimeLimit:
         #     who asked         at the entry    at the end    after uncancel()
         #     this limit        0               1             0                   TimeoutError
         #     it, and Ctrl-C    0               2             1                   goes on
+        #     it; Ctrl-C before 1               2             1                   TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -1556,16 +1557,14 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way. What stands above serves any program; from here on it is about crawling. One small site
-# goes with us, and two of its links lead nowhere:
+# Half-way. What stands above serves any program; from here on it is about crawling. First single
+# documents and answers; from §16 on the crawl of a small site, two of whose links lead nowhere:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
 #     http://zoo.org/cats/        links to /map.png and /staff/keys, shows http://cam.org/lion
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
-#
-# Sections 11 to 15 are about single documents and answers; the crawl begins before 16.
 
 # 11  Documents
 # =============
@@ -1668,6 +1667,7 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
 # What is behind a tag's name, up to its ">": text, "=" and perhaps a quoted value, repeated; text.
+# In 2 that is ` title=` and `'a > b'`, ` HREF=` and no quoted value; and `/d&amp;e`.
 _REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
 _TAG = rf"""
       (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
@@ -1676,7 +1676,7 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# That is all of it: `<(?:{_TAG})`. What follows, up to _ATTRIBUTE, only doubles the crawl's speed.
+# That is all of it: `<(?:{_TAG})`. Up to _ATTRIBUTE it is only about speed, which it doubles.
 _PASSED = r"""
       (?=[^/][^>][^>])      # no "/" comes first, no ">" second or third: not </a>, <b>, <td>
       (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)     # not <<, not <p class="x">
@@ -1901,7 +1901,7 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests made: of a check by its last method; or for the robots.txt that failed
+    tries           requests made, of a check by its last method; if robots.txt failed, for that
     depth, parent   links from a root; the page, or the redirect, that led to it
     links, assets   what a page refers to, what it shows or uses: as written until §20 sees them"""
 
@@ -2033,7 +2033,7 @@ class Journal:
             try:
                 record = _parse_record(line)
             except Exception as error:
-                if start and not line.endswith(b"\n"):  # a crash has cut it off
+                if start and not line.endswith(b"\n"):  # a crash cut it off
                     os.ftruncate(self._file, start)
                     break
                 raise ValueError("no journal of a crawl (name another file): "
@@ -2089,10 +2089,10 @@ class Journal:
 #
 #     round 0    /                    a page: it is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
-#                /cats/               admits /map.png to this round, too, //cam.org/lion to CHECKS
+#                /cats/               admits /map.png to this round, too, and the lion to CHECKS
 #                /staff/keys          is forbidden by robots.txt
-#     CHECKS     //cam.org/lion       redirects: admits lion.jpg to this round
-#                //cam.org/lion.jpg   404: broken
+#     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
+#                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           /birds was read, and has only a parrot: broken
 #
 # A URL that is admitted (§18) is queued, and one of the workers takes it from there (§22):
@@ -2165,7 +2165,7 @@ class Site:
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
-        was_called = node in self.turns     # by advance(); but since then a 429 may have come
+        was_called = node in self.turns     # advance() has queued it; a 429 may have come since
         self.turns.discard(node)
         if self.is_free() and (was_called or not self.line):
             self.turns.add(node)
@@ -2493,8 +2493,8 @@ class Places(Frontier):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would nearly double the time that a page takes.
-# The idea: join a reference to its page's folder, as mere text. If a link (or an asset) has led to
-# that URL before, this one changes nothing. Else it is parsed and admitted. On the zoo's /cats/
+# The idea: join a reference to its page's folder, as mere text. If a link has led to that URL
+# before, another changes nothing, nor does a second asset. Else it is parsed. On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was linked, it is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
@@ -2633,12 +2633,12 @@ class Asking(References):
         journal = self.options.journal
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots and their targets are asked for anew; so are pages, for their ids
-        record = journal.find(node.text)
-        if not record or bool(record.method) != node.is_check:  # one was a check, one is a page
+        if not (record := journal.find(node.text)):
             return None
-        if self._wants(node, record) and not (record.encoding or record.kind):
-            return None  # a sheet that was not read, for its host was not of the crawl then
-        return record
+        was_check, was_read = record.method != "", (record.encoding or record.kind) != ""
+        # (A style sheet was not read if its host did not belong to the crawl then.)
+        as_today = was_check == node.is_check and (was_read or not self._wants(node, record))
+        return record if as_today else None
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2709,7 +2709,7 @@ class Asking(References):
             a HEAD that failed (no 429), or a sheet     the same, but by GET
             anything else that may pass                 after a back-off, or a longer Retry-After"""
         site, wish, pause = node.site, answer.headers.get("retry-after", ""), 0.0
-        # Other hosts are not heeded. Round 0 is not held up, for all URLs wait for its end.
+        # Other hosts are not heeded; nor is anybody in round 0, for whose end all URLs wait.
         if wish.isdecimal() and self.round > 0 and self.covers(url):
             pause = min(float(wish), MAX_PAUSE)
         is_slowed = answer.status == 429 and self.covers(url)
@@ -2741,11 +2741,11 @@ class Asking(References):
 # 22  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike, run the loop that stands before 16. A redirect is not
+# The idea: workers, all alike, run the loop that stands before §16. A redirect is not
 # followed on the spot: its target is admitted like a link (§18), and two ways to one page join.
 #
 # In round 0 only redirects are taken in; other answers are held until all hosts are known. What is
-# a server's fault becomes a Record; other errors end the crawl. (24 begins with Ctrl-C.)
+# a server's fault becomes a Record; other errors end the crawl. (How Ctrl-C does so: §24.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
