@@ -1797,7 +1797,7 @@ def product_of(user_agent: str) -> str:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return [" /", ".pdf "] for /*.pdf$: no URL holds a blank, so blanks mark its two ends."""
+    """Return [" /", ".pdf "] for /*.pdf$: no URL holds a blank, so blanks can mark ends."""
     return re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*")
 
 
@@ -2083,9 +2083,8 @@ class Journal:
         self._files.close()
 
 
-# Now the crawl. The zoo is crawled in rounds: first the root, which may redirect, and so shows
-# which hosts belong to the crawl; then their pages; then what is only checked. With --fragments
-# places on pages, like the owl, are looked at in the end.
+# Now the crawl. It goes in rounds: first the root, which may redirect, and so shows the crawl's hosts;
+# then their pages; then what is only checked; last, with --fragments, places on pages, like the owl:
 #
 #     round 0    /                    a page: it is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
@@ -2103,17 +2102,18 @@ class Journal:
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
-# Until it has ended, a URL is in one of these places, waits for this, and is moved on by that:
+# Without an answer it waits somewhere, and is queued again. This is the way of the lion:
 #
-#     `later`, by rounds     its round                                    begin(), §18
-#     the queue              a worker that is free                        get(), §6
-#     with a worker          the answer, or that it is taken in           _work(), §22
-#     its site's line        robots.txt, or its turn                      advance(), §16
-#     under a timer          another try                                  requeue(), §18
-#     `held`                 round 1: its answer came in round 0          _rounds(), §22
+#     _admit_each() finds it on /cats/, and admit() puts it into later[CHECKS]        §20, §18
+#     begin(CHECKS) queues it; a worker gets it; take_turn() says yes                 §18, §6, §16
+#     _request() asks by HEAD: 302. follow() admits lion.jpg, tell() tells a Record   §21, §18, §20
+#     lion.jpg is queued; by HEAD it is a 404, but some servers know GET only: so     §21
+#         _tries_again() puts it first in its site's line (for a 503 it sets a timer)
+#     end_turn() has advance() queue it from there; by GET, too, it is a 404          §16
+#     _take_in() has record_of() make its Record, and the report will show it         §22, §14, §23
 #
-# The queue counts the four in the middle: without any, a round has ended. One object does all this,
-# in layers: classes from Scope (§17) to Crawler (§22), each of which extends the one before.
+# The queue counts a URL from begin() to the end of _take_in(); when it counts none, the round ends.
+# All this is one object in layers: each class from Scope (§17) to Crawler (§22) extends the last.
 
 # 16  Sites
 # =========
@@ -2317,7 +2317,7 @@ class Scope:
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
 #     /cats/ was read    has ended   round 1        CHECKS
-#     /map.png was read  has ended   has ended      is checked
+#     /map.png has come  has ended   has ended      is checked
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2398,11 +2398,11 @@ class Frontier(Scope):
 
         It is *depth* links from a root. The *parent* is the page that refers to it, or the last of
         so many *hops*, redirects in a row; a root has none."""
-        text, counts = f"{url}", depth > 0 and not hops     # --max-pages counts references alone
+        text, is_reference = f"{url}", depth > 0 and not hops   # others need no quota
         check = check or (self.options.external and not self.covers(url))
         # 1. In which round would the URL be asked for, if this were the only way there?
         reason = self.objection(url, depth, check)
-        if counts and not reason and self._quota[check] == 0:
+        if is_reference and not reason and self._quota[check] == 0:
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
@@ -2417,7 +2417,7 @@ class Frontier(Scope):
         node.round, node.reason, node.is_check = its_round, reason, check
         node.method = "HEAD" if check else "GET"
         if not reason:
-            if counts:
+            if is_reference:
                 self._quota[check] -= 1
             add = self.queue.put_nowait if its_round <= self.round else self.later[its_round].append
             add(node)
@@ -2568,7 +2568,7 @@ class References(Places):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but too long still
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still no URL
             node = self.seen_urls.get(words)
             if node is None:
                 node = self.seen_urls[words] = Node(words, page.site)
@@ -2628,33 +2628,6 @@ class Asking(References):
             return record
         return await self._request(node, url) if site.take_turn(node) else None
 
-    def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if the URL would be asked for in the same way today."""
-        journal = self.options.journal
-        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
-            return None  # roots and their targets are asked for anew; so are pages, for their ids
-        if not (record := journal.find(node.text)):
-            return None
-        was_check, was_read = record.method != "", (record.encoding or record.kind) != ""
-        # (A style sheet was not read if its host did not belong to the crawl then.)
-        as_today = was_check == node.is_check and (was_read or not self._wants(node, record))
-        return record if as_today else None
-
-    def _wants(self, node: Node, answer: Response | Record) -> bool:
-        """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
-        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
-        if reader is read_sheet:
-            return self.covers(node.url)
-        return reader is not None and not node.is_check
-
-    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
-        """Return the answer to a request; without one, a Response with status 0 and the error."""
-        try:
-            trusted = (url.scheme, *self.host(url)) in self.trusted
-            return await self.client.fetch(url, method, trusted, wanted)
-        except (OSError, ProtocolError) as error:
-            return Response(0, 0, "", {}, error)
-
     async def _load_robots(self, site: Site, node: Node) -> bool:
         """Ask for robots.txt; return False if a timer has *node* ask again. RFC 9309, 2.3.1.
 
@@ -2690,6 +2663,18 @@ class Asking(References):
                 break
             url = target
         return answer, record
+
+    def _remembered(self, node: Node) -> Record | None:
+        """Return the journal's answer, if the URL would be asked for in the same way today."""
+        journal = self.options.journal
+        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
+            return None  # roots and their targets are asked for anew; so are pages, for their ids
+        if not (record := journal.find(node.text)):
+            return None
+        was_check, was_read = record.method != "", (record.encoding or record.kind) != ""
+        # (A style sheet was not read if its host did not belong to the crawl then.)
+        as_today = was_check == node.is_check and (was_read or not self._wants(node, record))
+        return record if as_today else None
 
     async def _request(self, node: Node, url: URL) -> Response | None:
         """Ask the server, in the URL's turn; return None if it will be asked again."""
@@ -2736,6 +2721,21 @@ class Asking(References):
         if not may_pass or tries >= self.options.max_tries:
             return 0.0
         return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+
+    def _wants(self, node: Node, answer: Response | Record) -> bool:
+        """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
+        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
+        if reader is read_sheet:
+            return self.covers(node.url)
+        return reader is not None and not node.is_check
+
+    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
+        """Return the answer to a request; without one, a Response with status 0 and the error."""
+        try:
+            trusted = (url.scheme, *self.host(url)) in self.trusted
+            return await self.client.fetch(url, method, trusted, wanted)
+        except (OSError, ProtocolError) as error:
+            return Response(0, 0, "", {}, error)
 
 
 # 22  Crawler
@@ -2794,7 +2794,7 @@ class Crawler(Asking):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()
-        for node in self.held:  # no worker takes one before the next `await` here, in round 1
+        for node in self.held:  # begin() finds them queued; they are taken in in round 1
             self.queue.put_nowait(node)
         while self.begin(self.round + 1):  # round 1, and with --depth further ones
             await self.queue.join()
