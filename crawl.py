@@ -2083,8 +2083,8 @@ class Journal:
         self._files.close()
 
 
-# Now the crawl. It goes in rounds: first the root, which may redirect, and so shows the crawl's hosts;
-# then their pages; then what is only checked; last, with --fragments, places on pages, like the owl:
+# Now the crawl. It goes in rounds: first the root, which may redirect and so shows the hosts of the
+# crawl; then their pages; then checks; in the end, with --fragments, places like the owl:
 #
 #     round 0    /                    a page: it is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
