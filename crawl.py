@@ -340,7 +340,7 @@ class EventLoop:
 #
 #     def fetch():                           waiting = fetch()         nothing of it has run
 #         answer = yield from future         waiting.send(None)        -> future: it stops here
-#         print(answer)                      waiting.send(None)        prints future.result()
+#         print(answer)                      waiting.send(None)        prints future.result(), ends
 #
 # `yield from future` runs Future.__iter__ inside the coroutine. It yields the future itself, which
 # comes out of the driver's send(): the driver learns what is waited for. It calls send() again when
@@ -469,9 +469,10 @@ class Future(Generic[T]):
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# `async def` and `await` are the same with two guards: `await` takes only what can be waited for,
-# and a coroutine that nobody awaits is a warning. Here is one fetch in both styles, and what
-# becomes of either when it is driven by hand. A Task drives both; from here on most are the second:
+# `async def` and `await` are the same with two guards: `await` takes only what can be waited for
+# (@coroutine says so of a generator), and a coroutine that nobody awaits is a warning. Here is one
+# fetch in both styles, and what becomes of either when it is driven by hand. A Task drives both;
+# from here on most are the second:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -1901,7 +1902,7 @@ class Record(NamedTuple):
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests made, of a check by its last method; if robots.txt failed, for that
+    tries           requests made by this method; or, if robots.txt failed, for that
     depth, parent   links from a root; the page, or the redirect, that led to it
     links, assets   what a page refers to, what it shows or uses: as written until §20 sees them"""
 
@@ -2102,18 +2103,16 @@ class Journal:
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
-# Without an answer it waits somewhere, and is queued again. This is the way of the lion:
+# Without an answer the URL waits: in its site's line for robots.txt or its turn (§16), or under a
+# timer for another try (§21). Then it is queued again. The queue counts it all the while; when it
+# counts none, the round ends. Workers and all else are one object, whose class has layers:
 #
-#     _admit_each() finds it on /cats/, and admit() puts it into later[CHECKS]        §20, §18
-#     begin(CHECKS) queues it; a worker gets it; take_turn() says yes                 §18, §6, §16
-#     _request() asks by HEAD: 302. follow() admits lion.jpg, tell() tells a Record   §21, §18, §20
-#     lion.jpg is queued; by HEAD it is a 404, but some servers know GET only: so     §21
-#         _tries_again() puts it first in its site's line (for a 503 it sets a timer)
-#     end_turn() has advance() queue it from there; by GET, too, it is a 404          §16
-#     _take_in() has record_of() make its Record, and the report will show it         §22, §14, §23
-#
-# The queue counts a URL from begin() to the end of _take_in(); when it counts none, the round ends.
-# All this is one object in layers: each class from Scope (§17) to Crawler (§22) extends the last.
+#     17  Scope         options, hosts                covers(), objection()
+#     18  Frontier      queue, seen_urls, later       admit(), follow(), begin(), requeue()
+#     19  Places                                      note_ids(), node_of_place(), missing_places()
+#     20  References    linked, shown                 tell(), admit_references()
+#     21  Asking        client, waits                 _answer()
+#     22  Crawler       in_flight, held               crawl(), by _rounds() and _work()
 
 # 16  Sites
 # =========
@@ -2398,7 +2397,7 @@ class Frontier(Scope):
 
         It is *depth* links from a root. The *parent* is the page that refers to it, or the last of
         so many *hops*, redirects in a row; a root has none."""
-        text, is_reference = f"{url}", depth > 0 and not hops   # others need no quota
+        text, is_reference = f"{url}", depth > 0 and not hops   # (roots, redirects: no quota)
         check = check or (self.options.external and not self.covers(url))
         # 1. In which round would the URL be asked for, if this were the only way there?
         reason = self.objection(url, depth, check)
@@ -2406,9 +2405,10 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. If the URL is known, and due no later, or its round has begun, nothing changes.
+        # 2. Nothing changes if the URL is known, and
         node = self.seen_urls.get(text)
-        if node and (node.round <= its_round or node.round <= self.round):
+        if node and (node.round <= its_round        # it is due no later,
+                     or node.round <= self.round):  # or its round has begun
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.site_of(url)
@@ -2794,7 +2794,7 @@ class Crawler(Asking):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()
-        for node in self.held:  # begin() finds them queued; they are taken in in round 1
+        for node in self.held:  # so begin(1) finds some queued; they are taken in in round 1
             self.queue.put_nowait(node)
         while self.begin(self.round + 1):  # round 1, and with --depth further ones
             await self.queue.join()
