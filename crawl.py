@@ -1582,7 +1582,7 @@ async def fetch(url: str, **options: Any) -> Response:
 # group. And what looks for an end, as /* does, takes all if there is none.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
-MAX_JOINED = 20_000_000   # characters of its references joined to their base, which may be long
+MAX_JOINED = 20_000_000   # characters of its base, once for each reference: it may be long
 
 
 class Markup(NamedTuple):
@@ -1597,7 +1597,7 @@ class Markup(NamedTuple):
 def _check_count(count: int, base: str = "") -> None:
     """Raise LimitError for too many tags or references, or too much text when *base* joins them."""
     if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
-        raise LimitError(f"more than {MAX_REFERENCES} references, or {MAX_JOINED} characters")
+        raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
 
 
 def _decode_entity(match: re.Match[str]) -> str:
@@ -1677,7 +1677,7 @@ _TAG = rf"""
     | !(?=--).*?(?:--!?>|\Z)                                                    # 3
     | [a-zA-Z!?]{_REST}                                                         # 4
 """
-# That is all of it: `<(?:{_TAG})`. Up to _ATTRIBUTE it is only about speed, which it doubles.
+# That is all of it: `<(?:{_TAG})`. Up to _ATTRIBUTE it is about speed: it gets twice as fast.
 _PASSED = r"""
       (?=[^/][^>][^>])      # no "/" comes first, no ">" second or third: not </a>, <b>, <td>
       (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)     # not <<, not <p class="x">
@@ -1973,8 +1973,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
 #     {"url": "http://zoo.org/cats/", "status": 503, ...}    it may have passed: the server is asked
 #
-# So to go on after a crash is to crawl from the roots again. (The last line may be cut off.) To
-# recheck a site that was mended is to go on, but to forget problems and the ways there:
+# So to go on after a crash is to crawl from the roots again. (A last line that was cut off goes.)
+# To recheck a site that was mended is to go on, but to forget problems and the ways there:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -2205,9 +2205,9 @@ class Site:
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
-# An asset, such as an image, is only to be checked: is it there? (A style sheet is a check that is
-# read, too, for what it uses.) So a URL is admitted as a page or as a check, or is left out. With
-# the root http://zoo.org/ and --exclude 'pdf$'
+# An asset, such as an image, is only to be checked: is it there? (A style sheet of the crawl's
+# hosts is read, too, for what it uses.) So a URL is admitted as a page or as a check, or is left
+# out. With the root http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2316,7 +2316,7 @@ class Scope:
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
 #     /cats/ was read    has ended   round 1        CHECKS
-#     /map.png has come  has ended   has ended      is checked
+#     /map.png has ended has ended   has ended      CHECKS
 
 MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
 CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
@@ -2492,9 +2492,9 @@ class Places(Frontier):
 # 20  References
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
-# would nearly double the time that a page takes.
+# would more than double the time that a page takes.
 # The idea: join a reference to its page's folder, as mere text. If a link has led to that URL
-# before, another changes nothing, nor does a second asset. Else it is parsed. On the zoo's /cats/
+# before, another is passed over, and so is a second asset. Else it is parsed. On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was linked, it is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
@@ -2943,7 +2943,7 @@ class Report:
             yield f"cut off: {queued} queued, {len(names)} in flight {_several(names)}".rstrip()
         for origin, site in sorted(crawler.sites.items()):
             if site.slowed or site.delay > crawler.options.delay:
-                yield f"{origin} was asked slowly: {site.slowed} x 429, delay {site.delay:g} s"
+                yield f"{origin} was asked slowly: {site.slowed} x 429, set delay {site.delay:g} s"
         yield (f"{_count_of(self.statuses.total(), 'URL')} asked for, "
                f"{_count_of(self.pages, 'page')} read, {self.size / 1e6:.1f} MB")
         yield "statuses: " + ", ".join(

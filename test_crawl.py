@@ -2102,7 +2102,7 @@ def test_a_page_with_too_many_references_is_over_a_limit(
         if count * body.count("{}") <= 4:
             assert record.kind == "" and len(record.links + record.assets) == count * body.count("{}")
         else:
-            assert record.kind == "over a limit" and record.error.startswith("more than 4 references, or")
+            assert record.kind == "over a limit" and record.error.startswith("more than 4 tags or")
             assert record.links == record.assets == () and record.status == 200
 
 
@@ -2457,7 +2457,7 @@ def test_the_longer_of_two_delays_is_kept_up_to_a_limit(delay: float, theirs: in
     crawler = simulated(pages(2) | {"/robots.txt": robots}, delay=delay)
     assert gaps(crawler)[1:] == [seconds + 0.125]
     told = [line for line in crawler.lines() if "slowly" in line]
-    assert told == [f"http://h was asked slowly: 0 x 429, delay {seconds} s"] * (theirs > delay)
+    assert told == [f"http://h was asked slowly: 0 x 429, set delay {seconds} s"] * (theirs > delay)
 
 
 def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
@@ -2556,7 +2556,7 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
     crawler = simulated(site)
     assert len(crawler.asked) == 990 + 30 and crawler.client.asked[-1][0] < 120
     assert set(crawler.ends.values()) == {"200", "429 blocked x3"}
-    assert crawler.lines(brief=False)[-4] == "http://h was asked slowly: 30 x 429, delay 0 s"
+    assert crawler.lines(brief=False)[-4] == "http://h was asked slowly: 30 x 429, set delay 0 s"
 
 
 @each("answers, end", [((429, 503, ""), "200 x3"), ((503, 429, 429), "429 blocked x3")])
