@@ -1667,9 +1667,9 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What is behind a tag's name, up to its ">": text, "=" and perhaps a quoted value, repeated; text.
-# In 2 that is ` title=` and `'a > b'`, ` HREF=` and no quoted value; and `/d&amp;e`.
-_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
+# What is behind a tag's name, up to its ">"; in 2 there is such text, and such a value or none:
+_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*)    #  title= 'a > b', HREF=
+            [^=>]*+"""                                              # /d&amp;e
 _TAG = rf"""
       (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
         (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
@@ -1995,7 +1995,7 @@ def _parse_record(line: bytes) -> Record:
 
 
 def _is_definite(record: Record) -> bool:
-    """Return whether a record stands for the server's answer: see the table above."""
+    """Return whether a record is definite: no error that may pass, no redirect to nowhere."""
     return record.status > 0 and not (
         record.status in _MAY_PASS or (record.kind and record.status in _REDIRECTS))
 
@@ -2152,7 +2152,7 @@ class Site:
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
         self.line, self._loop = deque[Any](), get_running_loop()
-        self.turns = set[Any]()     # the URLs whose turn it is, until their requests end
+        self.turns = set[Any]()     # URLs called out of the line, and queued; or asked for now
 
     def pace(self) -> float:
         """Seconds between requests, which then come one at a time; 0: as many as there are."""
@@ -2163,7 +2163,7 @@ class Site:
         return not (self.turns and self.pace()) and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
-        """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
+        """Return True if it is the turn of *node*, until end_turn(); or put it into the line."""
         was_called = node in self.turns     # advance() has queued it; a 429 may have come since
         self.turns.discard(node)
         if self.is_free() and (was_called or not self.line):
@@ -2699,13 +2699,12 @@ class Asking(References):
             pause = min(float(wish), MAX_PAUSE)
         is_slowed = answer.status == 429 and self.covers(url)
         site.learn(is_slowed, pause)
-        if is_slowed and node.tries < self.options.max_tries:
-            site.line.appendleft(node)  # end_turn() sees to the line
-            return True
-        head_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
-        if node.method == "HEAD" and (head_failed or self._wants(node, answer)):
+        failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
+        needs_get = node.method == "HEAD" and (failed or self._wants(node, answer))
+        if needs_get:
             node.method, node.tries = "GET", 0
-            site.line.appendleft(node)
+        if needs_get or (is_slowed and node.tries < self.options.max_tries):
+            site.line.appendleft(node)  # end_turn() sees to the line
             return True
         wait = self._back_off(answer, node.tries)
         if wait:
@@ -2794,7 +2793,7 @@ class Crawler(Asking):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()
-        for node in self.held:  # so begin(1) finds some queued; they are taken in in round 1
+        for node in self.held:  # so begin(1) says yes; their answers are taken in then
             self.queue.put_nowait(node)
         while self.begin(self.round + 1):  # round 1, and with --depth further ones
             await self.queue.join()
