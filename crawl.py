@@ -1971,7 +1971,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
-#     {"url": "http://zoo.org/cats/", "status": 503, ...}    it may have passed: the server is asked
+#     {"url": "http://zoo.org/map.png", "status": 503, ...}  it may have passed: the server is asked
 #
 # So to go on after a crash is to crawl from the roots again. (A last line that was cut off goes.)
 # To recheck a site that was mended is to go on, but to forget problems and the ways there:
@@ -2131,7 +2131,6 @@ class Journal:
 #
 #     the site answers            it rests                             the delay that was learned
 #     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
-#     429, while it rests         until the later of both              stays
 #     anything else               no                                   3 % less, but never 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
@@ -2190,12 +2189,12 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def learn(self, is_slowed: bool, pause: float) -> None:
-        """Learn from an answer, by the table: whether it is a 429, and its Retry-After or 0."""
+        """Learn from an answer: whether it is a 429, and its Retry-After or 0."""
         if not is_slowed:
             self.learned *= 0.97
             return
         now = self._loop.time()
-        if self.free_at <= now:
+        if self.free_at <= now:  # while it rests, further 429s are no news
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.slowed += 1
         self.free_at = max(self.free_at, now + (pause or MAX_LEARNED))
@@ -2499,7 +2498,6 @@ class Places(Frontier):
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was linked, it is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
-#     a#b                is like a
 
 SLICE = 100  # references that are parsed between two ticks
 
@@ -2595,6 +2593,13 @@ class References(Places):
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits
 #     the server answered, or failed for good    a Response
+#
+# On a bad day the zoo's /birds is asked for three times, and the queue counts it all the while:
+#
+#     _request()    gets a 429: the URL stands first in its site's line when end_turn() comes to it
+#     advance()     sets the site's timer, and queues the URL after 2 s; take_turn() then says yes
+#     _request()    gets a 503: after 2 s or so a timer of this URL alone calls requeue()
+#     _request()    gets a 200, which _answer() returns
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2688,23 +2693,19 @@ class Asking(References):
             node.site.end_turn(node)
 
     def _tries_again(self, node: Node, url: URL, answer: Response) -> bool:
-        """Teach the site by an answer; return whether the URL has to wait for another try.
-
-            429 on the crawl's hosts                    first in its site's line
-            a HEAD that failed (no 429), or a sheet     the same, but by GET
-            anything else that may pass                 after a back-off, or a longer Retry-After"""
+        """Teach the site by an answer; return whether the URL has to wait for another try."""
         site, wish, pause = node.site, answer.headers.get("retry-after", ""), 0.0
-        # Other hosts are not heeded; nor is anybody in round 0, for whose end all URLs wait.
+        # A Retry-After of other hosts is not heeded, nor one in round 0, for whose end all wait.
         if wish.isdecimal() and self.round > 0 and self.covers(url):
             pause = min(float(wish), MAX_PAUSE)
         is_slowed = answer.status == 429 and self.covers(url)
         site.learn(is_slowed, pause)
         failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         needs_get = node.method == "HEAD" and (failed or self._wants(node, answer))
-        if needs_get:
+        if needs_get:  # some servers know GET only; and a sheet is to be read
             node.method, node.tries = "GET", 0
         if needs_get or (is_slowed and node.tries < self.options.max_tries):
-            site.line.appendleft(node)  # end_turn() sees to the line
+            site.line.appendleft(node)  # end_turn() comes to it
             return True
         wait = self._back_off(answer, node.tries)
         if wait:
