@@ -2347,7 +2347,7 @@ class Node:
 
     @property
     def url(self) -> URL:
-        """The URL, put together when it is needed: its text takes a third of the memory."""
+        """The URL of what is not left out, put together: the text takes a third of the memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
@@ -2493,7 +2493,7 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page's folder, as mere text. If a link has led to that URL
-# before, another is passed over, and so is a second asset. Else it is parsed. On the zoo's /cats/
+# before, a second one need not be parsed; for assets it is the same. On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was linked, it is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
@@ -2548,7 +2548,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node
+                known[node.text] = node  # by the URL's one spelling
                 parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
