@@ -50,8 +50,8 @@ from __future__ import annotations  # crawl.py needs Python 3.11
 
 import sys
 
-if sys.version_info < (3, 11):
-    sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
+if sys.version_info < (3, 11) or (sys.flags.optimize > 1 and __name__ == "__main__"):
+    sys.exit("crawl.py needs Python 3.11 or later, not -OO; this is %d.%d" % sys.version_info[:2])
 
 import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
 import signal, socket, threading, time, unicodedata, zlib

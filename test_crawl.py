@@ -2235,7 +2235,7 @@ def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) 
         2, f"crawl.py: {path}3: No such file or directory\n")
 
 
-def test_who_goes_on_is_told_how_old_the_answers_are(site: Server, tmp_path: Path) -> None:
+def test_who_goes_on_is_told_how_old_answers_are(site: Server, tmp_path: Path) -> None:
     site.add("/", "<a href=/a><a href=/b><a href=/new>")
     path = tmp_path / "journal"
     path.write_text("".join(f'{{"url": "{site.url}/{name}", "status": 404, "kind": "broken", "at": {at}}}\n'
@@ -2477,7 +2477,7 @@ def test_who_had_a_turn_waits_too_when_a_429_comes() -> None:
     assert not [moment for moment, _ in crawler.client.asked if 0.3 < moment < 60]
 
 
-def test_a_robots_txt_that_fails_for_a_while_keeps_no_worker() -> None:
+def test_a_robots_txt_that_fails_keeps_no_worker() -> None:
     hosts = [f"http://s{number}.h.de/" for number in range(9)]
     site = pages(20) | {"http://h.de/": "".join(f"<a href={url}>" for url in ["http://h/", *hosts])}
     site |= {f"{url}robots.txt": 503 for url in hosts}
@@ -2567,7 +2567,7 @@ def test_a_429_is_a_try_like_others(answers: tuple[Any, ...], end: str) -> None:
 @each("answer, end", [
     (399, "HEAD 399"), (400, "GET 400 broken"), (404, "GET 404 broken"),
     (ConnectionResetError(), "GET refused"), (429, "HEAD 429 blocked")])
-def test_what_is_only_checked_is_asked_by_get_after_any_error_but_429(answer: Any, end: str) -> None:
+def test_a_check_is_asked_by_get_after_any_error_but_429(answer: Any, end: str) -> None:
     assert simulated({"/": "<img src=/i>", "/i": answer}, max_tries=1).ends["/i"] == end
 
 
@@ -2756,7 +2756,7 @@ async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
 
 
 @each("known, ticks", [(1600, 16), (8, 14)])
-async def test_while_links_are_parsed_others_run_again_and_again(known: int, ticks: int) -> None:
+async def test_while_links_are_parsed_others_run(known: int, ticks: int) -> None:
     """Also where every eighth is known already."""
     frontier, root, _ = frontier_of()
     links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
@@ -3899,7 +3899,7 @@ def test_a_server_cannot_write_to_the_terminal(site: Server, capsys: pytest.Capt
 
 
 @each("path, root", [("/gone", ["/gone", "/a"]), ("/a//b", ["/"])])
-def test_a_root_and_what_no_joining_gives_are_found_by_the_report(path: str, root: list[str]) -> None:
+def test_a_root_and_what_no_joining_gives_are_reported(path: str, root: list[str]) -> None:
     crawler = simulated({"/a": "<a href=/gone>", "/": "<a href='/a//b'>"}, *root)
     assert crawler.lines()[:4] == ["broken (1)", f"  {path}", "    404 Words", f"    linked from {root[-1]}"]
     assert "linked from" not in str(simulated({}).lines())
@@ -4216,11 +4216,12 @@ def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
     assert all(isinstance(value, types[kind]) for value, (_, kind) in zip(crawl.Record(""), named))
 
 
-def test_the_file_itself_says_which_python_it_needs(monkeypatch: Patch) -> None:
+def test_the_file_says_which_python_it_needs(monkeypatch: Patch) -> None:
     code = compile(text_of("crawl.py"), str(HERE / "crawl.py"), "exec")
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
-    with raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
+    with raises(SystemExit, match=r"needs Python 3\.11 or later, .*; this is 3\.10"):
         exec(code, {"__name__": "crawl"})
+    assert "not -OO" in shell('"$PYTHON" -OO "$CRAWL" h').stderr
 
 
 README = re.findall(r"^```(\w+)\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
