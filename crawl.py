@@ -790,7 +790,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
             finally:
                 for number_and_handler in before:
                     signal.signal(*number_and_handler)
-                for number, main_had_ended in signals[:1]:
+                if signals:
+                    number, main_had_ended = signals[0]
                     if main_had_ended or task.cancelled():
                         raise KeyboardInterrupt(number)
 
@@ -2533,7 +2534,7 @@ class References(Places):
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
         if self.options.pages_only:  # they are kept for a --resume without that option
-            assets = list({_join(base, folder, asset.strip()): 0 for asset in record.assets})
+            assets = list(dict.fromkeys(_join(base, folder, one.strip()) for one in record.assets))
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
         return record._replace(links=tuple(links), assets=tuple(assets))
@@ -2642,8 +2643,7 @@ class Asking(References):
             return True
         answer, record = await self._fetch_robots(site.url._replace(target="/robots.txt"))
         site.tries += 1
-        if wait := self._back_off(answer, site.tries):
-            self.waits.append(get_running_loop().call_later(wait, self.requeue, node))
+        if self._try_later(node, answer, site.tries):
             return False
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
@@ -2707,20 +2707,19 @@ class Asking(References):
         if needs_get or (is_slowed and node.tries < self.options.max_tries):
             site.line.appendleft(node)  # end_turn() comes to it
             return True
-        wait = self._back_off(answer, node.tries)
-        if wait:
-            self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
-        return wait > 0
+        return self._try_later(node, answer, node.tries, pause)
 
-    def _back_off(self, answer: Response, tries: int) -> float:
-        """Return the seconds until another try; 0 if none may help, or there were enough."""
+    def _try_later(self, node: Node, answer: Response, tries: int, pause: float = 0.0) -> bool:
+        """Return whether another try may help; if so, a timer queues *node*, after its *pause*."""
         error = answer.error
         may_pass = answer.status in _MAY_PASS or isinstance(error, TruncatedError) or (
             isinstance(error, OSError) and error.errno != socket.EAI_NONAME  # nobody has that name
             and not hasattr(error, "verify_code"))  # nor does a wrong certificate pass
         if not may_pass or tries >= self.options.max_tries:
-            return 0.0
-        return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+            return False
+        wait = BACKOFF * 2 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+        self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
+        return True
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -3054,7 +3053,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         options = _parse_arguments(arguments)
     except SystemExit as end:  # of wrong use, --help and --version
         return cast(int, end.code)
-    report, failure, began = Report(), None, time.monotonic()
+    report, failure = Report(), None
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -3073,6 +3072,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             files.enter_context(closing(journal))
             crawler.options = crawler.options._replace(journal=journal)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
+        began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
         except BaseException as error:  # a signal, a full disk, a bug
