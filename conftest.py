@@ -241,7 +241,8 @@ def short(url: str) -> str:
 def fate(record: crawl.Record) -> str:
     """Return what became of a URL: "200", "HEAD 200", "404 broken", "timed out x3" or why it was left out."""
     tries = f"x{record.tries}" * (record.tries > 1)
-    words = (record.method, str(record.status or ""), record.kind or record.skipped, tries)
+    method = ("HEAD" if record.tries == 1 else "GET") * record.is_check
+    words = (method, str(record.status or ""), record.kind or record.skipped, tries)
     return " ".join(filter(None, words))
 
 

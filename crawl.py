@@ -1862,7 +1862,7 @@ class Robots:
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
 # The idea: one value says so, a Record of numbers and words; fields that do not apply are empty. Of
-# lion.jpg there are status=404, kind="broken", error="404 Not Found", method="GET", tries=1; of
+# lion.jpg there are status=404, kind="broken", error="404 Not Found", is_check=True, tries=2; of
 # /staff/keys there is skipped="robots.txt: Disallow: /staff/".
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
@@ -1897,13 +1897,13 @@ class Record(NamedTuple):
     status          of HTTP; 0: there was no valid answer
     error, kind     what is wrong, in words; which of PROBLEMS that is
     skipped         the reason why it was not fetched
-    method          HEAD or GET if it was only checked
+    is_check        whether it was only checked
     next_url        where it redirects to
     content_type    as the server sent it
     encoding        the charset, if its body was read; else empty
     size            bytes, decoded
     at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests made by this method; or, if robots.txt failed, for that
+    tries           requests made; or, if robots.txt failed, for that
     depth, parent   links from a root; the page, or the redirect, that led to it
     links, assets   what a page refers to, what it shows or uses: as written until §20 sees them"""
 
@@ -1912,7 +1912,7 @@ class Record(NamedTuple):
     error: str = ""
     kind: str = ""
     skipped: str = ""
-    method: str = ""
+    is_check: bool = False
     next_url: str = ""
     content_type: str = ""
     encoding: str = ""
@@ -2104,8 +2104,8 @@ class Journal:
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
-# Without an answer the URL waits: in its site's line for robots.txt or its turn (§16), or under a
-# timer for another try (§21). Then it is queued again. The queue counts it all the while; when it
+# Without an answer the URL waits: for its site's robots.txt or another try (§21), or in its site's
+# line for its turn (§16). Then it is queued again. The queue counts it all the while; when it
 # counts none, the round ends. Workers and all else are one object, whose class has layers:
 #
 #     17  Scope         options, hosts                covers(), objection()
@@ -2119,9 +2119,9 @@ class Journal:
 # =========
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
-# The idea: a URL that may not be asked for yet, for want of robots.txt or its turn, stands in its
-# site's line. If the site has a delay, one URL is asked for at a time: a request ends, the delay
-# passes, a timer gives the first in line its turn, and take_turn() says yes. With a delay of 3:
+# The idea: a URL that may not be asked for yet stands in its site's line. If the site has a delay,
+# one URL is asked for at a time: a request ends, the delay passes, a timer calls the first in line
+# back into the queue, and when a worker brings it, take_turn() says yes. With a delay of 3:
 #
 #     time    a worker brings     then in line    for
 #     1       /cats/, /birds      /birds          /cats/ is asked for
@@ -2142,17 +2142,15 @@ MAX_LEARNED = 2.0   # seconds: the longest one, and the rest after a 429; few li
 class Site:
     """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
-    robots: Any = None              # its Robots, or, if robots.txt failed, a Record of why
-    first: Node | None = None       # the URL with which robots.txt is asked for
-    tries = 0                       # how often that was done
+    robots: Any = None              # a Future of its Robots, or of a Record of why that failed
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
-    slowed = 0                      # how many 429s were heeded
+    asked = slowed = 0              # how many requests are under way; how many 429s were heeded
+    called: Node | None = None      # the URL whose turn has come, while it is queued again
     timer = Handle(_always, ())     # for the next turn
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
         self.line, self._loop = deque[Any](), get_running_loop()
-        self.turns = set[Any]()     # URLs called out of the line, and queued; or asked for now
 
     def pace(self) -> float:
         """Seconds between requests, which then come one at a time; 0: as many as there are."""
@@ -2160,45 +2158,43 @@ class Site:
 
     def is_free(self) -> bool:
         """Return whether another URL may be asked for now."""
-        return not (self.turns and self.pace()) and self.free_at <= self._loop.time()
+        is_busy = self.called or (self.asked and self.pace())
+        return not is_busy and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
         """Return True if it is the turn of *node*, until end_turn(); or put it into the line."""
-        was_called = node in self.turns     # advance() has queued it; a 429 may have come since
-        self.turns.discard(node)
-        if self.is_free() and (was_called or not self.line):
-            self.turns.add(node)
-            return True
-        self.line.append(node)
-        self.advance()
-        return False
+        if node is self.called:
+            self.called = None
+        elif self.line or not self.is_free():
+            add = self.line.appendleft if node.tries else self.line.append
+            add(node)
+            self.advance()
+            return False
+        self.asked += 1
+        return True
 
-    def end_turn(self, node: Node) -> None:
-        """Say that the request for *node* has ended, however it did."""
-        self.turns.remove(node)
-        self.free_at = max(self.free_at, self._loop.time() + self.pace())
+    def end_turn(self, is_slowed: bool, pause: float) -> None:
+        """Say that a request has ended, and learn: was it by a 429; its Retry-After, or 0."""
+        now, rest = self._loop.time(), 0.0
+        self.asked -= 1
+        if not is_slowed:
+            self.learned *= 0.97
+        else:
+            if self.free_at <= now:  # while it rests, further 429s are no news
+                self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
+            self.slowed += 1
+            rest = pause or MAX_LEARNED
+        self.free_at = max(self.free_at, now + max(rest, self.pace()))
         self.advance()
 
     def advance(self) -> None:
-        """Give turns to those in line while the site is free; if it rests, set a timer."""
-        while self.line and self.is_free():
-            node = self.line.popleft()
-            self.turns.add(node)
-            self.requeue(node)
+        """Call the first in line if the site is free; if it rests, set a timer."""
         self.timer.cancel()
-        if self.line and not self.turns:
+        if self.line and self.is_free():
+            self.called = self.line.popleft()
+            self.requeue(self.called)
+        elif self.line and not (self.called or self.asked):
             self.timer = self._loop.call_at(self.free_at, self.advance)
-
-    def learn(self, is_slowed: bool, pause: float) -> None:
-        """Learn from an answer: whether it is a 429, and its Retry-After or 0."""
-        if not is_slowed:
-            self.learned *= 0.97
-            return
-        now = self._loop.time()
-        if self.free_at <= now:  # while it rests, further 429s are no news
-            self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
-        self.slowed += 1
-        self.free_at = max(self.free_at, now + (pause or MAX_LEARNED))
 
 
 # 17  Scope
@@ -2332,8 +2328,7 @@ class Node:
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (§21)
     is_check = False                # whether the URL is only checked
-    method = "GET"                  # a check is asked for by HEAD, and by GET if that fails
-    tries = 0                       # how often it was tried, a check by this method
+    tries = 0                       # how often: a check first by HEAD, and then by GET
     at = seconds = 0.0              # Unix time of the last try; until the end of its answer
     # What came of it
     next_node: Node | None = None   # the target of a redirect
@@ -2415,7 +2410,6 @@ class Frontier(Scope):
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
-        node.method = "HEAD" if check else "GET"
         if not reason:
             if is_reference:
                 self._quota[check] -= 1
@@ -2587,20 +2581,19 @@ class References(Places):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
 #
-#     it is the first URL of its site            robots.txt is asked for; None if it must be again
-#     robots.txt is not known yet                None: the URL waits in line
+#     robots.txt is being asked for              None: it waits for that Future
 #     robots.txt failed, or forbids the URL      a Record that says so
 #     the journal (§15) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
-#     the server was asked, and will be again    None: it waits
+#     the server was asked, and will be again    None: it waits under a timer
 #     the server answered, or failed for good    a Response
 #
-# On a bad day the zoo's /birds is asked for three times, and the queue counts it all the while:
+# (A site's first URL asks for robots.txt, too.) On a bad day the zoo's /birds is asked for three
+# times, and the queue counts it all the while:
 #
-#     _request()    gets a 429: the URL stands first in its site's line when end_turn() comes to it
-#     advance()     sets the site's timer, and queues the URL after 2 s; take_turn() then says yes
-#     _request()    gets a 503: after 2 s or so a timer of this URL alone calls requeue()
-#     _request()    gets a 200, which _answer() returns
+#     a 429    the site rests for 2 s; the URL is queued again, and stands first in the site's line
+#     a 503    after 2 s or so a timer queues the URL again
+#     a 200    which _answer() returns
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2619,42 +2612,42 @@ class Asking(References):
         """Return what came of a URL, by the table above; None if it will be queued again."""
         site, url = node.site, node.url
         if site.robots is None:
-            site.first = site.first or node
-            if node is not site.first:
-                site.line.append(node)
-                return None
-            if not await self._load_robots(site, node):
-                return None
-        if isinstance(site.robots, Record):
-            return site.robots._replace(url=node.text)  # the failure is told of each URL
-        if rule := site.robots.rule(url.target):
+            site.robots = Future()
+            site.robots.set_result(await self._load_robots(site))
+        if not site.robots.done():
+            site.robots.add_done_callback(lambda _: self.requeue(node))
+            return None
+        robots = site.robots.result()
+        if isinstance(robots, Record):
+            return robots._replace(url=node.text)  # the failure is told of each URL
+        if rule := robots.rule(url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
         if record := self._remembered(node):
             self.ages.append(record.at)
             return record
         return await self._request(node, url) if site.take_turn(node) else None
 
-    async def _load_robots(self, site: Site, node: Node) -> bool:
-        """Ask for robots.txt; return False if a timer has *node* ask again. RFC 9309, 2.3.1.
+    async def _load_robots(self, site: Site) -> Robots | Record:
+        """Return what a site's robots.txt says, or the Record of why that is not known.
 
-        2xx brings rules; 429, 500 and more, or no valid answer, fail all; else all is allowed."""
+        2xx brings rules; 429, 500 and more, or no valid answer, fail all; else all is allowed
+        (RFC 9309, 2.3.1)."""
         if self.options.no_robots or not self.covers(site.url):
-            site.robots = Robots("")
-            return True
-        answer, record = await self._fetch_robots(site.url._replace(target="/robots.txt"))
-        site.tries += 1
-        if self._try_later(node, answer, site.tries):
-            return False
+            return Robots("")
+        tries, wait = 0, 1.0
+        while wait:
+            answer, record = await self._fetch_robots(site.url._replace(target="/robots.txt"))
+            tries += 1
+            wait = self._back_off(answer, tries)
+            await sleep(wait)
         if 0 < answer.status < 500 and answer.status != 429:
-            site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
-            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
-        else:  # where nobody answers at all, the site is wrong, and not this file
-            of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
-            site.robots = record._replace(
-                status=0, content_type="", tries=site.tries, error=of_what + record.error)
-        while site.line:
-            self.requeue(site.line.popleft())
-        return True
+            robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
+            site.delay = max(site.delay, min(robots.delay, MAX_PAUSE))
+            return robots
+        # Where nobody answers at all, the site is wrong, and not this file.
+        of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
+        return record._replace(
+            status=0, content_type="", tries=tries, error=of_what + record.error)
 
     async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
         """Return the answer behind redirects within the scope, and its Record."""
@@ -2676,50 +2669,43 @@ class Asking(References):
             return None  # roots and their targets are asked for anew; so are pages, for their ids
         if not (record := journal.find(node.text)):
             return None
-        was_check, was_read = record.method != "", (record.encoding or record.kind) != ""
+        was_read = (record.encoding or record.kind) != ""
         # (A style sheet was not read if its host did not belong to the crawl then.)
-        as_today = was_check == node.is_check and (was_read or not self._wants(node, record))
+        as_today = record.is_check == node.is_check and (was_read or not self._wants(node, record))
         return record if as_today else None
 
     async def _request(self, node: Node, url: URL) -> Response | None:
-        """Ask the server, in the URL's turn; return None if it will be asked again."""
+        """Ask the server, in the URL's turn; return None if a timer will have it asked again."""
         loop, node.at = get_running_loop(), time.time()
-        began, node.tries = loop.time(), node.tries + 1
-        try:
-            answer = await self._fetch(url, node.method, partial(self._wants, node))
-            node.seconds = loop.time() - began
-            return None if self._tries_again(node, url, answer) else answer
-        finally:
-            node.site.end_turn(node)
-
-    def _tries_again(self, node: Node, url: URL, answer: Response) -> bool:
-        """Teach the site by an answer; return whether the URL has to wait for another try."""
-        site, wish, pause = node.site, answer.headers.get("retry-after", ""), 0.0
+        began, method = loop.time(), "HEAD" if node.is_check and not node.tries else "GET"
+        node.tries += 1
+        answer = await self._fetch(url, method, partial(self._wants, node))
+        node.seconds = loop.time() - began
         # A Retry-After of other hosts is not heeded, nor one in round 0, for whose end all wait.
-        if wish.isdecimal() and self.round > 0 and self.covers(url):
-            pause = min(float(wish), MAX_PAUSE)
-        is_slowed = answer.status == 429 and self.covers(url)
-        site.learn(is_slowed, pause)
-        failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
-        needs_get = node.method == "HEAD" and (failed or self._wants(node, answer))
-        if needs_get:  # some servers know GET only; and a sheet is to be read
-            node.method, node.tries = "GET", 0
-        if needs_get or (is_slowed and node.tries < self.options.max_tries):
-            site.line.appendleft(node)  # end_turn() comes to it
-            return True
-        return self._try_later(node, answer, node.tries, pause)
+        wish, is_ours = answer.headers.get("retry-after", ""), self.covers(url)
+        is_heeded = wish.isdecimal() and is_ours and self.round > 0
+        pause = min(float(wish), MAX_PAUSE) if is_heeded else 0.0
+        is_slowed = is_ours and answer.status == 429
+        node.site.end_turn(is_slowed, pause)
+        has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
+        if method == "HEAD" and (has_failed or self._wants(node, answer)):
+            wait = 0.0  # some servers know GET only; and a sheet is to be read
+        elif not (wait := self._back_off(answer, node.tries)):
+            return answer
+        else:  # a site that was slowed rests itself
+            wait = 0.0 if is_slowed else max(wait, pause)
+        self.waits.append(loop.call_later(wait, self.requeue, node))
+        return None
 
-    def _try_later(self, node: Node, answer: Response, tries: int, pause: float = 0.0) -> bool:
-        """Return whether another try may help; if so, a timer queues *node*, after its *pause*."""
+    def _back_off(self, answer: Response, tries: int) -> float:
+        """Return in how many seconds another try may help; 0 if it will not."""
         error = answer.error
         may_pass = answer.status in _MAY_PASS or isinstance(error, TruncatedError) or (
             isinstance(error, OSError) and error.errno != socket.EAI_NONAME  # nobody has that name
             and not hasattr(error, "verify_code"))  # nor does a wrong certificate pass
         if not may_pass or tries >= self.options.max_tries:
-            return False
-        wait = BACKOFF * 2 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-        self.waits.append(get_running_loop().call_later(max(wait, pause), self.requeue, node))
-        return True
+            return 0.0
+        return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2831,8 +2817,8 @@ class Crawler(Asking):
         else:
             record, base = record_of(
                 node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3),
-                method=node.method if node.is_check else "", **context)
+                at=round(node.at, 3), seconds=round(node.seconds, 3), is_check=node.is_check,
+                **context)
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
@@ -2914,7 +2900,7 @@ class Report:
         elif record.status or record.tries:  # not of places, nor of what is no URL
             self.statuses[record.status] += 1
         self.size += record.size
-        self.pages += record.encoding != "" and not record.method
+        self.pages += record.encoding != "" and not record.is_check
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
