@@ -1650,15 +1650,18 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression with four alternatives, and a short cut for the usual link; each matches
-# a whole element, tag or comment; the search goes on behind it. (html.parser takes 20 x as long.)
-# Who is not fond of regular expressions reads these examples, and then read_markup():
+# The idea: one expression, _TAGS, matches a whole tag, comment or script, and the search goes on
+# behind it: so nobody looks inside. (html.parser takes 20 x as long.) It captures from
 #
-#     1   <script src=s.js>"<a href=/no>"</script>     raw is      script src=s.js
-#     2   <A title='a > b' HREF=/d&amp;e>              tag is      A title='a > b' HREF=/d&amp;e
-#     3   <!-- <a href=/no> -->                        nothing is captured
-#     4   <p title="<a href=/no>">                     nothing is captured
-#         <a class="top" href="/birds#owl">            usual is    /birds#owl: the short cut
+#     <A title='a > b' HREF=/d&amp;e>           tag: A title='a > b' HREF=/d&amp;e
+#     <style>p { color: red }</style>           tag: style, kind: style, inside: p { color: red }
+#     <script src=s.js>"<a href=/>"</script>    tag: script src=s.js, kind: script, inside: the rest
+#     <!-- <a href=/> -->                       nothing
+#     <p title="<a href=/>">                    nothing
+#     <a class="top" href="/birds#owl">         usual: /birds#owl, for most links look like that
+#
+# read_markup() makes a Markup of what was captured. The attributes of each tag are read once, by
+# _read_tag(), for a site's pages have many tags in common.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -1666,25 +1669,24 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
          "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
+# Elements in which no tag counts but their own end.
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What is behind a tag's name, up to its ">"; in 2 there is such text, and such a value or none:
-_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*)    #  title= 'a > b', HREF=
-            [^=>]*+"""                                              # /d&amp;e
+# A tag behind its name, up to ">": as often as can be, what ends in "=", and a quoted value or not
+# (` title='a > b'`, ` HREF=`); then what is left (`/d&amp;e`).
+_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
 _TAG = rf"""
-      (?P<raw>(?i:(?P<kind>{_RAW})){_NAME_END}{_REST})>                         # 1
-        (?P<inside>.*?)(?:</(?i:(?P=kind)){_NAME_END}|\Z)
-    | (?P<tag>(?i:{'|'.join(_USES)}){_NAME_END}{_REST})>                        # 2
-    | !(?=--).*?(?:--!?>|\Z)                                                    # 3
-    | [a-zA-Z!?]{_REST}                                                         # 4
+    (?P<tag> (?i: (?P<kind> {_RAW}) | {"|".join(_USES)}) {_NAME_END} {_REST})>  # of use, or raw,
+        (?(kind) (?P<inside> .*?) (?: </ (?i: (?P=kind)) {_NAME_END} | \Z))     # with what it holds
+    | !(?=--) .*? (?: --!?> | \Z)                                               # a comment
+    | [a-zA-Z!?] {_REST}                                                        # any other tag
 """
-# That is all of it: `<(?:{_TAG})`. Up to _ATTRIBUTE it is about speed: it gets twice as fast.
-_PASSED = r"""
-      (?=[^/][^>][^>])      # no "/" comes first, no ">" second or third: not </a>, <b>, <td>
-      (?!<|(?:div|span|code|p|li|td|em)[ ]class="[^"<]*+">)     # not <<, not <p class="x">
-"""
+# f"<(?:{_TAG})" is all of it, but takes three times as long as with two short cuts:
+_PASSED = r"""  # </p>, <p>, <p class="x">: most tags are an end, or have such a name, and hide no <
+    (?! / | (?: b | code | div | em | li | p | span | td | tr) (?: [ ] class="[^"<]*+")? >)"""
 _USUAL = rf"""  # <a class="top" href="/birds#owl">: the URL alone
-    a[ ](?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*)href="(?P<usual>[^"]++)"(?:>|{_REST}>)"""
+    a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*) href="(?P<usual> [^"]++)"
+    (?: > | {_REST}>)"""
 _TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG})", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
@@ -1736,11 +1738,11 @@ def read_markup(text: str) -> Markup:
     found = dict.fromkeys(_TAGS.findall(text))
     _check_count(len(found))
     links = fields["links"]
-    for usual, raw, kind, inside, tag in found:  # the groups of _TAGS, in their order
+    for usual, tag, kind, inside in found:  # the groups of _TAGS, in their order
         if usual:
             links.append(usual if "&" not in usual else _unescape(usual))
-        elif raw or tag:
-            field, values = _read_tag((raw or tag)[:MAX_TAG])
+        elif tag:
+            field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
             if kind.lower() == "style":
                 fields["assets"] += read_sheet(inside).assets
