@@ -116,7 +116,7 @@ class DeadlockError(RuntimeError):
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal just before the sleep is noticed only after it
+MAX_WAIT = 1.0       # seconds of one sleep: Python hears of a signal just before it only after it
 
 
 class Handle:
@@ -2149,7 +2149,7 @@ class Site:
     robots: Any = None              # a Future of its Robots, or of a Record of why that failed
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     asked = slowed = 0              # how many requests are under way; how many 429s were heeded
-    called: Node | None = None      # the URL whose turn has come, while it is queued again
+    called: Node | None = None      # the URL whose turn it is, on its way through the queue
     timer = Handle(_always, ())     # for the next turn
 
     def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
@@ -2170,7 +2170,7 @@ class Site:
         if node is self.called:
             self.called = None
         elif self.line or not self.is_free():
-            add = self.line.appendleft if node.tries else self.line.append
+            add = self.line.appendleft if node.tries else self.line.append  # another try is first
             add(node)
             self.advance()
             return False
@@ -2407,7 +2407,7 @@ class Frontier(Scope):
         # 2. Nothing changes if the URL is known, and
         node = self.seen_urls.get(text)
         if node and (node.round <= its_round        # it is due no later,
-                     or node.round <= self.round):  # or its round has begun
+                     or node.round <= self.round):  # or was queued already
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.site_of(url)
@@ -2592,12 +2592,12 @@ class References(Places):
 #     the server was asked, and will be again    None: it waits under a timer
 #     the server answered, or failed for good    a Response
 #
-# (A site's first URL asks for robots.txt, too.) On a bad day the zoo's /birds is asked for three
-# times, and the queue counts it all the while:
+# (A site's first URL asks for robots.txt, too.) When the server has answered:
 #
-#     a 429    the site rests for 2 s; the URL is queued again, and stands first in the site's line
-#     a 503    after 2 s or so a timer queues the URL again
-#     a 200    which _answer() returns
+#     HEAD failed, or found a sheet to be read    GET is next, when it is the URL's turn
+#     429 of the crawl's hosts, tries are left    once more: the site rests, then this URL is first
+#     a failure that may pass, tries are left     once more: after 1 s, 2 s ..., or its Retry-After
+#     any other                                   it is the answer
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
 
@@ -2667,39 +2667,41 @@ class Asking(References):
         return answer, record
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if the URL would be asked for in the same way today."""
+        """Return the journal's answer, if the URL was then, as it is today, a page, or a check."""
         journal = self.options.journal
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots and their targets are asked for anew; so are pages, for their ids
-        if not (record := journal.find(node.text)):
-            return None
-        was_read = (record.encoding or record.kind) != ""
-        # (A style sheet was not read if its host did not belong to the crawl then.)
-        as_today = record.is_check == node.is_check and (was_read or not self._wants(node, record))
-        return record if as_today else None
+        record = journal.find(node.text)
+        return record if record and record.is_check == node.is_check else None
 
     async def _request(self, node: Node, url: URL) -> Response | None:
         """Ask the server, in the URL's turn; return None if a timer will have it asked again."""
         loop, node.at = get_running_loop(), time.time()
-        began, method = loop.time(), "HEAD" if node.is_check and not node.tries else "GET"
+        began, method = loop.time(), "HEAD" if node.is_check and node.tries == 0 else "GET"
         node.tries += 1
         answer = await self._fetch(url, method, partial(self._wants, node))
         node.seconds = loop.time() - began
-        # A Retry-After of other hosts is not heeded, nor one in round 0, for whose end all wait.
-        wish, is_ours = answer.headers.get("retry-after", ""), self.covers(url)
-        is_heeded = wish.isdecimal() and is_ours and self.round > 0
-        pause = min(float(wish), MAX_PAUSE) if is_heeded else 0.0
-        is_slowed = is_ours and answer.status == 429
+        is_slowed, pause = answer.status == 429 and self.covers(url), self._pause(url, answer)
         node.site.end_turn(is_slowed, pause)
-        has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
-        if method == "HEAD" and (has_failed or self._wants(node, answer)):
-            wait = 0.0  # some servers know GET only; and a sheet is to be read
-        elif not (wait := self._back_off(answer, node.tries)):
+        # The rows of the table above:
+        wait = self._back_off(answer, node.tries)
+        if method == "HEAD" and (not 0 < answer.status < 400 or self._wants(node, answer)):
+            wait = 0.0
+        elif wait == 0.0:
             return answer
-        else:  # a site that was slowed rests itself
-            wait = 0.0 if is_slowed else max(wait, pause)
+        elif is_slowed:
+            wait = 0.0
+        else:
+            wait = max(wait, pause)
         self.waits.append(loop.call_later(wait, self.requeue, node))
         return None
+
+    def _pause(self, url: URL, answer: Response) -> float:
+        """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
+        wish = answer.headers.get("retry-after", "")
+        # Those of other hosts are not heeded, nor any in round 0, for whose end all wait.
+        is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
+        return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
     def _back_off(self, answer: Response, tries: int) -> float:
         """Return in how many seconds another try may help; 0 if it will not."""
@@ -2783,9 +2785,12 @@ class Crawler(Asking):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()
-        for node in self.held:  # so begin(1) says yes; their answers are taken in then
-            self.queue.put_nowait(node)
-        while self.begin(self.round + 1):  # round 1, and with --depth further ones
+        self.begin(1)
+        for node in list(self.held):  # now that all hosts are known
+            await self._take_in(node, self.held[node])
+            del self.held[node]
+        await self.queue.join()
+        while self.begin(self.round + 1):  # with --depth
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()
@@ -2800,7 +2805,7 @@ class Crawler(Asking):
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
         while node := await self.queue.get():
             self.in_flight[node] = get_running_loop().time()
-            answer = self.held.pop(node, None) or await self._answer(node)
+            answer = await self._answer(node)
             del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
             await sleep(0)
@@ -2839,8 +2844,8 @@ class Crawler(Asking):
 
     def num_waiting(self) -> int:
         """Return how many URLs wait (one that moved forward counts twice till its old round)."""
-        later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
-        return self.queue.unfinished - len(self.in_flight) + later
+        later = sum(map(len, self.later.values()))
+        return self.queue.unfinished - len(self.in_flight) + len(self.held) + later
 
     def fetches(self) -> list[str]:
         """Return the URLs that are in flight, and for how long; the first is the oldest."""
