@@ -1559,14 +1559,26 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way. What stands above serves any program; from here on it is about crawling. First single
-# documents and answers; from §16 on the crawl of a small site, two of whose links lead nowhere:
+# Half-way. What stands above serves any program; from here on it is about crawling. First, in 11 to
+# 15, its parts: what documents say, and what is told of a URL; from 16 on the crawl. All of it is
+# about a small site, two of whose links lead nowhere:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
 #     http://zoo.org/cats/        links to /map.png and /staff/keys, shows http://cam.org/lion
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
+#
+# It will be crawled in rounds: first the root, which may redirect and so shows the hosts of the
+# crawl; then their pages; then checks; in the end, with --fragments, places like the owl:
+#
+#     round 0    /                    a page: its answer is held until round 1
+#     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
+#                /cats/               admits /map.png to this round, too, and the lion to CHECKS
+#                /staff/keys          is forbidden by robots.txt
+#     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
+#                cam.org/lion.jpg     404: broken
+#     the end    /birds#owl           /birds was read, and has only a parrot: broken
 
 # 11  Documents
 # =============
@@ -1676,8 +1688,8 @@ _NAME_END = r"(?=[\s/>])"
 # (` title='a > b'`, ` HREF=`); then what is left (`/d&amp;e`).
 _REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
 _TAG = rf"""
-    (?P<tag> (?i: (?P<kind> {_RAW}) | {"|".join(_USES)}) {_NAME_END} {_REST})>  # of use, or raw,
-        (?(kind) (?P<inside> .*?) (?: </ (?i: (?P=kind)) {_NAME_END} | \Z))     # with what it holds
+    (?P<tag> (?i: (?P<kind> {_RAW}) | {"|".join(_USES)}) {_NAME_END} {_REST})>  # of use, or raw
+        (?(kind) (?P<inside> .*?) (?: </ (?i: (?P=kind)) {_NAME_END} | \Z))     # if so, its text
     | !(?=--) .*? (?: --!?> | \Z)                                               # a comment
     | [a-zA-Z!?] {_REST}                                                        # any other tag
 """
@@ -2014,7 +2026,7 @@ class Journal:
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         self.path, self._files = path, ExitStack()
-        self._offsets = dict[str, int]()    # where the line with a URL's definite answer begins
+        self._offsets = dict[str, int]()    # where the last line about a URL begins
         try:
             flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
             self._file = os.open(path, flags, 0o666)
@@ -2024,17 +2036,17 @@ class Journal:
                 if os.path.getsize(path) and not (resume or recheck):
                     raise ValueError("it is not empty; --resume goes on with it")
                 self._lines = self._files.enter_context(open(path, "rb"))
-                problems, redirects = self._read()
+                self._read()
                 if recheck:
-                    self._forget(problems, redirects)
+                    self._forget_problems()
         except (OSError, ValueError) as error:
             self.close()
             what = "in use: " if isinstance(error, BlockingIOError) else ""
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
-    def _read(self) -> tuple[set[str], dict[str, str]]:
-        """Note where definite answers begin; return the URLs of problems, and redirects."""
-        start, problems, redirects = 0, set[str](), dict[str, str]()
+    def _read(self) -> None:
+        """Note where the last line about each URL begins."""
+        start = 0
         for number, line in enumerate(self._lines, 1):
             try:
                 record = _parse_record(line)
@@ -2044,35 +2056,35 @@ class Journal:
                     break
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
-            page_url = record.url.partition("#")[0]  # the problem of a place is one of its page
-            if not record.skipped:  # the URL was asked for: forget earlier words on it
-                self._offsets.pop(record.url, None)
-                redirects.pop(record.url, None)
-                problems.discard(page_url)
-            if _is_definite(record):
+            if not record.skipped:  # the URL was asked for
                 self._offsets[record.url] = start
-            if record.kind:
+            start += len(line)
+
+    def _forget_problems(self) -> None:
+        """Forget problems, redirects that lead to one, and pages that refer to either."""
+        problems, redirects = set[str](), dict[str, str]()
+        for url, offset in self._offsets.items():
+            record, page_url = self._record_at(offset), url.partition("#")[0]
+            # The problem of a place is one of its page, until that has a later line.
+            if record.kind and offset >= self._offsets.get(page_url, 0):
                 problems.add(page_url)
             if record.next_url:
-                redirects[record.url] = record.next_url
-            start += len(line)
-        return problems, redirects
-
-    def _forget(self, problems: set[str], redirects: dict[str, str]) -> None:
-        """Forget problems, redirects that lead to one, and pages that refer to either."""
+                redirects[url] = record.next_url
         while more := {url for url, target in redirects.items() if target in problems} - problems:
             problems |= more
-        for url in list(self._offsets):
-            record = cast(Record, self.find(url))
+        for url, offset in list(self._offsets.items()):
+            record = self._record_at(offset)
             if not problems.isdisjoint((url, *record.links, *record.assets)):
                 del self._offsets[url]
 
+    def _record_at(self, offset: int) -> Record:
+        self._lines.seek(offset)
+        return _parse_record(self._lines.readline())
+
     def find(self, url: str) -> Record | None:
         """Return the last answer for *url* if it is definite, else None."""
-        if url not in self._offsets:
-            return None
-        self._lines.seek(self._offsets[url])
-        return _parse_record(self._lines.readline())
+        record = self._record_at(self._offsets[url]) if url in self._offsets else None
+        return record if record and _is_definite(record) else None
 
     def write(self, record: Record) -> None:
         """Append one record, or raise CrawlError."""
@@ -2089,18 +2101,7 @@ class Journal:
         self._files.close()
 
 
-# Now the crawl. It goes in rounds: first the root, which may redirect and so shows the hosts of the
-# crawl; then their pages; then checks; in the end, with --fragments, places like the owl:
-#
-#     round 0    /                    a page: it is held until round 1
-#     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
-#                /cats/               admits /map.png to this round, too, and the lion to CHECKS
-#                /staff/keys          is forbidden by robots.txt
-#     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
-#                cam.org/lion.jpg     404: broken
-#     the end    /birds#owl           /birds was read, and has only a parrot: broken
-#
-# A URL that is admitted (§18) is queued, and one of the workers takes it from there (§22):
+# Now the crawl. A URL that is admitted (§18) is queued, and a worker takes it from there:
 #
 #     while node := await queue.get():
 #         answer = await self._answer(node)       from robots.txt, the journal, or the server: §21
