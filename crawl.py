@@ -1190,6 +1190,26 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     return URL(origin, scheme, host, port, target)
 
 
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference to its page *base*, which is in *folder*, as mere text, in little time.
+
+    For most that is the URL's one spelling: for ./a, though not for x/../a. (The folder of the
+    page http://h/d/p is /d.)"""
+    first = reference[:1]
+    if first == "/":  # /x, and //host/x
+        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+    if first in ("", "?"):  # the page itself, and ?q on it
+        page = base.target.partition("?")[0] if first else base.target
+        return base.origin + page + reference
+    if ":" in reference:  # http://host/x, and what may have a scheme
+        return reference
+    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
+        reference = reference.removeprefix("./")
+        while reference[:3] == "../":
+            folder, reference = folder.rpartition("/")[0], reference[3:]
+    return f"{base.origin}{folder}/{reference}"
+
+
 # 9  HTTP messages
 # ================
 # The problem: a response is a head of text lines and a body of bytes, and nothing marks the body's
@@ -2492,31 +2512,15 @@ class Places(Frontier):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: join a reference to its page's folder, as mere text. If a link has led to that URL
-# before, a second one need not be parsed; for assets it is the same. On the zoo's /cats/
+# The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
+# before, this one need not be parsed. (Images have a dict of their own: they fare in another way.)
+# So on the zoo's /cats/, once a link to /cats/a has been parsed,
 #
-#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: once it was linked, it is known
-#     x/../a             is joined to http://zoo.org/cats/x/../a: no URL is spelled so; it is parsed
+#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
+#     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 
 SLICE = 100  # references that are parsed between two ticks
-
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference, on http://zoo.org/cats/ with its *folder* /cats, as text."""
-    first = reference[:1]
-    if first == "/":  # /x, and //host/x
-        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
-    if first in ("", "?"):  # the page itself, and ?q on it
-        page = base.target.partition("?")[0] if first else base.target
-        return base.origin + page + reference
-    if ":" in reference:  # http://host/x, and what may have a scheme
-        return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
-        reference = reference.removeprefix("./")
-        while reference[:3] == "../":
-            folder, reference = folder.rpartition("/")[0], reference[3:]
-    return f"{base.origin}{folder}/{reference}"
 
 
 class References(Places):
