@@ -1076,8 +1076,7 @@ class URL(NamedTuple):
 
     origin      "http://host" or "https://host:8443"; the default port is left out
     host        ASCII; IPv6 in brackets
-    target      what the request line asks for: "/path" or "/path?query"
-    """
+    target      what the request line asks for: /path or /path?query"""
 
     origin: str
     scheme: str
@@ -1191,10 +1190,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to its page *base*, which is in *folder*, as mere text, in little time.
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), quickly, as mere text.
 
-    For most that is the URL's one spelling: for ./a, though not for x/../a. (The folder of the
-    page http://h/d/p is /d.)"""
+    For most that is the URL's one spelling: for ./a, though not for x/../a."""
     first = reference[:1]
     if first == "/":  # /x, and //host/x
         return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
@@ -1579,9 +1577,9 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way. What stands above serves any program; from here on it is about crawling. First, in 11 to
-# 15, its parts: what documents say, and what is told of a URL; from 16 on the crawl. All of it is
-# about a small site, two of whose links lead nowhere:
+# Half-way. What stands above serves any program; from here on it is about crawling: in 11 to 15
+# what documents say, and what is told of a URL; from 16 on how a crawl goes. Here is a small site,
+# two of whose links lead nowhere:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1589,16 +1587,27 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# It will be crawled in rounds: first the root, which may redirect and so shows the hosts of the
+# It is crawled in rounds: first the root, which may redirect and so shows the hosts of the
 # crawl; then their pages; then checks; in the end, with --fragments, places like the owl:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
-#                /cats/               admits /map.png to this round, too, and the lion to CHECKS
+#                /cats/               admits /map.png, /staff/keys to this round, the lion to CHECKS
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           /birds was read, and has only a parrot: broken
+#
+# In a round each URL that was admitted is queued, and a worker takes it from there:
+#
+#     while node := await queue.get():
+#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §21
+#         if answer:
+#             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
+#             queue.task_done()
+#
+# Without an answer the URL waits for its site's robots.txt, its turn (§16) or another try (§21).
+# Then it is queued again. The queue counts it all the while; when it counts none, the round ends.
 
 # 11  Documents
 # =============
@@ -1682,18 +1691,14 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression, _TAGS, matches a whole tag, comment or script, and the search goes on
-# behind it: so nobody looks inside. (html.parser takes 20 x as long.) It captures from
+# The idea: one expression matches a whole tag, comment or script, and the search goes on behind it,
+# so that nobody looks inside. (html.parser takes 20 x as long.) It captures from
 #
 #     <A title='a > b' HREF=/d&amp;e>           tag: A title='a > b' HREF=/d&amp;e
 #     <style>p { color: red }</style>           tag: style, kind: style, inside: p { color: red }
 #     <script src=s.js>"<a href=/>"</script>    tag: script src=s.js, kind: script, inside: the rest
 #     <!-- <a href=/> -->                       nothing
 #     <p title="<a href=/>">                    nothing
-#     <a class="top" href="/birds#owl">         usual: /birds#owl, for most links look like that
-#
-# read_markup() makes a Markup of what was captured. The attributes of each tag are read once, by
-# _read_tag(), for a site's pages have many tags in common.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -1704,24 +1709,17 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements in which no tag counts but their own end.
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# A tag behind its name, up to ">": as often as can be, what ends in "=", and a quoted value or not
-# (` title='a > b'`, ` HREF=`); then what is left (`/d&amp;e`).
-_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
+_REST = r"""              # of a tag, up to its ">":
+    (?>(?: [^=>]*+ = \s*+     # as often as can be, something up to a "=", like ` title=`,
+        (?> "[^"]*+" | '[^']*+' | )  # and a value in quotes, or none;
+    )*) [^=>]*+               # then what is left, like `/d&amp;e`
+"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<kind> {_RAW}) | {"|".join(_USES)}) {_NAME_END} {_REST})>  # of use, or raw
         (?(kind) (?P<inside> .*?) (?: </ (?i: (?P=kind)) {_NAME_END} | \Z))     # if so, its text
     | !(?=--) .*? (?: --!?> | \Z)                                               # a comment
     | [a-zA-Z!?] {_REST}                                                        # any other tag
 """
-# f"<(?:{_TAG})" is all of it, but takes three times as long as with two short cuts:
-_PASSED = r"""
-    (?= [^/<] [^>] [^>])  # most tags are ends, like </p>, or short, like <b> and <td>,
-    (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)  # or like <p class="x">
-"""
-_USUAL = rf"""  # <a class="top" href="/birds#owl">: the URL alone
-    a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*) href="(?P<usual> [^"]++)"
-    (?: > | {_REST}>)"""
-_TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG})", re.VERBOSE | re.ASCII | re.DOTALL)
 # Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
     r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
@@ -1764,6 +1762,18 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
         several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
         urls += [one.rstrip(",") for one in several]
     return field, urls
+
+
+# `<(?:{_TAG})` is all of it. Two short cuts make it three times as fast: most tags that are of no
+# use are passed over, and of a link that looks like most links the URL alone is captured.
+_PASSED = r"""
+    (?= [^/<] [^>] [^>])    # it goes on if there is no </p>, nor <b> or <td>,
+    (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)    # nor a <p class="x">
+"""
+_USUAL = rf"""  # of <a class="top" href="/birds#owl"> it is /birds#owl
+    a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*) href="(?P<usual> [^"]++)"
+    (?: > | {_REST}>)"""
+_TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG})", re.VERBOSE | re.ASCII | re.DOTALL)
 
 
 def read_markup(text: str) -> Markup:
@@ -2010,8 +2020,8 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
 #     {"url": "http://zoo.org/map.png", "status": 503, ...}  it may have passed: the server is asked
 #
-# So to go on after a crash is to crawl from the roots again. (A last line that was cut off goes.)
-# To recheck a site that was mended is to go on, but to forget problems and the ways there:
+# So --resume crawls from the roots again, and is soon where it was cut off. --recheck does so, too,
+# but first forgets the problems, for they may be mended, and what leads there:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -2085,7 +2095,7 @@ class Journal:
         problems, redirects = set[str](), dict[str, str]()
         for url, offset in self._offsets.items():
             record, page_url = self._record_at(offset), url.partition("#")[0]
-            # The problem of a place is one of its page, until that has a later line.
+            # A missing place is a problem of its page, if that was not asked for again since.
             if record.kind and offset >= self._offsets.get(page_url, 0):
                 problems.add(page_url)
             if record.next_url:
@@ -2121,17 +2131,7 @@ class Journal:
         self._files.close()
 
 
-# Now the crawl. A URL that is admitted (§18) is queued, and a worker takes it from there:
-#
-#     while node := await queue.get():
-#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §21
-#         if answer:
-#             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
-#             queue.task_done()
-#
-# Without an answer the URL waits: for its site's robots.txt or another try (§21), or in its site's
-# line for its turn (§16). Then it is queued again. The queue counts it all the while; when it
-# counts none, the round ends. Workers and all else are one object, whose class has layers:
+# Now the crawl. Workers and all that they share are one object, whose class has layers:
 #
 #     17  Scope         options, hosts                covers(), objection()
 #     18  Frontier      queue, seen_urls, later       admit(), follow(), begin(), requeue()
@@ -2425,10 +2425,9 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. Nothing changes if the URL is known, and
+        # 2. Nothing changes if it is known, and due no later, or no later than the present round.
         node = self.seen_urls.get(text)
-        if node and (node.round <= its_round        # it is due no later,
-                     or node.round <= self.round):  # or was queued already
+        if node and node.round <= max(its_round, self.round):
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.site_of(url)
@@ -2600,11 +2599,16 @@ class References(Places):
 # (A site's first URL asks for robots.txt, too.) When the server has answered:
 #
 #     HEAD failed, or found a sheet to be read    GET is next, when it is the URL's turn
-#     429 of the crawl's hosts, tries are left    once more: the site rests, then this URL is first
-#     a failure that may pass, tries are left     once more: after 1 s, 2 s ..., or its Retry-After
-#     any other                                   it is the answer
+#     or it cannot pass, or was the last try      it is the answer
+#     or it is a 429 of the crawl's hosts         once more: the site rests, then this URL is first
+#     or it is another failure                    once more: after 1 s, 2 s ..., or its Retry-After
 
 BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
+
+
+def _back_off(tries: int) -> float:
+    """Return how many seconds to wait after so many tries, each time other ones."""
+    return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
 
 class Asking(References):
@@ -2636,6 +2640,65 @@ class Asking(References):
             return record
         return await self._request(node, url) if site.take_turn(node) else None
 
+    def _remembered(self, node: Node) -> Record | None:
+        """Return the journal's answer, if the URL was then, as it is today, a page, or a check."""
+        journal = self.options.journal
+        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
+            return None  # roots and their targets are asked for anew; so are pages, for their ids
+        record = journal.find(node.text)
+        return record if record and record.is_check == node.is_check else None
+
+    async def _request(self, node: Node, url: URL) -> Response | None:
+        """Ask the server, in the URL's turn; return None if a timer will have it asked again."""
+        loop, node.at = get_running_loop(), time.time()
+        began, method = loop.time(), "HEAD" if node.is_check and node.tries == 0 else "GET"
+        node.tries += 1
+        answer = await self._fetch(url, method, partial(self._wants, node))
+        node.seconds = loop.time() - began
+        is_slowed, pause = answer.status == 429 and self.covers(url), self._pause(url, answer)
+        node.site.end_turn(is_slowed, pause)
+        if method == "HEAD" and (not 0 < answer.status < 400 or self._wants(node, answer)):
+            wait = 0.0
+        elif not self._may_pass(answer, node.tries):
+            return answer
+        elif is_slowed:
+            wait = 0.0
+        else:
+            wait = max(_back_off(node.tries), pause)
+        self.waits.append(loop.call_later(wait, self.requeue, node))
+        return None
+
+    def _pause(self, url: URL, answer: Response) -> float:
+        """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
+        wish = answer.headers.get("retry-after", "")
+        # Those of other hosts are not heeded, nor any in round 0, for whose end all wait.
+        is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
+        return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
+
+    def _may_pass(self, answer: Response, tries: int) -> bool:
+        """Return whether another try is left, and may help."""
+        error = answer.error
+        return tries < self.options.max_tries and (
+            answer.status in _MAY_PASS or isinstance(error, TruncatedError) or (
+                isinstance(error, OSError) and error.errno != socket.EAI_NONAME  # nobody has that
+                and not hasattr(error, "verify_code")))  # name, or a wrong certificate
+
+    def _wants(self, node: Node, answer: Response | Record) -> bool:
+        """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
+        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
+        if reader is read_sheet:
+            return self.covers(node.url)
+        return reader is not None and not node.is_check
+
+    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
+        """Return the answer to a request; without one, a Response with status 0 and the error."""
+        try:
+            trusted = (url.scheme, *self.host(url)) in self.trusted
+            return await self.client.fetch(url, method, trusted, wanted)
+        except (OSError, ProtocolError) as error:
+            return Response(0, 0, "", {}, error)
+
+
     async def _load_robots(self, site: Site) -> Robots | Record:
         """Return what a site's robots.txt says, or the Record of why that is not known.
 
@@ -2643,12 +2706,12 @@ class Asking(References):
         (RFC 9309, 2.3.1)."""
         if self.options.no_robots or not self.covers(site.url):
             return Robots("")
-        tries, wait = 0, 1.0
-        while wait:
-            answer, record = await self._fetch_robots(site.url._replace(target="/robots.txt"))
+        url, tries = site.url._replace(target="/robots.txt"), 1
+        answer, record = await self._fetch_robots(url)
+        while self._may_pass(answer, tries):
+            await sleep(_back_off(tries))
+            answer, record = await self._fetch_robots(url)
             tries += 1
-            wait = self._back_off(answer, tries)
-            await sleep(wait)
         if 0 < answer.status < 500 and answer.status != 429:
             robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(robots.delay, MAX_PAUSE))
@@ -2671,77 +2734,14 @@ class Asking(References):
             url = target
         return answer, record
 
-    def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if the URL was then, as it is today, a page, or a check."""
-        journal = self.options.journal
-        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
-            return None  # roots and their targets are asked for anew; so are pages, for their ids
-        record = journal.find(node.text)
-        return record if record and record.is_check == node.is_check else None
-
-    async def _request(self, node: Node, url: URL) -> Response | None:
-        """Ask the server, in the URL's turn; return None if a timer will have it asked again."""
-        loop, node.at = get_running_loop(), time.time()
-        began, method = loop.time(), "HEAD" if node.is_check and node.tries == 0 else "GET"
-        node.tries += 1
-        answer = await self._fetch(url, method, partial(self._wants, node))
-        node.seconds = loop.time() - began
-        is_slowed, pause = answer.status == 429 and self.covers(url), self._pause(url, answer)
-        node.site.end_turn(is_slowed, pause)
-        # The rows of the table above:
-        wait = self._back_off(answer, node.tries)
-        if method == "HEAD" and (not 0 < answer.status < 400 or self._wants(node, answer)):
-            wait = 0.0
-        elif wait == 0.0:
-            return answer
-        elif is_slowed:
-            wait = 0.0
-        else:
-            wait = max(wait, pause)
-        self.waits.append(loop.call_later(wait, self.requeue, node))
-        return None
-
-    def _pause(self, url: URL, answer: Response) -> float:
-        """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
-        wish = answer.headers.get("retry-after", "")
-        # Those of other hosts are not heeded, nor any in round 0, for whose end all wait.
-        is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
-        return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
-
-    def _back_off(self, answer: Response, tries: int) -> float:
-        """Return in how many seconds another try may help; 0 if it will not."""
-        error = answer.error
-        may_pass = answer.status in _MAY_PASS or isinstance(error, TruncatedError) or (
-            isinstance(error, OSError) and error.errno != socket.EAI_NONAME  # nobody has that name
-            and not hasattr(error, "verify_code"))  # nor does a wrong certificate pass
-        if not may_pass or tries >= self.options.max_tries:
-            return 0.0
-        return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-
-    def _wants(self, node: Node, answer: Response | Record) -> bool:
-        """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
-        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
-        if reader is read_sheet:
-            return self.covers(node.url)
-        return reader is not None and not node.is_check
-
-    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
-        """Return the answer to a request; without one, a Response with status 0 and the error."""
-        try:
-            trusted = (url.scheme, *self.host(url)) in self.trusted
-            return await self.client.fetch(url, method, trusted, wanted)
-        except (OSError, ProtocolError) as error:
-            return Response(0, 0, "", {}, error)
-
 
 # 22  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike, run the loop that stands before §16. A redirect is not
-# followed on the spot: its target is admitted like a link (§18), and two ways to one page join.
-#
-# In round 0 only redirects are taken in; other answers are held until all hosts are known. What is
-# a server's fault becomes a Record; other errors end the crawl. (How Ctrl-C does so: §24.)
+# The idea: workers, all alike, run the loop that stands before §11. A redirect is not followed on
+# the spot: its target is admitted like a link (§18), and two ways to one page join. In round 0 only
+# redirects are taken in; other answers are held until all hosts are known. What is a server's fault
+# becomes a Record; other errors end the crawl. (How Ctrl-C does so: §24.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
@@ -2965,7 +2965,7 @@ class Report:
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
 #         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
-#     CancelledError rises from there: a stream is closed, a site's turn ended              §10, §21
+#     CancelledError rises from there: a stream in use is closed                            §10
 #     until crawl() has seen all of them end, and closed what was idle                      §22
 #     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
 #     and main() returns 130 (143 if it was SIGTERM)                                        §24
