@@ -1164,7 +1164,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     head, mark, query = text[match.end() if match else 0:].partition("?")
     head = head.replace("\\", "/")
-    if head.startswith("//"):
+    if head.startswith("//"):  # //host/x, and http://host/x
         authority, _, path = head.lstrip("/").partition("/")
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
@@ -1177,9 +1177,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     else:
         origin, _, host, port, target = base
         path = target.partition("?")[0]
-        if head.startswith("/"):
+        if head.startswith("/"):  # /x
             path = head
-        elif head:
+        elif head:  # x, and ../x
             path = path[:path.rfind("/") + 1] + head
         elif not mark:  # an empty reference: the page itself
             _, mark, query = target.partition("?")
@@ -1695,8 +1695,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # so that nobody looks inside. (html.parser takes 20 x as long.) It captures from
 #
 #     <A title='a > b' HREF=/d&amp;e>           tag: A title='a > b' HREF=/d&amp;e
-#     <style>p { color: red }</style>           tag: style, kind: style, inside: p { color: red }
-#     <script src=s.js>"<a href=/>"</script>    tag: script src=s.js, kind: script, inside: the rest
+#     <script src=s.js>"<a href=/>"</script>    tag: script src=s.js, kind: script, inside: the text
 #     <!-- <a href=/> -->                       nothing
 #     <p title="<a href=/>">                    nothing
 
@@ -1771,8 +1770,7 @@ _PASSED = r"""
     (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)    # nor a <p class="x">
 """
 _USUAL = rf"""  # of <a class="top" href="/birds#owl"> it is /birds#owl
-    a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*) href="(?P<usual> [^"]++)"
-    (?: > | {_REST}>)"""
+    a[ ] (?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*) href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
 _TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG})", re.VERBOSE | re.ASCII | re.DOTALL)
 
 
@@ -1907,9 +1905,10 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record of numbers and words; fields that do not apply are empty. Of
-# lion.jpg there are status=404, kind="broken", error="404 Not Found", is_check=True, tries=2; of
-# /staff/keys there is skipped="robots.txt: Disallow: /staff/".
+# The idea: one value says so, a Record. Fields that do not apply are empty, and not shown here:
+#
+#     Record("http://cam.org/lion.jpg", 404, "404 Not Found", "broken", is_check=True, tries=2, ...)
+#     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/")
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -2145,19 +2144,20 @@ class Journal:
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429); and while one site rests, the workers have others to ask.
 # The idea: a URL that may not be asked for yet stands in its site's line. If the site has a delay,
-# one URL is asked for at a time: a request ends, the delay passes, a timer calls the first in line
-# back into the queue, and when a worker brings it, take_turn() says yes. With a delay of 3:
+# one URL is asked for at a time, and when the delay has passed, a timer calls the first in line. It
+# travels through the queue to a worker, as all do; meanwhile nobody else has the turn. With 3 s:
 #
-#     time    a worker brings     then in line    for
-#     1       /cats/, /birds      /birds          /cats/ is asked for
-#     2                           /birds          /cats/ has ended: the site is free at 2 + 3
-#     5       /birds                              /birds is asked for
+#     at 1 s    workers bring /cats/, /birds    /cats/ is asked for; /birds stands in line
+#     at 2 s    /cats/ has ended                the site is free at 5 s; a timer is set
+#     at 5 s    the timer                       /birds is called: it is queued
+#     at 5 s    a worker brings /birds          it was called: it is asked for
 #
-# Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.)
+# Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Whatever its delay
+# was, from its first 429 on a site is asked for one URL at a time:
 #
-#     the site answers            it rests                             the delay that was learned
-#     429                         for its Retry-After, or 2 s          doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else               no                                   3 % less, but never 0
+#     the site answers    it rests                       the delay that was learned
+#     429                 for its Retry-After, or 2 s    doubles: 0.1 s, 0.2 s ... 2 s
+#     anything else       no                             3 % less, but never 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
@@ -2469,8 +2469,8 @@ class Frontier(Scope):
 # ==========
 # The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
-# In the end compare both. If /a redirects, the page at the end of the way counts, for it alone has
-# ids. Nothing is missing on a page that was not read.
+# In the end compare both. If /b redirects to /birds, a link to /b#owl is compared with the ids of
+# /birds, for /b has none. Nothing is missing on a page that was not read.
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2789,16 +2789,16 @@ class Crawler(Asking):
         for url in self.roots:
             self.admit(url, None, 0)
         self.begin(0)
-        await self.queue.join()
+        await self.queue.join()     # until each root has an answer, and all hosts are known
         self.begin(1)
-        for node in list(self.held):  # now that all hosts are known
+        for node in list(self.held):
             await self._take_in(node, self.held[node])
             del self.held[node]
-        await self.queue.join()
-        while self.begin(self.round + 1):  # with --depth
+        await self.queue.join()     # until all pages are read
+        while self.begin(self.round + 1):  # with --depth: those of the next level
             await self.queue.join()
         self.begin(CHECKS)
-        await self.queue.join()
+        await self.queue.join()     # until cam.org/lion.jpg is checked
         nodes = self.seen_urls.values()
         left_out = (Record(node.text, skipped=node.reason) for node in nodes if node.reason)
         for record in itertools.chain(left_out, self.missing_places()):
