@@ -1708,10 +1708,9 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements in which no tag counts but their own end.
 _RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-_REST = r"""              # of a tag, up to its ">":
-    (?>(?: [^=>]*+ = \s*+     # as often as can be, something up to a "=", like ` title=`,
-        (?> "[^"]*+" | '[^']*+' | )  # and a value in quotes, or none;
-    )*) [^=>]*+               # then what is left, like `/d&amp;e`
+_REST = r"""  # of a tag, up to ">": what ends in "=" (` title=`), with a value in quotes or without
+    (?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*)
+    [^=>]*+   # one, as often as can be; then what is left (`/d&amp;e`)
 """
 _TAG = rf"""
     (?P<tag> (?i: (?P<kind> {_RAW}) | {"|".join(_USES)}) {_NAME_END} {_REST})>  # of use, or raw
@@ -2167,7 +2166,7 @@ MAX_LEARNED = 2.0   # seconds: the longest one, and the rest after a 429; few li
 class Site:
     """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
-    robots: Any = None              # a Future of its Robots, or of a Record of why that failed
+    robots: Any = None              # its Robots, or, if robots.txt failed, a Record of why
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     asked = slowed = 0              # how many requests are under way; how many 429s were heeded
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
@@ -2200,15 +2199,13 @@ class Site:
 
     def end_turn(self, is_slowed: bool, pause: float) -> None:
         """Say that a request has ended, and learn: was it by a 429; its Retry-After, or 0."""
-        now, rest = self._loop.time(), 0.0
+        now, rest = self._loop.time(), (pause or MAX_LEARNED) * is_slowed
         self.asked -= 1
+        self.slowed += is_slowed
         if not is_slowed:
             self.learned *= 0.97
-        else:
-            if self.free_at <= now:  # while it rests, further 429s are no news
-                self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
-            self.slowed += 1
-            rest = pause or MAX_LEARNED
+        elif self.free_at <= now:  # while it rests, further 429s are no news
+            self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.free_at = max(self.free_at, now + max(rest, self.pace()))
         self.advance()
 
@@ -2394,9 +2391,7 @@ class Frontier(Scope):
 
     def site_of(self, url: URL) -> Site:
         """Return the site of a URL, a new one if need be."""
-        if url.origin not in self.sites:
-            self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
-        return self.sites[url.origin]
+        return self.sites.setdefault(url.origin, Site(url, self.options.delay, self.requeue))
 
     def requeue(self, node: Node) -> None:
         """Queue a URL again that was taken from the queue; it stays one that is unfinished."""
@@ -2589,7 +2584,7 @@ class References(Places):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
 #
-#     robots.txt is being asked for              None: it waits for that Future
+#     robots.txt is being asked for              None: it waits for that
 #     robots.txt failed, or forbids the URL      a Record that says so
 #     the journal (§15) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
@@ -2598,7 +2593,7 @@ class References(Places):
 #
 # (A site's first URL asks for robots.txt, too.) When the server has answered:
 #
-#     HEAD failed, or found a sheet to be read    GET is next, when it is the URL's turn
+#     HEAD failed (no 429), or found a sheet      GET is next, when it is the URL's turn
 #     or it cannot pass, or was the last try      it is the answer
 #     or it is a 429 of the crawl's hosts         once more: the site rests, then this URL is first
 #     or it is another failure                    once more: after 1 s, 2 s ..., or its Retry-After
@@ -2617,6 +2612,7 @@ class Asking(References):
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
         self.client = Client(options.headers, options.timeout, options.max_body)
+        self.waiting = dict[Site, list[Node]]()     # by site, URLs that wait for its robots.txt
         self.waits = list[Handle]()     # the back-offs between two tries
         self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
@@ -2624,16 +2620,17 @@ class Asking(References):
     async def _answer(self, node: Node) -> Response | Record | None:
         """Return what came of a URL, by the table above; None if it will be queued again."""
         site, url = node.site, node.url
-        if site.robots is None:
-            site.robots = Future()
-            site.robots.set_result(await self._load_robots(site))
-        if not site.robots.done():
-            site.robots.add_done_callback(lambda _: self.requeue(node))
+        if site in self.waiting:
+            self.waiting[site].append(node)
             return None
-        robots = site.robots.result()
-        if isinstance(robots, Record):
-            return robots._replace(url=node.text)  # the failure is told of each URL
-        if rule := robots.rule(url.target):
+        if site.robots is None:
+            self.waiting[site] = []
+            site.robots = await self._load_robots(site)
+            for each in self.waiting.pop(site):
+                self.requeue(each)
+        if isinstance(site.robots, Record):
+            return site.robots._replace(url=node.text)  # the failure is told of each URL
+        if rule := site.robots.rule(url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
         if record := self._remembered(node):
             self.ages.append(record.at)
@@ -2641,12 +2638,15 @@ class Asking(References):
         return await self._request(node, url) if site.take_turn(node) else None
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if the URL was then, as it is today, a page, or a check."""
+        """Return the journal's answer, if the URL would be asked for in the same way today."""
         journal = self.options.journal
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots and their targets are asked for anew; so are pages, for their ids
         record = journal.find(node.text)
-        return record if record and record.is_check == node.is_check else None
+        if record and record.is_check == node.is_check and (
+                record.encoding or record.kind or not self._wants(node, record)):
+            return record
+        return None  # it was asked for in another way, or not read, as a sheet of another host
 
     async def _request(self, node: Node, url: URL) -> Response | None:
         """Ask the server, in the URL's turn; return None if a timer will have it asked again."""
@@ -2657,7 +2657,8 @@ class Asking(References):
         node.seconds = loop.time() - began
         is_slowed, pause = answer.status == 429 and self.covers(url), self._pause(url, answer)
         node.site.end_turn(is_slowed, pause)
-        if method == "HEAD" and (not 0 < answer.status < 400 or self._wants(node, answer)):
+        has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
+        if method == "HEAD" and (has_failed or self._wants(node, answer)):
             wait = 0.0
         elif not self._may_pass(answer, node.tries):
             return answer
@@ -2791,9 +2792,8 @@ class Crawler(Asking):
         self.begin(0)
         await self.queue.join()     # until each root has an answer, and all hosts are known
         self.begin(1)
-        for node in list(self.held):
-            await self._take_in(node, self.held[node])
-            del self.held[node]
+        for node in self.held:      # their answers are taken in now
+            self.queue.put_nowait(node)
         await self.queue.join()     # until all pages are read
         while self.begin(self.round + 1):  # with --depth: those of the next level
             await self.queue.join()
@@ -2810,7 +2810,7 @@ class Crawler(Asking):
         """Take URLs from the frontier and see to them, one after the other, until None comes."""
         while node := await self.queue.get():
             self.in_flight[node] = get_running_loop().time()
-            answer = await self._answer(node)
+            answer = self.held.pop(node, None) or await self._answer(node)
             del self.in_flight[node]
             # Poll before working: a hundred answers from a journal would keep all others waiting.
             await sleep(0)
@@ -2849,8 +2849,8 @@ class Crawler(Asking):
 
     def num_waiting(self) -> int:
         """Return how many URLs wait (one that moved forward counts twice till its old round)."""
-        later = sum(map(len, self.later.values()))
-        return self.queue.unfinished - len(self.in_flight) + len(self.held) + later
+        later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
+        return self.queue.unfinished - len(self.in_flight) + later
 
     def fetches(self) -> list[str]:
         """Return the URLs that are in flight, and for how long; the first is the oldest."""

@@ -2336,7 +2336,11 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
                  {"/": "200", "/a.css": "GET 200 x2", "/gone": "GET 404 broken x2"}, id="a sheet"),
     pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/more>", "http://o/more": ""}, ["/"],
                  {"roots": ["/", "http://o/"]}, {"/": "200", "http://o/": "200", "http://o/more": "200"},
-                 id="a root now")])
+                 id="a root now"),
+    pytest.param({"/": "<img src=//o/a>", "http://o/": "", "http://o/a": typed(CSS, "p { src: url(/b) }")},
+                 ["/"], {"roots": ["/", "http://o/"]},
+                 {"/": "200", "http://o/": "200", "http://o/a": "GET 200 x2",
+                  "http://o/b": "GET 404 broken x2"}, id="a sheet to be read now")])
 def test_a_journal_answers_under_the_options_of_today(
         site: Site, roots: list[str], then: dict[str, Any], asked: dict[str, str], tmp_path: Path
 ) -> None:
@@ -2561,8 +2565,8 @@ def test_a_429_is_a_try_like_others(answers: tuple[Any, ...], end: str) -> None:
 
 @each("answer, end", [
     (399, "HEAD 399"), (400, "GET 400 broken x2"), (404, "GET 404 broken x2"),
-    (ConnectionResetError(), "GET refused x2"), (429, "GET 429 blocked x2")])
-def test_a_check_is_asked_by_get_after_any_error(answer: Any, end: str) -> None:
+    (ConnectionResetError(), "GET refused x2"), (429, "HEAD 429 blocked")])
+def test_a_check_is_asked_by_get_after_any_error_but_429(answer: Any, end: str) -> None:
     assert simulated({"/": "<img src=/i>", "/i": answer}, max_tries=1).ends["/i"] == end
 
 
