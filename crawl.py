@@ -2389,10 +2389,6 @@ class Frontier(Scope):
         self.later = defaultdict[int, list[Node]](list)     # by round, not begun yet
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
-    def site_of(self, url: URL) -> Site:
-        """Return the site of a URL, a new one if need be."""
-        return self.sites.setdefault(url.origin, Site(url, self.options.delay, self.requeue))
-
     def requeue(self, node: Node) -> None:
         """Queue a URL again that was taken from the queue; it stays one that is unfinished."""
         self.queue.put_nowait(node)
@@ -2425,7 +2421,8 @@ class Frontier(Scope):
         if node and node.round <= max(its_round, self.round):
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
-        site = parent.site if parent and reason else self.site_of(url)
+        site = parent.site if parent and reason else self.sites.setdefault(
+            url.origin, Site(url, self.options.delay, self.requeue))
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
