@@ -50,19 +50,18 @@ from __future__ import annotations  # crawl.py needs Python 3.11
 
 import sys
 
-if sys.version_info < (3, 11) or (sys.flags.optimize > 1 and __name__ == "__main__"):
-    sys.exit("crawl.py needs Python 3.11 or later, not -OO; this is %d.%d" % sys.version_info[:2])
+if sys.version_info < (3, 11):
+    sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
 import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
 import signal, socket, threading, time, unicodedata, zlib
-from builtins import TimeoutError as TimeoutError  # ("X as X": importers find it here, too)
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
 from selectors import EVENT_READ, EVENT_WRITE
-from types import GeneratorType, coroutine as coroutine
+from types import GeneratorType, coroutine as coroutine  # ("as": importers find it here, too)
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import quote, unquote
 
@@ -1935,39 +1934,25 @@ def _explain(error: Any) -> str:
 
 
 class Record(NamedTuple):
-    """How one URL ended; its line in the journal holds the fields that are not empty.
+    """How one URL ended; its line in the journal holds the fields that are not empty."""
 
-    url             in its one spelling; or words that are no URL (§20), or a missing place (§19)
-    status          of HTTP; 0: there was no valid answer
-    error, kind     what is wrong, in words; which of PROBLEMS that is
-    skipped         the reason why it was not fetched
-    is_check        whether it was only checked
-    next_url        where it redirects to
-    content_type    as the server sent it
-    encoding        the charset, if its body was read; else empty
-    size            bytes, decoded
-    at, seconds     Unix time of the request; from there to the end of the answer
-    tries           requests made; or, if robots.txt failed, for that
-    depth, parent   links from a root; the page, or the redirect, that led to it
-    links, assets   what a page refers to, what it shows or uses: as written until §20 sees them"""
-
-    url: str
-    status: int = 0
-    error: str = ""
-    kind: str = ""
-    skipped: str = ""
-    is_check: bool = False
-    next_url: str = ""
-    content_type: str = ""
-    encoding: str = ""
-    size: int = 0
-    at: float = 0.0
-    seconds: float = 0.0
-    tries: int = 0
-    depth: int = 0
-    parent: str = ""
-    links: tuple[str, ...] = ()
-    assets: tuple[str, ...] = ()
+    url: str                        # in its one spelling; or no URL, or a missing place: §20, §19
+    status: int = 0                 # of HTTP; 0: there was no valid answer
+    error: str = ""                 # what is wrong, in words
+    kind: str = ""                  # which of PROBLEMS that is
+    skipped: str = ""               # the reason why it was not fetched
+    is_check: bool = False          # whether it was only checked
+    next_url: str = ""              # where it redirects to
+    content_type: str = ""          # as the server sent it
+    encoding: str = ""              # the charset, if its body was read
+    size: int = 0                   # bytes, decoded
+    at: float = 0.0                 # Unix time of the request
+    seconds: float = 0.0            # from there to the end of the answer
+    tries: int = 0                  # requests made; or, if robots.txt failed, for that
+    depth: int = 0                  # links from a root
+    parent: str = ""                # the page, or the redirect, that led to it
+    links: tuple[str, ...] = ()     # what a page refers to,
+    assets: tuple[str, ...] = ()    # shows or uses: as written, until §20 makes URLs of them
 
 
 def _kind_of(failure: Exception) -> str:
@@ -2190,8 +2175,7 @@ class Site:
         if node is self.called:
             self.called = None
         elif self.line or not self.is_free():
-            add = self.line.appendleft if node.tries else self.line.append  # another try is first
-            add(node)
+            self.line.insert(0 if node.tries else len(self.line), node)  # another try goes first
             self.advance()
             return False
         self.asked += 1
@@ -2233,24 +2217,28 @@ class Site:
 #     http://zoo.org:8080/      other host         check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
+# What --help shows: the name of an option, its value, the least that this may be, what it means.
+_ROWS = [row.split(None, 3) for row in """\
+depth         N      0        links from a root, level by level (if not given, 100)
+max_pages     N      1        pages, and as many checks; roots and redirects come on top
+include       RE     -        only pages in whose URL this is found; the roots anyway
+exclude       RE     -        leave out each URL in which this is found
+subdomains    -      -        hosts below the roots' hosts, too
+external      -      -        check also what links to other hosts lead to
+pages_only    -      -        do not check images, scripts and the like
+fragments     -      -        pages must have the ids that links name (#id)
+no_robots     -      -        do not ask for robots.txt
+max_tasks     N      1        URLs fetched at a time
+max_redirect  N      0        redirects in a row
+max_tries     N      1        tries where an error may pass
+max_body      BYTES  1        size of a page, sent or unpacked
+timeout       S      0.001    seconds for a whole fetch
+delay         S      0        seconds between two requests to a site""".splitlines()]
+
+
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots. --help is made of this table.
-    (name         value  least    meaning)
-    depth         N      0        links from a root, level by level (if not given, 100)
-    max_pages     N      1        pages, and as many checks; roots and redirects come on top
-    include       RE     -        only pages in whose URL this is found; the roots anyway
-    exclude       RE     -        leave out each URL in which this is found
-    subdomains    -      -        hosts below the roots' hosts, too
-    external      -      -        check also what links to other hosts lead to
-    pages_only    -      -        do not check images, scripts and the like
-    fragments     -      -        pages must have the ids that links name (#id)
-    no_robots     -      -        do not ask for robots.txt
-    max_tasks     N      1        URLs fetched at a time
-    max_redirect  N      0        redirects in a row
-    max_tries     N      1        tries where an error may pass
-    max_body      BYTES  1        size of a page, sent or unpacked
-    timeout       S      0.001    seconds for a whole fetch
-    delay         S      0        seconds between two requests to a site
+    """How to crawl: the arguments of Crawler after the roots, as `crawl.py --help` tells them, and
+
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
     journal       (a Journal) answers for the server where it can, and is told the other Records
     on_record     (called with a Record) when a URL has ended; of what was left out, at the end
@@ -2278,8 +2266,6 @@ class Options(NamedTuple):
 
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
-# The rows that make --help, such as ("depth", "N", "0", "links from a root, ..."); 0 is the least.
-_ROWS = re.findall("(?m)^ *([a-z_]+) +(N|S|RE|BYTES|-) +([0-9.]+|-)  +(.*)", Options.__doc__ or "")
 
 
 class Scope:
@@ -2537,15 +2523,15 @@ class References(Places):
                           check: bool) -> list[str]:
         """Admit what references lead to, links or, to be checked, assets; return the URLs."""
         known = self.shown if check else self.linked
-        nodes, parsed, with_places = dict[str, Node](), 0, self.options.fragments and not check
+        nodes, with_places = dict[str, Node](), self.options.fragments and not check
+        parsed = itertools.count(1)
         for reference in references:
             address, _, fragment = reference.partition("#")
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
                 known[node.text] = node  # by the URL's one spelling
-                parsed += 1
-                if parsed % SLICE == 0:
+                if next(parsed) % SLICE == 0:
                     await sleep(0)
             nodes[node.text] = node
             if with_places and fragment:
@@ -2676,10 +2662,10 @@ class Asking(References):
     def _may_pass(self, answer: Response, tries: int) -> bool:
         """Return whether another try is left, and may help."""
         error = answer.error
-        return tries < self.options.max_tries and (
-            answer.status in _MAY_PASS or isinstance(error, TruncatedError) or (
-                isinstance(error, OSError) and error.errno != socket.EAI_NONAME  # nobody has that
-                and not hasattr(error, "verify_code")))  # name, or a wrong certificate
+        # A wrong certificate does not pass, nor a name that nobody has.
+        is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
+        has_failed = isinstance(error, (OSError, TruncatedError)) and not is_final
+        return (has_failed or answer.status in _MAY_PASS) and tries < self.options.max_tries
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2814,7 +2800,6 @@ class Crawler(Asking):
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
-            del answer  # a page is not held while the next is waited for
         self.queue.task_done()
 
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
