@@ -1690,13 +1690,15 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one expression matches a whole tag, comment or script, and the search goes on behind it,
-# so that nobody looks inside. (html.parser takes 20 x as long.) It captures from
+# The idea: one regular expression, _TAGS, matches a whole tag, comment or script, and the search
+# goes on behind it, so that nobody looks inside. (html.parser takes 20 x as long.) It captures from
 #
 #     <A title='a > b' HREF=/d&amp;e>           tag: A title='a > b' HREF=/d&amp;e
-#     <script src=s.js>"<a href=/>"</script>    tag: script src=s.js, kind: script, inside: the text
+#     <style>p { src: url(x) }</style>          tag: style, raw: style, inside: p { src: url(x) }
 #     <!-- <a href=/> -->                       nothing
 #     <p title="<a href=/>">                    nothing
+#
+# _read_tag() takes the attributes of a tag apart, and read_markup() puts what they say together.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -1704,19 +1706,20 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
          "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
-# Elements in which no tag counts but their own end.
-_RAW = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
+# Elements that hold no tags, though there may be what looks like one.
+_RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-_REST = r"""  # of a tag, up to ">": what ends in "=" (` title=`), with a value in quotes or without
-    (?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*)
-    [^=>]*+   # one, as often as can be; then what is left (`/d&amp;e`)
-"""
+# What is behind a tag's name, up to its ">", which may not be the first: a value in quotes may hold
+# others, and such a value stands behind "=". So it is, as often as can be, something that ends in
+# "=" (` title=`), with a value in quotes or none; and then what is left (`/d&amp;e`).
+_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
+# The three alternatives, without their "<". In the first, (?(raw) ...) stands for what is in it if
+# the group `raw` has matched, else for nothing.
 _TAG = rf"""
-    (?P<tag> (?i: (?P<kind> {_RAW}) | {"|".join(_USES)}) {_NAME_END} {_REST})>  # of use, or raw
-        (?(kind) (?P<inside> .*?) (?: </ (?i: (?P=kind)) {_NAME_END} | \Z))     # if so, its text
-    | !(?=--) .*? (?: --!?> | \Z)                                               # a comment
-    | [a-zA-Z!?] {_REST}                                                        # any other tag
-"""
+    (?P<tag> (?i: (?P<raw> {_RAW_NAMES}) | {'|'.join(_USES)}) {_NAME_END} {_REST})>
+    (?(raw) (?P<inside> .*?) (?: </ (?i: (?P=raw)) {_NAME_END} | \Z))"""
+_COMMENT = r"!(?=--) .*? (?: --!?> | \Z)"
+_OTHER = rf"[a-zA-Z!?] {_REST}"
 # Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
     r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
@@ -1761,15 +1764,18 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     return field, urls
 
 
-# `<(?:{_TAG})` is all of it. Two short cuts make it three times as fast: most tags that are of no
-# use are passed over, and of a link that looks like most links the URL alone is captured.
+# f"<(?:{_TAG}|{_COMMENT}|{_OTHER})" would do. The rest makes it three times as fast. Most links
+# look like <a class="top" href="/birds#owl">: one more alternative captures /birds#owl, and no tag.
+# And most tags that are of no use, and hide none, are passed over: nothing matches there.
+_USUAL = rf"""
+    a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*)
+    href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
 _PASSED = r"""
-    (?= [^/<] [^>] [^>])    # it goes on if there is no </p>, nor <b> or <td>,
-    (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)    # nor a <p class="x">
+    (?= [^/<] [^>] [^>])    # it is no end like </p>, and no short one like <b> or <td>,
+    (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)    # nor <p class="x">
 """
-_USUAL = rf"""  # of <a class="top" href="/birds#owl"> it is /birds#owl
-    a[ ] (?>(?:(?:class|id|rel|title)="[^"]*+"[ ])*) href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
-_TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG})", re.VERBOSE | re.ASCII | re.DOTALL)
+_TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG}|{_COMMENT}|{_OTHER})",
+                   re.VERBOSE | re.ASCII | re.DOTALL)
 
 
 def read_markup(text: str) -> Markup:
@@ -1778,13 +1784,13 @@ def read_markup(text: str) -> Markup:
     found = dict.fromkeys(_TAGS.findall(text))
     _check_count(len(found))
     links = fields["links"]
-    for usual, tag, kind, inside in found:  # the groups of _TAGS, in their order
+    for usual, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if usual:
             links.append(usual if "&" not in usual else _unescape(usual))
         elif tag:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
-            if kind.lower() == "style":
+            if raw.lower() == "style":
                 fields["assets"] += read_sheet(inside).assets
     return Markup(tuple(links), tuple(fields["assets"]), "".join(fields["base"][:1]),
                   frozenset(fields["nofollow"]))
@@ -2078,7 +2084,7 @@ class Journal:
         problems, redirects = set[str](), dict[str, str]()
         for url, offset in self._offsets.items():
             record, page_url = self._record_at(offset), url.partition("#")[0]
-            # A missing place is a problem of its page, if that was not asked for again since.
+            # A missing place is a problem of its page, unless the page has a line further down.
             if record.kind and offset >= self._offsets.get(page_url, 0):
                 problems.add(page_url)
             if record.next_url:
@@ -2402,13 +2408,15 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. Nothing changes if it is known, and due no later, or no later than the present round.
+        # 2. A known URL stays where it is if it is due no later, or has been queued already, which
+        #    is so up to the present round.
         node = self.seen_urls.get(text)
         if node and node.round <= max(its_round, self.round):
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
-        site = parent.site if parent and reason else self.sites.setdefault(
-            url.origin, Site(url, self.options.delay, self.requeue))
+        site = parent.site if parent and reason else self.sites.get(url.origin)
+        if site is None:
+            site = self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
@@ -2490,8 +2498,8 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, this one need not be parsed. (Images have a dict of their own: they fare in another way.)
-# So on the zoo's /cats/, once a link to /cats/a has been parsed,
+# before, this one need not be parsed: it could do no more for the URL. (A link can do more for it
+# than an image, so each kind has a dict.) On the zoo's /cats/, once a link to /cats/a was parsed,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2800,6 +2808,7 @@ class Crawler(Asking):
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
+            del answer  # a page is not held while the next is waited for
         self.queue.task_done()
 
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
