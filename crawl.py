@@ -774,6 +774,9 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
             raise KeyboardInterrupt(number)
         loop.call_soon_threadsafe(task.cancel)
 
+    # One Ctrl-C: the task is cancelled, run_until_complete() raises CancelledError, the other tasks
+    # are cancelled and end, and KeyboardInterrupt comes in its place. A second one: on_signal()
+    # raises in the middle of whatever runs, and only the handlers are put back.
     with closing(loop_factory()) as loop:
         task = loop.create_task(main)
         before = _take_signals(on_signal)
@@ -935,7 +938,7 @@ class Stream:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
         Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost."""
-        if not getattr(self.sock, "pending", int)():  # TLS may hold some; int() is 0
+        if not getattr(self.sock, "pending", lambda: 0)():  # only TLS has it, and may hold some
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
 
@@ -1186,25 +1189,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
-
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), quickly, as mere text.
-
-    For most that is the URL's one spelling: for ./a, though not for x/../a."""
-    first = reference[:1]
-    if first == "/":  # /x, and //host/x
-        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
-    if first in ("", "?"):  # the page itself, and ?q on it
-        page = base.target.partition("?")[0] if first else base.target
-        return base.origin + page + reference
-    if ":" in reference:  # http://host/x, and what may have a scheme
-        return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
-        reference = reference.removeprefix("./")
-        while reference[:3] == "../":
-            folder, reference = folder.rpartition("/")[0], reference[3:]
-    return f"{base.origin}{folder}/{reference}"
 
 
 # 9  HTTP messages
@@ -1709,9 +1693,9 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements that hold no tags, though there may be what looks like one.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What is behind a tag's name, up to its ">", which may not be the first: a value in quotes may hold
-# others, and such a value stands behind "=". So it is, as often as can be, something that ends in
-# "=" (` title=`), with a value in quotes or none; and then what is left (`/d&amp;e`).
+# What stands between a tag's name and its ">". That need not be the first: a value in quotes may
+# hold some, if it stands behind "=". So _REST takes pieces up to a "=", each with a value in quotes
+# or none (` title='a > b'`, ` HREF=`), as many as there are; then what is left (`/d&amp;e`).
 _REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
 # The three alternatives, without their "<". In the first, (?(raw) ...) stands for what is in it if
 # the group `raw` has matched, else for nothing.
@@ -1764,9 +1748,9 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     return field, urls
 
 
-# f"<(?:{_TAG}|{_COMMENT}|{_OTHER})" would do. The rest makes it three times as fast. Most links
-# look like <a class="top" href="/birds#owl">: one more alternative captures /birds#owl, and no tag.
-# And most tags that are of no use, and hide none, are passed over: nothing matches there.
+# f"<(?:{_TAG}|{_COMMENT}|{_OTHER})" would do for _TAGS. What makes it three times as fast may be
+# skipped: most links look like <a class="top" href="/birds#owl">, and one more alternative captures
+# /birds#owl; most tags are of no use, and hide none, and nothing needs to match them.
 _USUAL = rf"""
     a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*)
     href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
@@ -2120,15 +2104,6 @@ class Journal:
         self._files.close()
 
 
-# Now the crawl. Workers and all that they share are one object, whose class has layers:
-#
-#     17  Scope         options, hosts                covers(), objection()
-#     18  Frontier      queue, seen_urls, later       admit(), follow(), begin(), requeue()
-#     19  Places                                      note_ids(), node_of_place(), missing_places()
-#     20  References    linked, shown                 tell(), admit_references()
-#     21  Asking        client, waits                 _answer()
-#     22  Crawler       in_flight, held               crawl(), by _rounds() and _work()
-
 # 16  Sites
 # =========
 # The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
@@ -2137,10 +2112,10 @@ class Journal:
 # one URL is asked for at a time, and when the delay has passed, a timer calls the first in line. It
 # travels through the queue to a worker, as all do; meanwhile nobody else has the turn. With 3 s:
 #
-#     at 1 s    workers bring /cats/, /birds    /cats/ is asked for; /birds stands in line
-#     at 2 s    /cats/ has ended                the site is free at 5 s; a timer is set
+#     at 1 s    workers bring /cats/, /birds    busy: /cats/ is asked for, /birds stands in line
+#     at 2 s    /cats/ has ended                resting: free_at is 5 s, a timer is set
 #     at 5 s    the timer                       /birds is called: it is queued
-#     at 5 s    a worker brings /birds          it was called: it is asked for
+#     at 5 s    a worker brings /birds          busy: /birds is asked for, for it was called
 #
 # Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Whatever its delay
 # was, from its first 429 on a site is asked for one URL at a time:
@@ -2208,6 +2183,15 @@ class Site:
         elif self.line and not (self.called or self.asked):
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
+
+# Now the crawl itself. Workers and all that they share are one object, whose class has layers:
+#
+#     17  Scope         options, hosts                covers(), objection()
+#     18  Frontier      queue, seen_urls, later       admit(), follow(), begin(), requeue()
+#     19  Places                                      note_ids(), node_of_place(), missing_places()
+#     20  References    linked, shown                 tell(), admit_references()
+#     21  Asking        client, waits                 _answer()
+#     22  Crawler       in_flight, held               crawl(), by _rounds() and _work()
 
 # 17  Scope
 # =========
@@ -2408,8 +2392,7 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. A known URL stays where it is if it is due no later, or has been queued already, which
-        #    is so up to the present round.
+        # 2. If it is known, and has been queued already, or is due no later, nothing changes.
         node = self.seen_urls.get(text)
         if node and node.round <= max(its_round, self.round):
             return node
@@ -2498,14 +2481,34 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, this one need not be parsed: it could do no more for the URL. (A link can do more for it
-# than an image, so each kind has a dict.) On the zoo's /cats/, once a link to /cats/a was parsed,
+# before, this one need not be parsed: rounds go up, so the first was the best. (Without --depth it
+# may not be, at the limit of 100.) Images have a dict of their own, for they are no such links. On
+# the zoo's /cats/, once a link to /cats/a was parsed,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 
 SLICE = 100  # references that are parsed between two ticks
+
+
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), quickly, as mere text.
+
+    For most that is the URL's one spelling: for ./a, though not for x/../a."""
+    first = reference[:1]
+    if first == "/":  # /x, and //host/x
+        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+    if first in ("", "?"):  # the page itself, and ?q on it
+        page = base.target.partition("?")[0] if first else base.target
+        return base.origin + page + reference
+    if ":" in reference:  # http://host/x, and what may have a scheme
+        return reference
+    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
+        reference = reference.removeprefix("./")
+        while reference[:3] == "../":
+            folder, reference = folder.rpartition("/")[0], reference[3:]
+    return f"{base.origin}{folder}/{reference}"
 
 
 class References(Places):
@@ -2582,7 +2585,8 @@ class References(Places):
 #     the server was asked, and will be again    None: it waits under a timer
 #     the server answered, or failed for good    a Response
 #
-# (A site's first URL asks for robots.txt, too.) When the server has answered:
+# (The first URL of a site asks for robots.txt itself, several times if need be: that is no URL of
+# the crawl.) When the server has answered:
 #
 #     HEAD failed (no 429), or found a sheet      GET is next, when it is the URL's turn
 #     or it cannot pass, or was the last try      it is the answer
