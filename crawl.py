@@ -55,13 +55,14 @@ if sys.version_info < (3, 11):
 
 import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
 import signal, socket, threading, time, unicodedata, zlib
+from builtins import TimeoutError as TimeoutError  # ("X as X": importers find it here, too)
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
 from selectors import EVENT_READ, EVENT_WRITE
-from types import GeneratorType, coroutine as coroutine  # ("as": importers find it here, too)
+from types import GeneratorType, coroutine as coroutine
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import quote, unquote
 
@@ -1754,11 +1755,11 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 _USUAL = rf"""
     a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*)
     href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
-_PASSED = r"""
+_OF_INTEREST = r"""
     (?= [^/<] [^>] [^>])    # it is no end like </p>, and no short one like <b> or <td>,
     (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)    # nor <p class="x">
 """
-_TAGS = re.compile(f"<{_PASSED}(?:{_USUAL}|{_TAG}|{_COMMENT}|{_OTHER})",
+_TAGS = re.compile(f"<{_OF_INTEREST}(?:{_USUAL}|{_TAG}|{_COMMENT}|{_OTHER})",
                    re.VERBOSE | re.ASCII | re.DOTALL)
 
 
@@ -1901,7 +1902,7 @@ class Robots:
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
 _REDIRECTS = (301, 302, 303, 307, 308)
-_MAY_PASS = (408, 429, 500, 502, 503, 504)  # temporary: another try may go better
+_TEMPORARY = (408, 429, 500, 502, 503, 504)  # another try may go better
 
 
 class CrawlError(Exception):
@@ -1991,7 +1992,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
-#     {"url": "http://zoo.org/map.png", "status": 503, ...}  it may have passed: the server is asked
+#     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: the server is asked
 #
 # So --resume crawls from the roots again, and is soon where it was cut off. --recheck does so, too,
 # but first forgets the problems, for they may be mended, and what leads there:
@@ -2015,9 +2016,9 @@ def _parse_record(line: bytes) -> Record:
 
 
 def _is_definite(record: Record) -> bool:
-    """Return whether a record is definite: no error that may pass, no redirect to nowhere."""
+    """Return whether a record is definite: no temporary error, no redirect to nowhere."""
     return record.status > 0 and not (
-        record.status in _MAY_PASS or (record.kind and record.status in _REDIRECTS))
+        record.status in _TEMPORARY or (record.kind and record.status in _REDIRECTS))
 
 
 class Journal:
@@ -2068,7 +2069,7 @@ class Journal:
         problems, redirects = set[str](), dict[str, str]()
         for url, offset in self._offsets.items():
             record, page_url = self._record_at(offset), url.partition("#")[0]
-            # A missing place is a problem of its page, unless the page has a line further down.
+            # A missing place (§19) counts for its page, unless that has a line further down.
             if record.kind and offset >= self._offsets.get(page_url, 0):
                 problems.add(page_url)
             if record.next_url:
@@ -2220,7 +2221,7 @@ fragments     -      -        pages must have the ids that links name (#id)
 no_robots     -      -        do not ask for robots.txt
 max_tasks     N      1        URLs fetched at a time
 max_redirect  N      0        redirects in a row
-max_tries     N      1        tries where an error may pass
+max_tries     N      1        tries where an error may be temporary
 max_body      BYTES  1        size of a page, sent or unpacked
 timeout       S      0.001    seconds for a whole fetch
 delay         S      0        seconds between two requests to a site""".splitlines()]
@@ -2392,9 +2393,9 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. If it is known, and has been queued already, or is due no later, nothing changes.
+        # 2. A known URL moves only from a round that has not begun, and only to an earlier one.
         node = self.seen_urls.get(text)
-        if node and node.round <= max(its_round, self.round):
+        if node and (node.round <= self.round or node.round <= its_round):
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.sites.get(url.origin)
@@ -2481,9 +2482,8 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, this one need not be parsed: rounds go up, so the first was the best. (Without --depth it
-# may not be, at the limit of 100.) Images have a dict of their own, for they are no such links. On
-# the zoo's /cats/, once a link to /cats/a was parsed,
+# before, this one need not be parsed: it could do no more for the URL. (An image could do less, so
+# images have a dict of their own.) On the zoo's /cats/, once a link to /cats/a was parsed,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2534,18 +2534,18 @@ class References(Places):
                           check: bool) -> list[str]:
         """Admit what references lead to, links or, to be checked, assets; return the URLs."""
         known = self.shown if check else self.linked
-        nodes, with_places = dict[str, Node](), self.options.fragments and not check
-        parsed = itertools.count(1)
+        nodes, parsed = dict[str, Node](), itertools.count(1)
         for reference in references:
             address, _, fragment = reference.partition("#")
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node  # by the URL's one spelling
+                if node.reason != "depth":  # there may be a shorter way
+                    known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
                     await sleep(0)
             nodes[node.text] = node
-            if with_places and fragment:
+            if fragment and self.options.fragments and not check:
                 place = self.node_of_place(node, fragment)
                 nodes[place.text] = place
         for node in nodes.values():
@@ -2589,7 +2589,7 @@ class References(Places):
 # the crawl.) When the server has answered:
 #
 #     HEAD failed (no 429), or found a sheet      GET is next, when it is the URL's turn
-#     or it cannot pass, or was the last try      it is the answer
+#     or it is final, or was the last try         it is the answer
 #     or it is a 429 of the crawl's hosts         once more: the site rests, then this URL is first
 #     or it is another failure                    once more: after 1 s, 2 s ..., or its Retry-After
 
@@ -2655,7 +2655,7 @@ class Asking(References):
         has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         if method == "HEAD" and (has_failed or self._wants(node, answer)):
             wait = 0.0
-        elif not self._may_pass(answer, node.tries):
+        elif not self._tries_again(answer, node.tries):
             return answer
         elif is_slowed:
             wait = 0.0
@@ -2671,13 +2671,13 @@ class Asking(References):
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
-    def _may_pass(self, answer: Response, tries: int) -> bool:
+    def _tries_again(self, answer: Response, tries: int) -> bool:
         """Return whether another try is left, and may help."""
         error = answer.error
-        # A wrong certificate does not pass, nor a name that nobody has.
+        # A wrong certificate is no temporary failure, nor is a name that nobody has.
         is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
         has_failed = isinstance(error, (OSError, TruncatedError)) and not is_final
-        return (has_failed or answer.status in _MAY_PASS) and tries < self.options.max_tries
+        return (has_failed or answer.status in _TEMPORARY) and tries < self.options.max_tries
 
     def _wants(self, node: Node, answer: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2704,7 +2704,7 @@ class Asking(References):
             return Robots("")
         url, tries = site.url._replace(target="/robots.txt"), 1
         answer, record = await self._fetch_robots(url)
-        while self._may_pass(answer, tries):
+        while self._tries_again(answer, tries):
             await sleep(_back_off(tries))
             answer, record = await self._fetch_robots(url)
             tries += 1
@@ -2838,8 +2838,7 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        from_journal = isinstance(answer, Record) and answer.status > 0  # (robots.txt gives none)
-        self.tell(record, from_journal)
+        self.tell(record, isinstance(answer, Record) and answer.status > 0)  # (robots.txt gives 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:

@@ -2478,7 +2478,7 @@ def test_who_had_a_turn_waits_too_when_a_429_comes() -> None:
     assert not [moment for moment, _ in crawler.client.asked if 0.3 < moment < 60]
 
 
-def test_a_failing_robots_txt_keeps_one_worker() -> None:
+def test_a_failing_robots_txt_keeps_a_worker() -> None:
     links = "".join(f"<a href=http://s.h.de/{number}>" for number in range(9))
     site = pages(9) | {"http://h.de/": f"<a href=http://h/>{links}", "http://s.h.de/robots.txt": 503}
     crawler = simulated(site, "http://h.de/", "http://h/", subdomains=True, max_tasks=2)
@@ -3177,9 +3177,9 @@ def no_page(location: str) -> Story:
         pages(5), {"max_pages": 2}, {"/": "200", "/1": "200", "/2": "200", "/3": "page limit",
                                      "/4": "page limit"}),
     "a page too deep here may be near enough from elsewhere": (
-        {"/": "<a href=/slow><a href=/a>", "/a": "<a href=/b>", "/b": "<a href=/x>",
-         "/slow": late(9, "<a href=/x>"),
-         "/x": ""}, {"depth": 2}, {"/": "200", "/slow": "200", "/a": "200", "/b": "200", "/x": "200"}),
+        {f"/{number}": f"<a href=/{number + 1}>" for number in range(100)} | {
+            "/": "<a href=/0><a href=/x>", "/x": late(20, "<a href=/100>"), "/100": ""}, {},
+        {f"/{name}": "200" for name in ["", "x", *range(101)]}),
     "redirects do not use up the page limit": (
         {"/": "-> /a", "/a": "-> /b", "/b": "<a href=/c><a href=/d>", "/c": "-> /e", "/e": ""},
         {"max_pages": 1, "max_tasks": 1},
