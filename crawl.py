@@ -777,7 +777,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
     # One Ctrl-C: the task is cancelled, run_until_complete() raises CancelledError, the other tasks
     # are cancelled and end, and KeyboardInterrupt comes in its place. A second one: on_signal()
-    # raises in the middle of whatever runs, and only the handlers are put back.
+    # raises in the middle of whatever runs; the handlers are put back, and the loop is closed.
     with closing(loop_factory()) as loop:
         task = loop.create_task(main)
         before = _take_signals(on_signal)
@@ -1691,7 +1691,7 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
          "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
          "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
-# Elements that hold no tags, though there may be what looks like one.
+# Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
 # What stands between a tag's name and its ">". That need not be the first: a value in quotes may
@@ -2030,7 +2030,7 @@ class Journal:
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         self.path, self._files = path, ExitStack()
-        self._offsets = dict[str, int]()    # where the last line about a URL begins
+        self._offsets = dict[str, int]()    # where a URL's last line begins, left-out ones aside
         try:
             flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
             self._file = os.open(path, flags, 0o666)
@@ -2049,7 +2049,7 @@ class Journal:
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
     def _read(self) -> None:
-        """Note where the last line about each URL begins."""
+        """Note where each URL's last line begins, but for those on what was left out."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             try:
@@ -2060,7 +2060,7 @@ class Journal:
                     break
                 raise ValueError("no journal of a crawl (name another file): "
                                  f"line {number}: {_explain(error)}")
-            if not record.skipped:  # the URL was asked for
+            if not record.skipped:
                 self._offsets[record.url] = start
             start += len(line)
 
@@ -2119,11 +2119,11 @@ class Journal:
 #     at 5 s    a worker brings /birds          busy: /birds is asked for, for it was called
 #
 # Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Whatever its delay
-# was, from its first 429 on a site is asked for one URL at a time:
+# was, from a URL's first 429 on its site is asked for one URL at a time:
 #
 #     the site answers    it rests                       the delay that was learned
-#     429                 for its Retry-After, or 2 s    doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       no                             3 % less, but never 0
+#     429                 for Retry-After, or for 2 s    doubles: 0.1 s, 0.2 s ... 2 s
+#     anything else       for its delay                  3 % less, but never 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
@@ -2188,9 +2188,9 @@ class Site:
 # Now the crawl itself. Workers and all that they share are one object, whose class has layers:
 #
 #     17  Scope         options, hosts                covers(), objection()
-#     18  Frontier      queue, seen_urls, later       admit(), follow(), begin(), requeue()
+#     18  Frontier      queue, seen_urls, linked      admit(), follow(), begin(), requeue()
 #     19  Places                                      note_ids(), node_of_place(), missing_places()
-#     20  References    linked, shown                 tell(), admit_references()
+#     20  References                                  tell(), admit_references()
 #     21  Asking        client, waits                 _answer()
 #     22  Crawler       in_flight, held               crawl(), by _rounds() and _work()
 
@@ -2208,7 +2208,7 @@ class Site:
 #     http://zoo.org:8080/      other host         check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
-# What --help shows: the name of an option, its value, the least that this may be, what it means.
+# Of each option: its name, its value, the least that may be, and what --help says of it.
 _ROWS = [row.split(None, 3) for row in """\
 depth         N      0        links from a root, level by level (if not given, 100)
 max_pages     N      1        pages, and as many checks; roots and redirects come on top
@@ -2228,7 +2228,7 @@ delay         S      0        seconds between two requests to a site""".splitlin
 
 
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots, as `crawl.py --help` tells them, and
+    """How to crawl: the arguments of Crawler after the roots: what `crawl.py --help` shows, and
 
     headers       (names to values) go to the hosts of the roots, the User-Agent to all
     journal       (a Journal) answers for the server where it can, and is told the other Records
@@ -2588,12 +2588,12 @@ class References(Places):
 # (The first URL of a site asks for robots.txt itself, several times if need be: that is no URL of
 # the crawl.) When the server has answered:
 #
-#     HEAD failed (no 429), or found a sheet      GET is next, when it is the URL's turn
+#     HEAD failed (no 429), or a sheet is ours    GET is next, when it is the URL's turn
 #     or it is final, or was the last try         it is the answer
-#     or it is a 429 of the crawl's hosts         once more: the site rests, then this URL is first
-#     or it is another failure                    once more: after 1 s, 2 s ..., or its Retry-After
+#     or it is a 429 of the crawl's hosts         once more: the site rests; new URLs come later
+#     or it is another failure                    once more: after 1 s, 2 s ..., or Retry-After
 
-BACKOFF = 1.0  # seconds before the second try, on average; doubled for each further one, to 256
+BACKOFF = 1.0  # seconds after the first try, on average; doubled for each further one, to 256
 
 
 def _back_off(tries: int) -> float:
@@ -2759,7 +2759,7 @@ class Crawler(Asking):
                 for text in ([roots] if isinstance(roots, str) else roots)], options)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
-        self.in_flight = dict[Node, float]()    # what is asked for now, and since when
+        self.in_flight = dict[Node, float]()    # what workers see to, and since when
         self.held = dict[Node, Any]()           # answers of round 0, but for redirects
         self.ended = False                      # whether all tasks have ended
 
@@ -2789,7 +2789,7 @@ class Crawler(Asking):
         self.begin(1)
         for node in self.held:      # their answers are taken in now
             self.queue.put_nowait(node)
-        await self.queue.join()     # until all pages are read
+        await self.queue.join()     # until its pages are read
         while self.begin(self.round + 1):  # with --depth: those of the next level
             await self.queue.join()
         self.begin(CHECKS)
