@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, whi
 
 # 1  Vocabulary
 # =============
+# (There is nothing to learn here: one can come back for a name.)
 
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
     Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
@@ -2395,7 +2396,8 @@ class Frontier(Scope):
         its_round = NEVER if reason else CHECKS if check else level
         # 2. A known URL moves only from a round that has not begun, and only to an earlier one.
         node = self.seen_urls.get(text)
-        if node and (node.round <= self.round or node.round <= its_round):
+        if node and (node.round <= self.round           # it has been queued already,
+                     or node.round <= its_round):       # or would be queued no earlier
             return node
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.sites.get(url.origin)
@@ -2482,8 +2484,9 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, this one need not be parsed: it could do no more for the URL. (An image could do less, so
-# images have a dict of their own.) On the zoo's /cats/, once a link to /cats/a was parsed,
+# before, this one need not be parsed, for it would bring that to no earlier round. (If it was left
+# out for its depth, it would: such a URL is parsed each time. And images have a dict of their own,
+# for a link may do more than an image.) On the zoo's /cats/, once a link to /cats/a was parsed,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2586,12 +2589,12 @@ class References(Places):
 #     the server answered, or failed for good    a Response
 #
 # (The first URL of a site asks for robots.txt itself, several times if need be: that is no URL of
-# the crawl.) When the server has answered:
+# the crawl.) When the server has answered, the first of these that is the case decides:
 #
-#     HEAD failed (no 429), or a sheet is ours    GET is next, when it is the URL's turn
-#     or it is final, or was the last try         it is the answer
-#     or it is a 429 of the crawl's hosts         once more: the site rests; new URLs come later
-#     or it is another failure                    once more: after 1 s, 2 s ..., or Retry-After
+#     HEAD failed (but for a 429), or found a sheet of ours   GET is next, when it is the URL's turn
+#     the answer is final, or it was the last try             _answer() returns it
+#     it is a 429 of the crawl's hosts                        the site rests, then the URL is queued
+#     it is another failure                                   the URL is queued after 1 s, 2 s ...
 
 BACKOFF = 1.0  # seconds after the first try, on average; doubled for each further one, to 256
 
@@ -2714,8 +2717,7 @@ class Asking(References):
             return robots
         # Where nobody answers at all, the site is wrong, and not this file.
         of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
-        return record._replace(
-            status=0, content_type="", tries=tries, error=of_what + record.error)
+        return record._replace(status=0, content_type="", tries=tries, error=of_what + record.error)
 
     async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
         """Return the answer behind redirects within the scope, and its Record."""
