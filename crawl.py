@@ -2120,7 +2120,7 @@ class Journal:
 #     at 5 s    a worker brings /birds          busy: /birds is asked for, for it was called
 #
 # Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Whatever its delay
-# was, from a URL's first 429 on its site is asked for one URL at a time:
+# was, from a URL's first 429 on, its site is asked for one URL at a time:
 #
 #     the site answers    it rests                       the delay that was learned
 #     429                 for Retry-After, or for 2 s    doubles: 0.1 s, 0.2 s ... 2 s
@@ -2484,9 +2484,9 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, this one need not be parsed, for it would bring that to no earlier round. (If it was left
-# out for its depth, it would: such a URL is parsed each time. And images have a dict of their own,
-# for a link may do more than an image.) On the zoo's /cats/, once a link to /cats/a was parsed,
+# before, a second link brings the URL to no earlier round, and need not be parsed. (A URL that was
+# left out for its depth is parsed again: the second link may be nearer. Images, which may do less
+# for a URL than a link, have a dict of their own.) On the zoo's /cats/, once /cats/a was linked,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2593,7 +2593,7 @@ class References(Places):
 #
 #     HEAD failed (but for a 429), or found a sheet of ours   GET is next, when it is the URL's turn
 #     the answer is final, or it was the last try             _answer() returns it
-#     it is a 429 of the crawl's hosts                        the site rests, then the URL is queued
+#     it is a 429 of the crawl's hosts                        it waits in line, before new URLs
 #     it is another failure                                   the URL is queued after 1 s, 2 s ...
 
 BACKOFF = 1.0  # seconds after the first try, on average; doubled for each further one, to 256
@@ -2657,11 +2657,11 @@ class Asking(References):
         node.site.end_turn(is_slowed, pause)
         has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         if method == "HEAD" and (has_failed or self._wants(node, answer)):
-            wait = 0.0
+            wait = 0.0  # now for GET
         elif not self._tries_again(answer, node.tries):
             return answer
         elif is_slowed:
-            wait = 0.0
+            wait = 0.0  # to stand in its site's line
         else:
             wait = max(_back_off(node.tries), pause)
         self.waits.append(loop.call_later(wait, self.requeue, node))
