@@ -2484,9 +2484,9 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, a second link brings the URL to no earlier round, and need not be parsed. (A URL that was
-# left out for its depth is parsed again: the second link may be nearer. Images, which may do less
-# for a URL than a link, have a dict of their own.) On the zoo's /cats/, once /cats/a was linked,
+# before, a second link brings the URL to no earlier round, and need not be parsed. (Only without
+# --depth, where rounds are no levels, a URL left out for its depth is parsed again. Images, which
+# may do less for a URL than a link, have their own dict.) Once the zoo's /cats/ linked to /cats/a,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2543,7 +2543,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                if node.reason != "depth":  # there may be a shorter way
+                if node.reason != "depth" or self.options.depth is not None:
                     known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
                     await sleep(0)
