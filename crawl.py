@@ -2611,7 +2611,7 @@ class Asking(References):
         super().__init__(roots, options)
         self.client = Client(options.headers, options.timeout, options.max_body)
         self.waiting = dict[Site, list[Node]]()     # by site, URLs that wait for its robots.txt
-        self.waits = list[Handle]()     # the back-offs between two tries
+        self.waits = list[Handle]()     # the timers of further tries
         self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
@@ -2696,7 +2696,6 @@ class Asking(References):
             return await self.client.fetch(url, method, trusted, wanted)
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
-
 
     async def _load_robots(self, site: Site) -> Robots | Record:
         """Return what a site's robots.txt says, or the Record of why that is not known.
