@@ -2134,14 +2134,15 @@ MAX_LEARNED = 2.0   # seconds: the longest one, and the rest after a 429; few li
 class Site:
     """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
-    robots: Any = None              # its Robots, or, if robots.txt failed, a Record of why
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     asked = slowed = 0              # how many requests are under way; how many 429s were heeded
+    tries = 0                       # how often robots.txt was asked for
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
     timer = Handle(_always, ())     # for the next turn
 
-    def __init__(self, url: URL, delay: float, requeue: Callback) -> None:
+    def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
+        self.robots = robots    # Robots, or a Record of why robots.txt failed; None: not known yet
         self.line, self._loop = deque[Any](), get_running_loop()
 
     def pace(self) -> float:
@@ -2402,7 +2403,8 @@ class Frontier(Scope):
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
-            site = self.sites[url.origin] = Site(url, self.options.delay, self.requeue)
+            robots = Robots("") if self.options.no_robots or not self.covers(url) else None
+            site = self.sites[url.origin] = Site(url, robots, self.options.delay, self.requeue)
         node = self.seen_urls[text] = node or Node(text, site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
@@ -2581,15 +2583,16 @@ class References(Places):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
 #
-#     robots.txt is being asked for              None: it waits for that
+#     robots.txt is not known yet                None: it waits for that
 #     robots.txt failed, or forbids the URL      a Record that says so
 #     the journal (§15) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits under a timer
 #     the server answered, or failed for good    a Response
 #
-# (The first URL of a site asks for robots.txt itself, several times if need be: that is no URL of
-# the crawl.) When the server has answered, the first of these that is the case decides:
+# (The worker of the first URL that waits for a robots.txt asks for it. If it is to be asked for
+# again, all wait under a timer, too.) When the server has answered for a URL, the first of these
+# that is the case decides:
 #
 #     HEAD failed (but for a 429), or found a sheet of ours   GET is next, when it is the URL's turn
 #     the answer is final, or it was the last try             _answer() returns it
@@ -2622,10 +2625,10 @@ class Asking(References):
             self.waiting[site].append(node)
             return None
         if site.robots is None:
-            self.waiting[site] = []
-            site.robots = await self._load_robots(site)
-            for each in self.waiting.pop(site):
-                self.requeue(each)
+            self.waiting[site] = [node]
+            wait = await self._load_robots(site)
+            self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
+            return None
         if isinstance(site.robots, Record):
             return site.robots._replace(url=node.text)  # the failure is told of each URL
         if rule := site.robots.rule(url.target):
@@ -2667,6 +2670,11 @@ class Asking(References):
         self.waits.append(loop.call_later(wait, self.requeue, node))
         return None
 
+    def _requeue_waiting(self, site: Site) -> None:
+        """Queue the URLs again that wait for a site's robots.txt."""
+        for node in self.waiting.pop(site):
+            self.requeue(node)
+
     def _pause(self, url: URL, answer: Response) -> float:
         """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
         wish = answer.headers.get("retry-after", "")
@@ -2697,39 +2705,31 @@ class Asking(References):
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
 
-    async def _load_robots(self, site: Site) -> Robots | Record:
-        """Return what a site's robots.txt says, or the Record of why that is not known.
+    async def _load_robots(self, site: Site) -> float:
+        """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
 
-        2xx brings rules; 429, 500 and more, or no valid answer, fail all; else all is allowed
-        (RFC 9309, 2.3.1)."""
-        if self.options.no_robots or not self.covers(site.url):
-            return Robots("")
-        url, tries = site.url._replace(target="/robots.txt"), 1
-        answer, record = await self._fetch_robots(url)
-        while self._tries_again(answer, tries):
-            await sleep(_back_off(tries))
-            answer, record = await self._fetch_robots(url)
-            tries += 1
-        if 0 < answer.status < 500 and answer.status != 429:
-            robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
-            site.delay = max(site.delay, min(robots.delay, MAX_PAUSE))
-            return robots
-        # Where nobody answers at all, the site is wrong, and not this file.
-        of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
-        return record._replace(status=0, content_type="", tries=tries, error=of_what + record.error)
-
-    async def _fetch_robots(self, url: URL) -> tuple[Response, Record]:
-        """Return the answer behind redirects within the scope, and its Record."""
+        Redirects are followed within the scope. 2xx brings rules; 429, 500 and more, or no valid
+        answer, fail all URLs of the site; else all are allowed (RFC 9309, 2.3.1)."""
+        url = target = site.url._replace(target="/robots.txt")
         for _ in range(1 + self.options.max_redirect):
+            url = target
             answer = await self._fetch(url, "GET", lambda response: response.status < 300)
             record, _ = record_of(url, answer, False)
-            target = url
             with suppress(ValueError):
-                target = parse_url(record.next_url, url)  # (without a redirect it is url)
+                target = parse_url(record.next_url, url)  # without a redirect that is url itself
             if target == url or not self.covers(target):
                 break
-            url = target
-        return answer, record
+        site.tries += 1
+        if self._tries_again(answer, site.tries):
+            return _back_off(site.tries)
+        if 0 < answer.status < 500 and answer.status != 429:
+            site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
+            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
+        else:  # where nobody answers at all, the site is wrong, and not this file
+            of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
+            site.robots = record._replace(status=0, content_type="", tries=site.tries,
+                                          error=of_what + record.error)
+        return 0.0
 
 
 # 22  Crawler
