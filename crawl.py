@@ -42,8 +42,8 @@ and an explanation of both, meant to be read from here to the end.
     23  Report           what was found, by kind and URL
     24  Command line
 
-What one needs to know: Python's generators as iterators, sockets as "a thing to connect, send and
-recv", that HTTP exists, and from 8 on regular expressions (`*+` never gives back what it took).
+You need to know: generators used as iterators, sockets ("a thing to connect, send and recv"), that
+HTTP exists, and, from section 8 on, regular expressions (`*+` is a `*` that does not backtrack).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11
@@ -66,7 +66,7 @@ from types import GeneratorType, coroutine as coroutine
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import quote, unquote
 
-if TYPE_CHECKING:  # pragma: no cover (for mypy; what speaks TLS imports it, which takes a while)
+if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: see _tls_context())
     import ssl
 
 # 1  Vocabulary
@@ -111,13 +111,13 @@ class DeadlockError(RuntimeError):
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. The ready
-# queue runs last, and what it adds to itself waits for the next tick, which polls first: a callback
-# that reschedules itself starves nobody. And a loop that nothing could ever wake raises
+# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. A tick runs
+# the ready queue last; what is added meanwhile waits for the next tick, which polls first. So a
+# callback that adds itself again starves nobody. And a loop that nothing could ever wake raises
 # DeadlockError. The cost: a callback that computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
-MAX_WAIT = 1.0       # seconds of one sleep: Python hears of a signal just before it only after it
+MAX_WAIT = 1.0       # seconds of one sleep: a signal just before a sleep is handled after it
 
 
 class Handle:
@@ -200,8 +200,8 @@ class EventLoop:
             raise ValueError(f"a number of seconds was expected, not {deadline!r}")
         handle = Handle(callback, args)
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), handle))
-        # Cancelled ones stay until they reach the heap's top, or until it has doubled since the
-        # last sweep, which takes them all out: amortised O(1) each.
+        # Cancelled handles stay until they are at the heap's top, or until the heap has doubled
+        # since the last sweep: then a sweep takes them all out, in amortised O(1) each.
         if len(self._timeouts) >= self._sweep_at:
             self._timeouts[:] = [item for item in self._timeouts if item[2].callback]
             heapq.heapify(self._timeouts)
@@ -249,7 +249,7 @@ class EventLoop:
             # (`ready` again, and last: a thread may have called in and ended just now.)
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # With work to do and no socket there is nothing to sleep for, nor to poll.
+        # (If there is work to do, and no socket is watched, a poll would find nothing.)
         if watching or not ready:
             for key, events in self._selector.select(wait):
                 # key.data is the dict that _watch() changes: one callback may remove the next.
@@ -289,13 +289,13 @@ class EventLoop:
             sys.excepthook(type(error), error, error.__traceback__)
 
     def _watch(self, sock: Any, event: int, handle: Handle | None = None) -> bool:
-        """Put *handle* on one side of a socket, or take it off; return whether one was there."""
+        """Set *sock*'s handle for an event, or remove it (None); return whether there was one."""
         key = self._watched.get(sock)
         handles = key.data if key else {}
         before = handles.pop(event, None)
         if handle is not None:
             handles[event] = handle
-        events = sum(handles)
+        events = sum(handles)  # the keys, EVENT_READ (1) and EVENT_WRITE (2): a bit mask
         if key is None or events != key.events:
             if key:
                 self._selector.unregister(sock)
@@ -331,7 +331,7 @@ class EventLoop:
 #       pending  -- set_exception(e)   -> failed      result() raises e
 #                   cancel()           -> cancelled   result() raises CancelledError
 #
-# A future leaves "pending" once. Its callbacks move to the ready queue: resolving calls nobody.
+# A future leaves "pending" once. Its callbacks go to the ready queue then; none is called at once.
 #
 # What is missing is a function that can stop in its middle and go on later with everything it
 # had. Python has one, the generator: its frame (its variables, and the line it has reached) has
@@ -343,9 +343,9 @@ class EventLoop:
 #         answer = yield from future         waiting.send(None)        -> future: it stops here
 #         print(answer)                      waiting.send(None)        prints future.result(), ends
 #
-# `yield from future` runs Future.__iter__ inside the coroutine. It yields the future itself, which
-# comes out of the driver's send(): the driver learns what is waited for. It calls send() again when
-# that is done, and what the method then returns is the value of the expression.
+# `yield from future` runs Future.__iter__ inside the coroutine. __iter__ yields the future itself,
+# which comes out of the driver's send(): so the driver learns what is waited for. When that is
+# done, it calls send() again, and what __iter__ then returns is the value of the expression.
 
 class InvalidStateError(RuntimeError):
     """A future was asked for what its state does not allow."""
@@ -420,7 +420,7 @@ class Future(Generic[T]):
 
     def add_done_callback(self, callback: Any) -> None:
         """Have the loop call callback(self) when the future is done, or soon if it is."""
-        # A Task, which has a run(), stands here itself while it waits.
+        # A Task that waits needs no Handle, for it has a run() of its own.
         entry = callback if isinstance(callback, Future) else Handle(callback, (self,))
         if self._state != "pending":
             self._loop._ready.append(entry)
@@ -463,17 +463,17 @@ class Future(Generic[T]):
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
 #    recv again -> bytes          being ready was a hint; recv decides
 #
-# With coroutines inside coroutines, `yield from` is a pipe: while a generator stands there,
-# Python hands every send() and throw() straight to the inner one, and what that yields straight
-# to the caller. A return value travels up one joint, an exception as far as the first `except`:
+# With coroutines inside coroutines, `yield from` is a pipe. While the outer one stands there,
+# Python passes every send() and throw() straight to the inner one, and what that yields straight
+# to the caller. A return value travels up one level, an exception as far as the first `except`:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# `async def` and `await` are the same with two guards: `await` takes only what can be waited for
-# (@coroutine says so of a generator), and a coroutine that nobody awaits is a warning. Here is one
-# fetch in both styles, and what becomes of either when it is driven by hand. A Task drives both;
-# from here on most are the second:
+# `async def` and `await` are the same with two guards: `await` takes only what can be waited for (a
+# generator needs @coroutine), and a coroutine that nobody awaits causes a warning. Here is a fetch
+# in both styles, and what either does when it is driven by hand. A Task drives both; from here on
+# most coroutines are of the second style:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -492,10 +492,10 @@ class Future(Generic[T]):
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
 # StopIteration): so one word, "wait", does for a byte, a pause and a whole crawl.
 #
-# Cancelling must reach a coroutine deep in its pipe, and release what it holds on the way out.
-# Only an exception does that: cancel() cancels the future being waited for (a task, too), whose
-# CancelledError then appears at the `await`, runs the `finally` blocks and, if nobody stops it,
-# ends the task. Where no future is waited for, it comes
+# Cancelling must reach a coroutine deep in its pipe, and release what it holds on the way out. Only
+# an exception does that. cancel() cancels the future (which may be a task) that is waited for. Then
+# CancelledError appears at that `await`, runs the `finally` blocks and, unless somebody catches it,
+# ends the task. If no future is waited for, CancelledError comes
 #
 #    to a task that was woken already    at its next step
 #    to the one that is running          at its next wait, or its return
@@ -526,7 +526,7 @@ class Task(Future[T]):
     def step(self) -> None:
         """Run the coroutine until it waits again or ends."""
         loop, must_cancel = self._loop, self._must_cancel
-        self._waiting_for, self._must_cancel, loop.current_task = None, False, self
+        loop.current_task, self._must_cancel, self._waiting_for = self, False, None
         try:
             if must_cancel:
                 awaited = self._context.run(self._coro.throw, CancelledError())
@@ -562,7 +562,7 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # None meanwhile: if A waits for B, and B for A, they do not cancel each other in a circle.
+        # None meanwhile: if A waits for B, and B for A, their cancel()s would call each other.
         waited, self._waiting_for = self._waiting_for, None
         if waited is None or not waited.cancel():
             self._must_cancel = True
@@ -637,12 +637,12 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # This limit takes its own request to cancel back. If more are left than at the entry,
+        # This limit takes back its own request to cancel. If more are left than at the entry,
         # somebody else asked, too, and CancelledError goes on. Requests to cancel the task:
-        #     who asked         at the entry    at the end    after uncancel()
-        #     this limit        0               1             0                   TimeoutError
-        #     it, and Ctrl-C    0               2             1                   goes on
-        #     it; Ctrl-C before 1               2             1                   TimeoutError
+        #     who asked                       at the entry  at the end  after uncancel()
+        #     this limit                      0             1           0    TimeoutError
+        #     this limit, and Ctrl-C          0             2           1    it goes on
+        #     Ctrl-C before, then this limit  1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -683,7 +683,7 @@ def create_task(coro: Coro[T]) -> Task[T]:
 
 
 class _Gathering(Future[list[Any]]):
-    """What gather() returns: to cancel it is to cancel its children, which then end it."""
+    """What gather() returns. Cancelling it cancels its children; their end then ends it."""
 
     children: list[Future[Any]]
     cancel_requested = False
@@ -700,7 +700,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     """Return the Future of all results, in the order of the arguments; coroutines become tasks.
 
     The first that fails or is cancelled makes it fail at once, and the others go on. With
-    *return_exceptions* it waits for all, and errors are results. To cancel it is to cancel all."""
+    *return_exceptions* it waits for all, and errors are results. Cancelling it cancels all."""
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
     outer = _Gathering(loop=children[0]._loop if children else None)
     outer.children, left = children, len(children)
@@ -754,7 +754,7 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def _take_signals(handler: Callback) -> list[Any]:
-    """Give *handler* SIGINT and SIGTERM if they raise KeyboardInterrupt; return who had them."""
+    """Let *handler* handle SIGINT and SIGTERM, where run() says so; return who handled them."""
     if threading.current_thread() is not threading.main_thread():
         return []  # only the main thread may
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -764,10 +764,10 @@ def _take_signals(handler: Callback) -> list[Any]:
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
-    When it has ended, tasks still running are cancelled and waited for. In the main thread it takes
-    over SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or interrupt(), has them. The first
-    of them cancels *main*. If that ends cancelled, or has ended already, run() cleans up and raises
-    KeyboardInterrupt(number). A second one raises it at once, and nobody is waited for any more."""
+    When *main* has ended, tasks still running are cancelled and waited for. In the main thread
+    run() takes over SIGINT (Ctrl-C) and SIGTERM if Python's own handler, or interrupt(), has them.
+    The first signal cancels *main*. If *main* ends cancelled, or had ended before, run() cleans up
+    and raises KeyboardInterrupt(number). A second one raises it at once; no task is waited for."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -810,8 +810,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 #
 # A task that finds the queue empty (or full) stands in line with a future of its own. Waking it
 # resolves that future and promises nothing: until its next step somebody else may have taken
-# the item, so it looks again. The invariant: a wake-up is never lost. Who was woken, and cancelled
-# before the next step, passes it on to the next in line.
+# the item, so it looks again. The invariant: a wake-up is never lost. A task that was woken, and is
+# cancelled before its next step, passes the wake-up on to the next in line.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
@@ -879,8 +879,8 @@ class Queue(Generic[T]):
                 self._wake(self._joiners)
 
     async def join(self) -> None:
-        """Wait until task_done() was called for every item, those put meanwhile included."""
-        if self.unfinished:  # it waits once, whatever is put after it was woken
+        """Wait until no item is unfinished; items that are put during the wait count, too."""
+        if self.unfinished:  # (it does not wait again for items that are put after it was woken)
             waiter: Future[None] = Future()
             self._joiners[waiter] = None
             await waiter
@@ -909,18 +909,18 @@ class Queue(Generic[T]):
 
 # 7  Streams
 # ==========
-# The problem: make "would block" read as "wait here". And nothing on a network may be waited for
-# without a deadline: a name server, an address, a server may say nothing, or something for ever.
-# The idea: one method, `_call`, tries a socket operation and, when it would block, waits for
-# the socket and tries again: to shake hands, to send, to receive. A read waits before it tries:
+# The problem: "would block" must become "wait here". And nothing on a network may be waited for
+# without a deadline: a name server, an address, a server may say nothing, or talk for ever.
+# The idea: one method, `_call`, tries a socket operation (handshake, send, recv). If that would
+# block, it waits for the socket and tries again. A read waits before it tries:
 #
 #     write(request), drain()    send -> BlockingIOError, wait until writable, send -> all of it
 #     read()                     wait until readable, recv -> some bytes
 #     read()                     wait until readable, recv -> b"", the end
 #
 # The invariants. Between two reads the loop polls, so a fast peer holds up no other socket and no
-# deadline. (Only what TLS has decrypted already is taken at once: the poll does not know of it.) A
-# stream has no deadlines: who waits for it does so within a `timeout`, as connect() and §10 do.
+# deadline. (What TLS has decrypted already is taken at once, for a poll does not see it.) A stream
+# has no deadlines: who waits for it does so within a `timeout`, as connect() and §10 do.
 # Interest in reading stays registered from one read to the next, which saves two system calls.
 
 READ_SIZE = 65_536      # bytes: for more than 128 KB malloc maps and unmaps memory each time
@@ -940,7 +940,7 @@ class Stream:
         """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
 
         Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost."""
-        if not getattr(self.sock, "pending", lambda: 0)():  # only TLS has it, and may hold some
+        if not getattr(self.sock, "pending", lambda: 0)():  # only TLS: bytes decrypted already
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
 
@@ -1072,7 +1072,7 @@ MAX_HOST = 253   # characters: what the DNS can ask for
 
 
 class UnfetchableError(ValueError):
-    """What may well be a URL, but is none that is fetched here; says why."""
+    """It may well be a URL, but not one that is fetched here; the message says why."""
 
 
 class URL(NamedTuple):
@@ -1096,7 +1096,7 @@ _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-# What browsers leave as it is: in a path, in a query; and what terminals do.
+# Each leaves some characters as they are: as browsers do in a path, in a query; printable ASCII.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()+*,/:;=?@[\\]^`{|}", errors="replace")
 _escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
@@ -1118,7 +1118,7 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
         if not host.isascii():
-            # Names that would grow, or that the library would change, as ß into ss, are refused.
+            # A name that NFKC, or the library's IDNA, would change, as ß into ss, is refused.
             if not unicodedata.is_normalized("NFKC", host) or (
                     host.encode("idna").decode("idna") != host):
                 raise ValueError
@@ -1161,12 +1161,12 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     another scheme or more than MAX_URL characters."""
     text = _trim(reference)
     match = _SCHEME.match(text)
-    scheme = match[1].lower() if match else base.scheme if base else ""
+    scheme = match[1].lower() if match else (base.scheme if base else "")
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
     if len(text) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
-    head, mark, query = text[match.end() if match else 0:].partition("?")
+    head, mark, query = (text[match.end():] if match else text).partition("?")
     head = head.replace("\\", "/")
     if head.startswith("//"):  # //host/x, and http://host/x
         authority, _, path = head.lstrip("/").partition("/")
@@ -1200,8 +1200,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # for the beginning of the next.
 #
 # The idea: a parser that does no I/O. It is fed what the network gave, in pieces of any size,
-# and says when a response is complete. Inside it is a coroutine of its own kind, a generator that
-# waits for bytes: each bare `yield` means "more bytes", and no Task ever sees it.
+# and says when a response is complete. Inside it is a coroutine, too, a generator that no Task ever
+# sees: here a bare `yield` waits for more bytes.
 #
 #     parser = ResponseParser()
 #     parser.feed(b"HTTP/1.1 200 OK\r\nContent-Le")       False
@@ -1216,10 +1216,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# The invariants. Every byte is accounted for. These are errors: an end before the length is
-# reached, two lengths, a Transfer-Encoding that is not plain chunked, or that has a length beside
-# it. Bytes after the end are nobody's answer, and the connection is not used again. Each
-# piece has a limit. The cost: linear in the bytes, however they are cut.
+# The invariants. Every byte is accounted for. It is an error if the stream ends too early, if there
+# are two lengths, or if a Transfer-Encoding is not plain "chunked" or has a length beside it. Bytes
+# after the end belong to no answer, and the connection is not used again. Head, body, chunk lines
+# and trailers have limits. The cost: linear in the bytes, however they are cut.
 
 MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
@@ -1320,24 +1320,24 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
 
-    *method* is the request's. *wanted(response)* is asked when the head is complete: a body
-    that is not wanted is read, and dropped, only if it is known to have at most MAX_DROPPED
-    bytes, for then the connection can be used again. *max_body* is in bytes."""
+    *method* is that of the request. *wanted(response)* is asked when the head is complete. If it
+    says no, a body known to have at most MAX_DROPPED bytes is read and dropped, so that the
+    connection can be used again; any other is left unread. *max_body* is in bytes."""
 
     def __init__(self, method: str = "GET", wanted: Callback = _always,
                  max_body: int = MAX_BODY) -> None:
         self.response: Response | None = None   # once its head is there
-        self._buffer, self._ended = bytearray(), False  # received, not yet parsed; nothing follows
+        self._buffer, self._ended = bytearray(), False  # bytes not yet parsed; are they the last?
         self._max_body = max_body
         self._parsing = self._parse(method, wanted)
 
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        Raises ProtocolError (TruncatedError, LimitError). After that, or True, it takes no more."""
+        Raises ProtocolError (TruncatedError, LimitError). After an error, or True, feed no more."""
         self._buffer += data
         self._ended = not data
-        # next() gives None while it waits for more, and "complete" once it has returned.
+        # next() gives None at each `yield`, and "complete" once the generator has returned.
         return next(self._parsing, "complete") == "complete"
 
     def _parse(self, method: str, wanted: Callback) -> Iterator[None]:
@@ -1424,44 +1424,42 @@ class ResponseParser:
 
 # 10  HTTP client
 # ===============
-# The problem: a new connection costs one round trip, a TLS one two or three and a millisecond
-# of arithmetic, and a crawler asks the same server again and again.
-# The idea: keep what is not in use. The pool holds idle streams and origins; a request takes
-# the one used last or else connects. One request at a time on each: no pipelining, so an answer
-# can never belong to another question.
+# The problem: a new connection costs one round trip, with TLS two or three and a millisecond of
+# arithmetic, and a crawler asks the same server again and again.
+# The idea: keep the connections that are not in use. The pool holds idle streams with their
+# origins; a request takes its origin's stream that was used last, or else connects. A stream
+# carries one request at a time (no pipelining): no answer can belong to another question.
 #
 # The invariants. A stream is in the pool or with one task, never both.
 #
 #     kept      if its response was read to the end, and it may be reused
-#     closed    otherwise, as after a cancelled request; if it is the oldest of too many; and if
-#               it is readable when it is taken: that is its end, or bytes nobody asked for
+#     closed    otherwise, as after a cancelled request; also if it is the oldest of too many, or
+#               readable when it is taken: that is its end, or bytes nobody asked for
 #
-# The server may close it, or send a stray message, just as the next request leaves: so a request
-# that fails on a kept one before a whole head came back is sent on a new one (RFC 9112, 9.3.1).
+# The server may close a kept stream, or send a stray message, just as the next request leaves. So a
+# request that fails there before a whole head came back is sent on a new stream (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
-MAX_IDLE = 100        # connections kept: a process may often have 256 files open
+MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
 
 
 def _tls_context() -> ssl.SSLContext:
     """Return how to speak TLS: certificates are checked, and a cut-off stream is an error."""
     import ssl  # here, for it takes a while
     context = ssl.create_default_context()
-    context.hostname_checks_common_name = False  # RFC 9110 section 4.3.4
     # Python 3.11.2 mistakes a connection that was cut for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    # DHE lets the server choose how long the client computes: seconds, if it wants.
-    context.set_ciphers(":".join(cipher["name"] for cipher in context.get_ciphers()
-                                 if not cipher["name"].startswith("DHE-")))
+    # With DHE the server chooses how long the client computes: seconds, if it wants.
+    context.set_ciphers("DEFAULT:!DHE")
     return context
 
 
 class Client:
     """HTTP/1.1 requests over a pool of connections. close() it in the end.
 
-    *headers* are sent with every request (but for fetch(own_headers=False)), in place of or
-    beside the usual ones (ValueError for what is no header field); *timeout* is in seconds for
-    one fetch, from lookup to last byte; *max_body* in bytes."""
+    *headers* are added to the usual ones, or replace those of the same name (ValueError if one is
+    no header field, or Host). *timeout* is in seconds for one fetch, from lookup to last byte,
+    *max_body* in bytes."""
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY) -> None:
@@ -1474,7 +1472,7 @@ class Client:
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
         self.timeout, self.max_body = timeout, max_body
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
-        # What every request says, by own_headers: [False] and [True].
+        # The header lines of requests: [False] without, [True] with the user's *headers*.
         self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
                         for some in (usual, fields)]
         # Idle streams, the longest idle first, with their origins; addresses by host and port.
@@ -1485,11 +1483,11 @@ class Client:
                     wanted: Callback = _always) -> Response:
         """Return the response to one request of *method*; redirects are not followed.
 
-        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says
-        whether the client's *headers* are sent, which may be secrets between the user and some
-        hosts; the User-Agent always is. The body is read if *wanted(response)*, called when the
-        head is there, is true. Raises OSError (TimeoutError after self.timeout seconds) when there
-        is no answer, ProtocolError when it is broken. Cancelled, it closes the connection."""
+        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says whether
+        to send the client's *headers*, which may be secrets between the user and some hosts; the
+        User-Agent is sent in any case. The body is read if *wanted(response)*, called when the head
+        is there, is true. Raises OSError (TimeoutError after self.timeout seconds) if there is no
+        answer, ProtocolError if the answer is broken. Cancelled, it closes the connection."""
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
         async with TimeLimit(self.timeout):
@@ -1537,7 +1535,7 @@ class Client:
                 stream.close()
 
     async def _new_stream(self, url: URL) -> Stream:
-        """Return a new stream. Host and port are looked up once, until connecting to them fails."""
+        """Return a new stream. Host and port are looked up once, and again after any failure."""
         tls = None
         if url.scheme == "https":
             tls = self._tls = self._tls or _tls_context()
@@ -1562,9 +1560,9 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way. What stands above serves any program; from here on it is about crawling: in 11 to 15
-# what documents say, and what is told of a URL; from 16 on how a crawl goes. Here is a small site,
-# two of whose links lead nowhere:
+# Half-way. The sections above serve any program; the rest is about crawling. Sections 11 to 15 read
+# documents and record how URLs ended; those from 16 on run the crawl. Here is a small site with two
+# broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1572,8 +1570,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# It is crawled in rounds: first the root, which may redirect and so shows the hosts of the
-# crawl; then their pages; then checks; in the end, with --fragments, places like the owl:
+# It is crawled in rounds: first the root, which may redirect to another host of the crawl; then the
+# pages of these hosts; then (CHECKS) what is only checked; in the end, with --fragments, places:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
@@ -1583,7 +1581,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           /birds was read, and has only a parrot: broken
 #
-# In a round each URL that was admitted is queued, and a worker takes it from there:
+# The URLs that are admitted to the present round are queued. Each worker is a task with this loop:
 #
 #     while node := await queue.get():
 #         answer = await self._answer(node)       from robots.txt, the journal, or the server: §21
@@ -1591,8 +1589,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
-# Without an answer the URL waits for its site's robots.txt, its turn (§16) or another try (§21).
-# Then it is queued again. The queue counts it all the while; when it counts none, the round ends.
+# If there is no answer yet, the URL waits for its site's robots.txt, its turn (§16) or another try
+# (§21), and then is queued again. The queue counts it as unfinished; with none left, a round ends.
 
 # 11  Documents
 # =============
@@ -1605,31 +1603,31 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length. A
-# repetition is short, or never gives back what it took: `*+` of a character, `(?>(?:...)*)` of a
-# group. And what looks for an end, as /* does, takes all if there is none.
+# repetition is short, or never gives back what it took: `*+` does so for a character, and
+# `(?>(?:...)*)` for a group. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
-MAX_JOINED = 20_000_000   # characters of its base, once for each reference: it may be long
+MAX_JOINED = 20_000_000   # characters: the length of a document's base times its references
 
 
 class Markup(NamedTuple):
     """What a document refers to: as written, with entities decoded."""
 
-    links: tuple[str, ...] = ()     # where one can go from there: pages, frames; of a sitemap all
+    links: tuple[str, ...] = ()     # where one can go: pages, frames; all URLs of a sitemap
     assets: tuple[str, ...] = ()    # what is shown or used: images, scripts, styles
-    base: str = ""                  # what they are relative to, itself relative to the page
+    base: str = ""                  # <base href>: links and assets are relative to it
     nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
 
 
 def _check_count(count: int, base: str = "") -> None:
-    """Raise LimitError for too many tags or references, or too much text when *base* joins them."""
+    """Raise LimitError for too many tags or references, or too long a *base* to join to each."""
     if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
         raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
 
 
 def _decode_entity(match: re.Match[str]) -> str:
     decoded = html.unescape(match[0])
-    return decoded if len(decoded) < 3 else match[0]  # &notit; is no entity, though &not is one
+    return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
 
 
 def _unescape(value: str) -> str:
@@ -1658,7 +1656,7 @@ _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a document's text and charset: of its BOM, *content_type*, its meta, or UTF-8."""
+    """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
     charset = "utf-8"
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
@@ -1677,7 +1675,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
 # The idea: one regular expression, _TAGS, matches a whole tag, comment or script, and the search
-# goes on behind it, so that nobody looks inside. (html.parser takes 20 x as long.) It captures from
+# goes on behind it, so that nobody looks inside. (html.parser takes 20 x as long.) _TAGS captures
 #
 #     <A title='a > b' HREF=/d&amp;e>           tag: A title='a > b' HREF=/d&amp;e
 #     <style>p { src: url(x) }</style>          tag: style, raw: style, inside: p { src: url(x) }
@@ -1695,12 +1693,12 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 _NAME_END = r"(?=[\s/>])"
-# What stands between a tag's name and its ">". That need not be the first: a value in quotes may
-# hold some, if it stands behind "=". So _REST takes pieces up to a "=", each with a value in quotes
-# or none (` title='a > b'`, ` HREF=`), as many as there are; then what is left (`/d&amp;e`).
+# _REST is what stands between a tag's name and the ">" that ends it. A quoted value behind "=" may
+# hold other ">". So _REST takes pieces: each goes up to a "=", and through the quoted value behind
+# it if there is one (` title='a > b'`, ` HREF=`). Then it takes what is left (`/d&amp;e`).
 _REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
-# The three alternatives, without their "<". In the first, (?(raw) ...) stands for what is in it if
-# the group `raw` has matched, else for nothing.
+# The three alternatives of _TAGS, without the "<". In the first, (?(raw) ...) matches what is in it
+# if the group `raw` has matched; else it matches the empty string.
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES}) | {'|'.join(_USES)}) {_NAME_END} {_REST})>
     (?(raw) (?P<inside> .*?) (?: </ (?i: (?P=raw)) {_NAME_END} | \Z))"""
@@ -1717,9 +1715,9 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
             r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text)
-        return "links", [found[1].lstrip("\"'")] if found else []
+        return "links", ([found[1].lstrip("\"'")] if found else [])
     nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)
-    return "nofollow", [values["name"].lower()] if nofollow and "name" in values else []
+    return "nofollow", ([values["name"].lower()] if nofollow and "name" in values else [])
 
 
 def _field_of(link: dict[str, str]) -> str:
@@ -1733,7 +1731,7 @@ def _field_of(link: dict[str, str]) -> str:
 
 @lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> tuple[str, list[str]]:
-    """Return which of Markup's fields ("" for none) a captured tag adds to, and what."""
+    """Return the field of Markup that a captured tag adds to ("": none), and what it adds."""
     values: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(tag):
         values.setdefault(name.lower(), _unescape(double or single or bare))  # the first counts
@@ -1744,15 +1742,15 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     if element == "link":
         field = _field_of(values)
     urls = [values[name] for name in (attribute, "poster") if name in values]
-    if "srcset" in values:  # i.png and j.png of "i.png 2x, j.png 3x": a URL, and the rest up to ","
+    if "srcset" in values:  # "i.png 2x, j.png 3x" gives i.png, j.png: behind each it skips to ","
         several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
         urls += [one.rstrip(",") for one in several]
     return field, urls
 
 
-# f"<(?:{_TAG}|{_COMMENT}|{_OTHER})" would do for _TAGS. What makes it three times as fast may be
-# skipped: most links look like <a class="top" href="/birds#owl">, and one more alternative captures
-# /birds#owl; most tags are of no use, and hide none, and nothing needs to match them.
+# f"<(?:{_TAG}|{_COMMENT}|{_OTHER})" would do for _TAGS. The next two only make it three times as
+# fast, and need not be read. _USUAL captures /birds#owl of <a class="top" href="/birds#owl">, for
+# most links look like that. _OF_INTEREST passes over common tags that neither refer nor hide.
 _USUAL = rf"""
     a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*)
     href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
@@ -1778,7 +1776,7 @@ def read_markup(text: str) -> Markup:
             fields[field] += values
             if raw.lower() == "style":
                 fields["assets"] += read_sheet(inside).assets
-    return Markup(tuple(links), tuple(fields["assets"]), "".join(fields["base"][:1]),
+    return Markup(tuple(links), tuple(fields["assets"]), next(iter(fields["base"]), ""),
                   frozenset(fields["nofollow"]))
 
 
@@ -1797,10 +1795,10 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # ==========
 # The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says it in a
 # file that people wrote by hand, for the crawler that they had in mind.
-# The idea: groups of rules are headed by the names they are for; those with our name count, all
-# of them together, or else those for "*". Of the rules that match a URL the one with the
-# longest pattern wins, of two as long the one that allows. "*" stands for any characters, a
-# final "$" for the end. A Crawl-delay is kept to (§16); other lines are ignored. So with
+# The idea: a group of rules begins with the names that it is for. All groups with our name count;
+# if there is none, those for "*" do. Of the rules that match a URL the one with the longest pattern
+# wins, and of two as long the one that allows. In a pattern "*" stands for any characters, a final
+# "$" for the end. A Crawl-delay is obeyed (§16); other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -1821,7 +1819,7 @@ def _respell(match: re.Match[str]) -> str:
 
 
 def _comparable(path: str) -> str:
-    """Return a path, or a pattern of one, in the one spelling that RFC 9309, 2.2.2, compares."""
+    """Return a path, or a pattern for paths, in the spelling that RFC 9309, 2.2.2, compares."""
     path, mark, query = path.partition("?")
     text = _escape_path(path) + mark + _escape_query(query)
     return re.sub("%[0-9a-fA-F]{2}", _respell, text)
@@ -1833,7 +1831,7 @@ def product_of(user_agent: str) -> str:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return [" /", ".pdf "] for /*.pdf$: no URL holds a blank, so blanks can mark ends."""
+    """Return [" /", ".pdf "] for /*.pdf$: blanks, which no URL holds, mark the start and a "$"."""
     return re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*")
 
 
@@ -1855,7 +1853,7 @@ class Robots:
     delay       seconds between requests that the site asks for"""
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
-        # By the name that they are for, ours or "*": rules, and the delay.
+        # Rules, and the delay, by the name that they are for: ours, or "*".
         groups, delays = dict[str, list[tuple[str, str]]](), dict[str, float]()
         names, rules_began, product = set[str](), True, product.lower()
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
@@ -1877,9 +1875,9 @@ class Robots:
                 delays |= dict.fromkeys(names, float(value))
         mine = product if product in groups else "*"
         rules, self.delay = groups.get(mine, []), delays.get(mine, 0.0)
-        # Longest first, and of equals "allow" first.
-        self.rules = [(key, pattern, _parts(pattern)) for key, pattern in sorted(
-            rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))]
+        # The longest pattern first, and of two as long "allow" first.
+        rules = sorted(rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
+        self.rules = [(key, pattern, _parts(pattern)) for key, pattern in rules]
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, None if it is allowed."""
@@ -1907,7 +1905,7 @@ _TEMPORARY = (408, 429, 500, 502, 503, 504)  # another try may go better
 
 
 class CrawlError(Exception):
-    """There can be no crawl, or no more of it: a bad root, a full disk."""
+    """The crawl cannot begin (a bad root), or cannot go on (a full disk)."""
 
 
 def _printable(text: str) -> str:
@@ -1928,7 +1926,7 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty."""
 
-    url: str                        # in its one spelling; or no URL, or a missing place: §20, §19
+    url: str                        # as str(URL); or words that are no URL (§20), or url#id (§19)
     status: int = 0                 # of HTTP; 0: there was no valid answer
     error: str = ""                 # what is wrong, in words
     kind: str = ""                  # which of PROBLEMS that is
@@ -1940,15 +1938,15 @@ class Record(NamedTuple):
     size: int = 0                   # bytes, decoded
     at: float = 0.0                 # Unix time of the request
     seconds: float = 0.0            # from there to the end of the answer
-    tries: int = 0                  # requests made; or, if robots.txt failed, for that
+    tries: int = 0                  # requests for the URL; or for robots.txt, if that failed
     depth: int = 0                  # links from a root
     parent: str = ""                # the page, or the redirect, that led to it
-    links: tuple[str, ...] = ()     # what a page refers to,
-    assets: tuple[str, ...] = ()    # shows or uses: as written, until §20 makes URLs of them
+    links: tuple[str, ...] = ()     # what a page links to: as written, until §20 makes URLs of it
+    assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
 
 def _kind_of(failure: Exception) -> str:
-    """Return which of PROBLEMS an error in place of an answer is."""
+    """Return the kind of an error: one of PROBLEMS."""
     return ("timed out" if isinstance(failure, TimeoutError) else
             "bad certificate" if hasattr(failure, "verify_code") else
             "refused" if isinstance(failure, OSError) else
@@ -1961,16 +1959,16 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 
     The links and assets of a page to be *read* are filled in, as written (§20 makes URLs of them);
     but no links if the page asks a robot named *product* not to follow them."""
-    status, content_type, base, failure = answer.status, answer.content_type, url, answer.error
-    fields.update(status=status, size=len(answer.body), content_type=content_type)
+    status, base, failure = answer.status, url, answer.error
+    fields.update(status=status, size=len(answer.body), content_type=answer.content_type)
     if status >= 400:
         fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
                       error=f"{status} {_printable(answer.reason)}".rstrip())
     elif status in _REDIRECTS:
         location = answer.headers.get("location", "").encode("latin-1")
         fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
-    elif read and status and (reader := reader_of(content_type)):
-        text, charset = decode_page(answer.body, content_type)
+    elif read and status and (reader := reader_of(answer.content_type)):
+        text, charset = decode_page(answer.body, answer.content_type)
         try:
             markup = reader(text)
             with suppress(ValueError):
@@ -1989,14 +1987,15 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # 15  Journal
 # ===========
 # The problem: a long crawl may be cut off, and one that found problems is to be repeated.
-# The idea: a journal holds a line of JSON for each record. A later crawl asks it before the server:
+# The idea: a journal holds a line of JSON for each record. A later crawl asks it before the server,
+# for a URL's last line:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
 #     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: the server is asked
 #
 # So --resume crawls from the roots again, and is soon where it was cut off. --recheck does so, too,
-# but first forgets the problems, for they may be mended, and what leads there:
+# but first forgets the problems, which may be mended by now, and what leads to them:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -2010,14 +2009,14 @@ def _parse_record(line: bytes) -> Record:
     record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
                              at=float(record.at), seconds=float(record.seconds))
     # Each field must have the type that it has in an empty record.
-    if ([*map(type, record)] != [*map(type, Record(""))]
-            or {*map(type, record.links + record.assets)} - {str}):
+    if (list(map(type, record)) != list(map(type, Record("")))
+            or not all(isinstance(each, str) for each in record.links + record.assets)):
         raise ValueError("fields of other types were expected")
     return record
 
 
 def _is_definite(record: Record) -> bool:
-    """Return whether a record is definite: no temporary error, no redirect to nowhere."""
+    """Return whether a record is definite: no temporary error, and no redirect that failed."""
     return record.status > 0 and not (
         record.status in _TEMPORARY or (record.kind and record.status in _REDIRECTS))
 
@@ -2025,13 +2024,13 @@ def _is_definite(record: Record) -> bool:
 class Journal:
     """A file with one JSON object a line, one line for each Record.
 
-    A file that holds something is refused. With *resume* it is not: its definite answers stand for
-    the server's. With *recheck* those stand that have nothing to do with a problem. Raises
-    CrawlError for a file that cannot be opened, is used by another crawl, or is no journal."""
+    The file must be new or empty. With *resume* it may hold records: its definite answers replace
+    the server's. With *recheck* those do that have nothing to do with a problem. Raises CrawlError
+    for a file that cannot be opened, is used by another crawl, or is no journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
         self.path, self._files = path, ExitStack()
-        self._offsets = dict[str, int]()    # where a URL's last line begins, left-out ones aside
+        self._offsets = dict[str, int]()    # by URL: where its last line begins that counts
         try:
             flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
             self._file = os.open(path, flags, 0o666)
@@ -2050,7 +2049,7 @@ class Journal:
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
     def _read(self) -> None:
-        """Note where each URL's last line begins, but for those on what was left out."""
+        """Note where each URL's last line begins; what says "skipped" does not count."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             try:
@@ -2070,16 +2069,16 @@ class Journal:
         problems, redirects = set[str](), dict[str, str]()
         for url, offset in self._offsets.items():
             record, page_url = self._record_at(offset), url.partition("#")[0]
-            # A missing place (§19) counts for its page, unless that has a line further down.
+            # A missing place (§19) is a problem of its page, unless the page has a later line.
             if record.kind and offset >= self._offsets.get(page_url, 0):
                 problems.add(page_url)
             if record.next_url:
                 redirects[url] = record.next_url
-        while more := {url for url, target in redirects.items() if target in problems} - problems:
-            problems |= more
+        while more := {url for url in redirects if redirects[url] in problems} - problems:
+            problems |= more  # what redirects to the problems found so far
         for url, offset in list(self._offsets.items()):
             record = self._record_at(offset)
-            if not problems.isdisjoint((url, *record.links, *record.assets)):
+            if problems & {url, *record.links, *record.assets}:
                 del self._offsets[url]
 
     def _record_at(self, offset: int) -> Record:
@@ -2108,27 +2107,27 @@ class Journal:
 
 # 16  Sites
 # =========
-# The problem: a crawler is a guest. A site may want pauses between requests (--delay, Crawl-delay),
-# or say "not now" (429); and while one site rests, the workers have others to ask.
+# The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
+# or say "not now" (429). While one site rests, the workers should ask others.
 # The idea: a URL that may not be asked for yet stands in its site's line. If the site has a delay,
-# one URL is asked for at a time, and when the delay has passed, a timer calls the first in line. It
-# travels through the queue to a worker, as all do; meanwhile nobody else has the turn. With 3 s:
+# one URL is asked for at a time. When the delay has passed, a timer calls the first URL in line: it
+# is queued, as all are, and keeps the turn while it travels to a worker. With a delay of 3 s:
 #
 #     at 1 s    workers bring /cats/, /birds    busy: /cats/ is asked for, /birds stands in line
 #     at 2 s    /cats/ has ended                resting: free_at is 5 s, a timer is set
 #     at 5 s    the timer                       /birds is called: it is queued
 #     at 5 s    a worker brings /birds          busy: /birds is asked for, for it was called
 #
-# Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Whatever its delay
-# was, from a URL's first 429 on, its site is asked for one URL at a time:
+# Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Once a site has
+# answered 429, it has a learned delay, too, and so is asked for one URL at a time:
 #
-#     the site answers    it rests                       the delay that was learned
-#     429                 for Retry-After, or for 2 s    doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       for its delay                  3 % less, but never 0
+#     the site answers    it rests at least for          the delay that was learned
+#     429                 Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
+#     anything else       the longer of its delays       shrinks by 3 %, but never to 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
-MAX_LEARNED = 2.0   # seconds: the longest one, and the rest after a 429; few limits are lower
+MAX_LEARNED = 2.0   # seconds: the longest learned delay, and the rest after a 429; few need more
 
 
 class Site:
@@ -2146,7 +2145,7 @@ class Site:
         self.line, self._loop = deque[Any](), get_running_loop()
 
     def pace(self) -> float:
-        """Seconds between requests, which then come one at a time; 0: as many as there are."""
+        """Return the seconds between requests, one at a time; 0: any number at a time."""
         return max(self.delay, self.learned)
 
     def is_free(self) -> bool:
@@ -2155,7 +2154,7 @@ class Site:
         return not is_busy and self.free_at <= self._loop.time()
 
     def take_turn(self, node: Node) -> bool:
-        """Return True if it is the turn of *node*, until end_turn(); or put it into the line."""
+        """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
         if node is self.called:
             self.called = None
         elif self.line or not self.is_free():
@@ -2166,13 +2165,13 @@ class Site:
         return True
 
     def end_turn(self, is_slowed: bool, pause: float) -> None:
-        """Say that a request has ended, and learn: was it by a 429; its Retry-After, or 0."""
-        now, rest = self._loop.time(), (pause or MAX_LEARNED) * is_slowed
+        """Note that a request has ended, by a 429 or not, with a Retry-After of *pause* seconds."""
+        now, rest = self._loop.time(), ((pause or MAX_LEARNED) if is_slowed else 0.0)
         self.asked -= 1
         self.slowed += is_slowed
         if not is_slowed:
             self.learned *= 0.97
-        elif self.free_at <= now:  # while it rests, further 429s are no news
+        elif self.free_at <= now:  # further 429s while it rests do not double it again
             self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
         self.free_at = max(self.free_at, now + max(rest, self.pace()))
         self.advance()
@@ -2187,7 +2186,7 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
-# Now the crawl itself. Workers and all that they share are one object, whose class has layers:
+# Now the crawl itself: one object that all workers share. Its class has layers (state, methods):
 #
 #     17  Scope         options, hosts                covers(), objection()
 #     18  Frontier      queue, seen_urls, linked      admit(), follow(), begin(), requeue()
@@ -2199,10 +2198,10 @@ class Site:
 # 17  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
-# The idea: the host and the spelling of a URL decide. A link leads to a page, which is to be read.
-# An asset, such as an image, is only to be checked: is it there? (A style sheet of the crawl's
-# hosts is read, too, for what it uses.) So a URL is admitted as a page or as a check, or is left
-# out. With the root http://zoo.org/ and --exclude 'pdf$'
+# The idea: the host of a URL decides, and two patterns that are searched for in it. A link leads to
+# a page, which is read. An asset, such as an image, is checked: is it there? So a URL is admitted
+# as a page or as a check, or is left out. (A style sheet on the crawl's hosts is a check, and yet
+# read, for what it uses.) With the root http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2210,14 +2209,14 @@ class Site:
 #     http://zoo.org:8080/      other host         check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
-# Of each option: its name, its value, the least that may be, and what --help says of it.
+# Each row: an option's name, what its value is, its smallest value, and what --help says of it.
 _ROWS = [row.split(None, 3) for row in """\
 depth         N      0        links from a root, level by level (if not given, 100)
-max_pages     N      1        pages, and as many checks; roots and redirects come on top
-include       RE     -        only pages in whose URL this is found; the roots anyway
+max_pages     N      1        so many pages, and as many checks; roots, redirects not counted
+include       RE     -        only pages in whose URL this is found (roots: all)
 exclude       RE     -        leave out each URL in which this is found
 subdomains    -      -        hosts below the roots' hosts, too
-external      -      -        check also what links to other hosts lead to
+external      -      -        check linked URLs on other hosts, too
 pages_only    -      -        do not check images, scripts and the like
 fragments     -      -        pages must have the ids that links name (#id)
 no_robots     -      -        do not ask for robots.txt
@@ -2230,12 +2229,12 @@ delay         S      0        seconds between two requests to a site""".splitlin
 
 
 class Options(NamedTuple):
-    """How to crawl: the arguments of Crawler after the roots: what `crawl.py --help` shows, and
+    """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most; the others are
 
-    headers       (names to values) go to the hosts of the roots, the User-Agent to all
-    journal       (a Journal) answers for the server where it can, and is told the other Records
-    on_record     (called with a Record) when a URL has ended; of what was left out, at the end
-    on_page       (called with Record, Response) for each page read from the server; may be async"""
+    headers       a dict: sent to the hosts of the roots; the User-Agent in it is sent to all
+    journal       a Journal: its answers replace the server's; it is told all other Records
+    on_record     called with the Record of a URL that has ended; in the end of those left out
+    on_page       called with Record and Response of a page read from the server; may be async"""
 
     depth: int | None = None
     max_pages: int = 1_000_000
@@ -2262,12 +2261,12 @@ MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
 class Scope:
-    """Which URLs are crawled: those on certain hosts that two patterns let pass."""
+    """Decides which URLs are crawled: by their hosts, by two patterns, by depth."""
 
     def __init__(self, roots: list[URL], options: Options) -> None:
         self.roots, self.options = roots, options
-        self.include = re.compile(options.include)              # a page's URL must hold it,
-        self.exclude = re.compile(options.exclude or "(?!)")    # and none may hold that
+        self.include = re.compile(options.include)              # is found in the URLs of pages
+        self.exclude = re.compile(options.exclude or "(?!)")    # is found in none; "(?!)" never is
         self.deepest = MAX_DEPTH if options.depth is None else options.depth
         self.hosts = set(map(self.host, roots))  # with ports, as host() returns them
         # Where secrets may go: to roots' hosts by https, by http only if the root says http.
@@ -2289,7 +2288,7 @@ class Scope:
             host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts))
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
-        """Return why *url*, *depth* links from a root, may not be a page (or *check*), or ""."""
+        """Return why *url* at *depth* is left out as a page (or as a *check*), "" if it is not."""
         if self.exclude.search(f"{url}"):
             return "excluded"
         if check or depth == 0:  # roots, and what they redirect to, need no --include
@@ -2306,45 +2305,45 @@ class Scope:
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
 # The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
 # scope; round 1 is for pages; CHECKS is for checks, NEVER for URLs that are left out. (With --depth
-# each level has a round, so that each page has its least depth.) A URL that was met has a Node in
-# one round, and a further way there can only bring it to an earlier one. In the zoo / links to the
-# lion and shows the map; /cats/ shows the lion and links to the map:
+# each level has a round, so that a page is asked for at its least depth.) Each URL that was met has
+# one Node, in one round; another way to the URL can only move it to an earlier round. In the zoo
+# the root links to the lion and shows the map, and /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
 #     /cats/ was read    has ended   round 1        CHECKS
-#     /map.png has ended has ended   has ended      CHECKS
+#     round 1            has ended   has ended      CHECKS
 
-MAX_AHEAD = 100     # redirects that are looked ahead, to find circles
-CHECKS = 1 << 40    # the round of URLs that are only checked; --depth is less
+MAX_AHEAD = 100     # URLs of a chain of redirects that are looked at, to find a circle
+CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
 
 
 class Node:
     """A URL that was met; or a place on a page, url#id; or words that are no URL."""
 
-    # How it was admitted, or why it was not
+    # How it was admitted, or why it was left out
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (§21)
     is_check = False                # whether the URL is only checked
-    tries = 0                       # how often: a check first by HEAD, and then by GET
-    at = seconds = 0.0              # Unix time of the last try; until the end of its answer
+    tries = 0                       # requests so far: the first of a check is HEAD, others are GET
+    at = seconds = 0.0              # of the last request: its Unix time; how long it took
     # What came of it
     next_node: Node | None = None   # the target of a redirect
     ids: frozenset[str] | None = None   # of a page: its places, if they are known (§19)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site   # what is left out has the site of its page
+        self.text, self.site = text, site   # (the site of its page, if the URL is left out)
         self.round = NEVER      # in which the URL is asked for
-        self.is_well = False    # whether the URL has ended, without a problem or a redirect
-        self.linked_from: list[str] = []    # pages, noted while it may still turn out a problem
+        self.is_well = False    # whether it has ended, and is no problem and no redirect
+        self.linked_from: list[str] = []    # the pages that refer to it; while is_well is False
 
     @property
     def url(self) -> URL:
-        """The URL of what is not left out, put together: the text takes a third of the memory."""
+        """The URL, unless it is left out; made anew, for it takes three times the text's memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
@@ -2364,12 +2363,12 @@ class Frontier(Scope):
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
-        self.linked, self.shown = dict[str, Node](), dict[str, Node]()  # those referred to, by URL
-        self.later = defaultdict[int, list[Node]](list)     # by round, not begun yet
+        self.linked, self.shown = dict[str, Node](), dict[str, Node]()  # by URL: of links; assets
+        self.later = defaultdict[int, list[Node]](list)     # by the round that they wait for
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
     def requeue(self, node: Node) -> None:
-        """Queue a URL again that was taken from the queue; it stays one that is unfinished."""
+        """Put a URL back into the queue, which goes on counting it as one unfinished item."""
         self.queue.put_nowait(node)
         self.queue.task_done()
 
@@ -2385,13 +2384,13 @@ class Frontier(Scope):
               ) -> Node:
         """Admit *url*, as a page or as a *check*, or leave it out; return its Node.
 
-        It is *depth* links from a root. The *parent* is the page that refers to it, or the last of
-        so many *hops*, redirects in a row; a root has none."""
-        text, is_reference = f"{url}", depth > 0 and not hops   # (roots, redirects: no quota)
+        It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
+        that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
+        text, is_counted = f"{url}", (depth > 0 and hops == 0)  # (roots and redirects are not)
         check = check or (self.options.external and not self.covers(url))
         # 1. In which round would the URL be asked for, if this were the only way there?
         reason = self.objection(url, depth, check)
-        if is_reference and not reason and self._quota[check] == 0:
+        if is_counted and not reason and self._quota[check] == 0:
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
@@ -2409,10 +2408,12 @@ class Frontier(Scope):
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
         if not reason:
-            if is_reference:
+            if is_counted:
                 self._quota[check] -= 1
-            add = self.queue.put_nowait if its_round <= self.round else self.later[its_round].append
-            add(node)
+            if its_round <= self.round:
+                self.queue.put_nowait(node)
+            else:
+                self.later[its_round].append(node)
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
@@ -2444,7 +2445,7 @@ class Frontier(Scope):
 # The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
 # In the end compare both. If /b redirects to /birds, a link to /b#owl is compared with the ids of
-# /birds, for /b has none. Nothing is missing on a page that was not read.
+# /birds, for /b has none. A page that was not read is taken to have every place.
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2453,10 +2454,10 @@ def ids_of(text: str) -> frozenset[str]:
 
 
 class Places(Frontier):
-    """The frontier, and the places on pages that links name."""
+    """The frontier, and the places, url#id, that links name."""
 
     def note_ids(self, page: Node, answer: Response) -> None:
-        """Note which places a page has that was read."""
+        """Note which places there are on a page that was read."""
         if reader_of(answer.content_type) is read_markup:
             page.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
 
@@ -2475,8 +2476,8 @@ class Places(Frontier):
         for text, node in self.seen_urls.items():
             if node.place_on and not self.exclude.search(text):
                 fragment, steps = text.partition("#")[2], node.place_on.ahead()
-                known = [step.ids for step in steps if step.ids is not None]
-                if known and known[0].isdisjoint((fragment, unquote(fragment))):
+                ids = next((step.ids for step in steps if step.ids is not None), None)
+                if ids is not None and ids.isdisjoint((fragment, unquote(fragment))):
                     yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
                                  kind="broken", parent=min(node.linked_from))
 
@@ -2485,10 +2486,9 @@ class Places(Frontier):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: join a reference to its page as mere text. If a link has led to the URL of that spelling
-# before, a second link brings the URL to no earlier round, and need not be parsed. (Only without
-# --depth, where rounds are no levels, a URL left out for its depth is parsed again. Images, which
-# may do less for a URL than a link, have their own dict.) Once the zoo's /cats/ linked to /cats/a,
+# The idea: join a reference to its page as mere text. If the text is a URL to which a link has led
+# before, this link changes nothing, and is not parsed. (An asset is looked up among the assets, for
+# it may bring a URL to another round than a link does.) Once the zoo's /cats/ linked to /cats/a,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2503,7 +2503,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
     For most that is the URL's one spelling: for ./a, though not for x/../a."""
     first = reference[:1]
     if first == "/":  # /x, and //host/x
-        return base.origin + reference if reference[1:2] != "/" else f"{base.scheme}:{reference}"
+        return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
     if first in ("", "?"):  # the page itself, and ?q on it
         page = base.target.partition("?")[0] if first else base.target
         return base.origin + page + reference
@@ -2517,10 +2517,10 @@ def _join(base: URL, folder: str, reference: str) -> str:
 
 
 class References(Places):
-    """The frontier, and how pages lead there."""
+    """The frontier, and how it gets the URLs that pages refer to."""
 
     def tell(self, record: Record, from_journal: bool = False) -> None:
-        """Write a record, unless the journal gave it, and hand it on."""
+        """Hand a record to on_record and, unless it comes from there, to the journal."""
         if self.options.journal and not from_journal:
             self.options.journal.write(record)
         self.options.on_record(record)
@@ -2529,7 +2529,7 @@ class References(Places):
         """Admit what a page refers to; return its *record* with URLs for links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        if self.options.pages_only:  # they are kept for a --resume without that option
+        if self.options.pages_only:  # the record names them, for a --resume that checks them
             assets = list(dict.fromkeys(_join(base, folder, one.strip()) for one in record.assets))
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
@@ -2537,7 +2537,7 @@ class References(Places):
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
-        """Admit what references lead to, links or, to be checked, assets; return the URLs."""
+        """Admit what links, or (if *check*) assets, refer to; return the URLs, and places."""
         known = self.shown if check else self.linked
         nodes, parsed = dict[str, Node](), itertools.count(1)
         for reference in references:
@@ -2545,6 +2545,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
+                # A URL left out as too deep may be nearer next time, unless rounds are levels.
                 if node.reason != "depth" or self.options.depth is not None:
                     known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
@@ -2587,23 +2588,24 @@ class References(Places):
 #     robots.txt failed, or forbids the URL      a Record that says so
 #     the journal (§15) knows what came of it    that Record
 #     it is not the URL's turn                   None: it waits in line
-#     the server was asked, and will be again    None: it waits under a timer
+#     the server was asked, and will be again    None: it waits for a timer
 #     the server answered, or failed for good    a Response
 #
-# (The worker of the first URL that waits for a robots.txt asks for it. If it is to be asked for
-# again, all wait under a timer, too.) When the server has answered for a URL, the first of these
-# that is the case decides:
+# (The worker of the first URL that waits for a robots.txt asks for it. If it has to be asked for
+# again, they all wait for a timer.) When the server was asked for the URL itself, the first row
+# that applies says what follows:
 #
-#     HEAD failed (but for a 429), or found a sheet of ours   GET is next, when it is the URL's turn
-#     the answer is final, or it was the last try             _answer() returns it
-#     it is a 429 of the crawl's hosts                        it waits in line, before new URLs
-#     it is another failure                                   the URL is queued after 1 s, 2 s ...
+#     HEAD failed (but for a 429), or found a sheet of ours   GET, when it is the URL's turn
+#     the answer is final, or it was the last try             _answer() returns the answer
+#     the answer is a 429 of the crawl's hosts                the URL waits in line, before new ones
+#     the answer is another failure                           the URL is queued after 1 s, 2 s ...
 
-BACKOFF = 1.0  # seconds after the first try, on average; doubled for each further one, to 256
+BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
+ROBOTS_REDIRECTS = 5  # of a robots.txt that are followed: RFC 9309 section 2.3.1.2
 
 
 def _back_off(tries: int) -> float:
-    """Return how many seconds to wait after so many tries, each time other ones."""
+    """Return the seconds to wait after so many tries: 1, 2, 4 ... times 0.5 to 1.5, at random."""
     return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
 
@@ -2647,16 +2649,16 @@ class Asking(References):
         if record and record.is_check == node.is_check and (
                 record.encoding or record.kind or not self._wants(node, record)):
             return record
-        return None  # it was asked for in another way, or not read, as a sheet of another host
+        return None  # it was a check and is a page now, or a body is wanted that was not read
 
     async def _request(self, node: Node, url: URL) -> Response | None:
-        """Ask the server, in the URL's turn; return None if a timer will have it asked again."""
-        loop, node.at = get_running_loop(), time.time()
-        began, method = loop.time(), "HEAD" if node.is_check and node.tries == 0 else "GET"
+        """Ask the server, in the URL's turn; return None if a timer will queue the URL again."""
+        loop, method = get_running_loop(), ("HEAD" if node.is_check and node.tries == 0 else "GET")
+        node.at, began = time.time(), loop.time()
         node.tries += 1
         answer = await self._fetch(url, method, partial(self._wants, node))
         node.seconds = loop.time() - began
-        is_slowed, pause = answer.status == 429 and self.covers(url), self._pause(url, answer)
+        is_slowed, pause = (answer.status == 429 and self.covers(url)), self._pause(url, answer)
         node.site.end_turn(is_slowed, pause)
         has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         if method == "HEAD" and (has_failed or self._wants(node, answer)):
@@ -2678,14 +2680,14 @@ class Asking(References):
     def _pause(self, url: URL, answer: Response) -> float:
         """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
         wish = answer.headers.get("retry-after", "")
-        # Those of other hosts are not heeded, nor any in round 0, for whose end all wait.
+        # Only the crawl's hosts are heeded; and not in round 0, for all others wait for its end.
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
     def _tries_again(self, answer: Response, tries: int) -> bool:
         """Return whether another try is left, and may help."""
         error = answer.error
-        # A wrong certificate is no temporary failure, nor is a name that nobody has.
+        # A wrong certificate and a host name that does not exist are final.
         is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
         has_failed = isinstance(error, (OSError, TruncatedError)) and not is_final
         return (has_failed or answer.status in _TEMPORARY) and tries < self.options.max_tries
@@ -2708,15 +2710,15 @@ class Asking(References):
     async def _load_robots(self, site: Site) -> float:
         """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
 
-        Redirects are followed within the scope. 2xx brings rules; 429, 500 and more, or no valid
-        answer, fail all URLs of the site; else all are allowed (RFC 9309, 2.3.1)."""
-        url = target = site.url._replace(target="/robots.txt")
-        for _ in range(1 + self.options.max_redirect):
+        Redirects are followed within the scope. 2xx brings rules; after 429, 500 or more, or no
+        valid answer, all URLs of the site fail; else all are allowed (RFC 9309, 2.3.1)."""
+        target = site.url._replace(target="/robots.txt")
+        for _ in range(1 + ROBOTS_REDIRECTS):
             url = target
             answer = await self._fetch(url, "GET", lambda response: response.status < 300)
             record, _ = record_of(url, answer, False)
             with suppress(ValueError):
-                target = parse_url(record.next_url, url)  # without a redirect that is url itself
+                target = parse_url(record.next_url, url)  # for "", without a redirect, it is url
             if target == url or not self.covers(target):
                 break
         site.tries += 1
@@ -2725,10 +2727,9 @@ class Asking(References):
         if 0 < answer.status < 500 and answer.status != 429:
             site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
-        else:  # where nobody answers at all, the site is wrong, and not this file
-            of_what = "" if isinstance(answer.error, OSError) else "robots.txt: "
-            site.robots = record._replace(status=0, content_type="", tries=site.tries,
-                                          error=of_what + record.error)
+        else:
+            site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
+                                          error=f"robots.txt: {record.error}", tries=site.tries)
         return 0.0
 
 
@@ -2741,7 +2742,7 @@ class Asking(References):
 # becomes a Record; other errors end the crawl. (How Ctrl-C does so: §24.)
 
 class Crawler(Asking):
-    """`await Crawler("xkcd.com").crawl()`: from *roots*, a URL or several, each page in scope once.
+    """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
     without a scheme is https; *given* are Options. Raises CrawlError for invalid roots, headers,
@@ -2754,18 +2755,18 @@ class Crawler(Asking):
             if low != "-" and value is not None and not float(low) <= value < CHECKS:
                 raise CrawlError(f"{name}: a number of at least {low} was expected, not {value!r}")
         try:
-            super().__init__([
-                parse_url(text if re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text)
-                          else f"https://{text}")  # as localhost:8000
-                for text in ([roots] if isinstance(roots, str) else roots)], options)
+            has_scheme = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])").match  # (localhost:80: no)
+            texts = [roots] if isinstance(roots, str) else roots
+            super().__init__([parse_url(text if has_scheme(text) else f"https://{text}")
+                              for text in texts], options)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
-        self.in_flight = dict[Node, float]()    # what workers see to, and since when
-        self.held = dict[Node, Any]()           # answers of round 0, but for redirects
+        self.in_flight = dict[Node, float]()    # URLs whose answers workers wait for; since when
+        self.held = dict[Node, Any]()           # the answers of round 0 that are no redirects
         self.ended = False                      # whether all tasks have ended
 
     async def crawl(self) -> None:
-        """Fetch until nothing is left, once. Raises what a callback or Journal.write raises.
+        """Fetch until nothing is left, once. Raises what callbacks or Journal.write raise.
 
         Cancelled, it ends at once: URLs that were asked for, or taken in, get no record."""
         workers = [self._work() for _ in range(self.options.max_tasks)]
@@ -2782,7 +2783,7 @@ class Crawler(Asking):
                     each.cancel()
 
     async def _rounds(self) -> None:
-        """Have the roots asked for, the pages, the checks; then send the workers home."""
+        """Begin the rounds: roots, pages, checks. Tell what was left out; send the workers home."""
         for url in self.roots:
             self.admit(url, None, 0)
         self.begin(0)
@@ -2803,7 +2804,7 @@ class Crawler(Asking):
             self.queue.put_nowait(None)
 
     async def _work(self) -> None:
-        """Take URLs from the frontier and see to them, one after the other, until None comes."""
+        """Take URLs from the queue, ask for each and take its answer in, until None comes."""
         while node := await self.queue.get():
             self.in_flight[node] = get_running_loop().time()
             answer = self.held.pop(node, None) or await self._answer(node)
@@ -2839,11 +2840,12 @@ class Crawler(Asking):
                 work: Any = self.options.on_page(record, answer)
                 if hasattr(work, "__await__"):
                     await work
-        self.tell(record, isinstance(answer, Record) and answer.status > 0)  # (robots.txt gives 0)
+        # (A Record that robots.txt gave has no status.)
+        self.tell(record, from_journal=isinstance(answer, Record) and answer.status > 0)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
-        """Return how many URLs wait (one that moved forward counts twice till its old round)."""
+        """Return how many URLs wait (one that was moved counts in its old round, too)."""
         later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
         return self.queue.unfinished - len(self.in_flight) + later
 
@@ -2906,10 +2908,10 @@ class Report:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.skipped.partition(":")[0]] += 1
-        elif record.status or record.tries:  # not of places, nor of what is no URL
+        elif record.status or record.tries:  # (places, and what is no URL, have neither)
             self.statuses[record.status] += 1
         self.size += record.size
-        self.pages += record.encoding != "" and not record.is_check
+        self.pages += bool(record.encoding and not record.is_check)
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
@@ -2951,10 +2953,10 @@ class Report:
 
 # 24  Command line
 # ================
-# The problem: people read what comes out, programs look at one number. Either may stop early.
+# The problem: people read the output, programs the exit status. Either may stop the crawl early.
 # The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
-# says how it went. What cannot be crawled is said in a line or two, never as a traceback. Ctrl-C,
-# too, has the report printed. It leads back through the whole file:
+# says how it went. An OSError or a CrawlError is printed in a line or two, without a traceback.
+# After Ctrl-C, too, the report is printed. The way of a Ctrl-C leads back through the whole file:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         §5
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
@@ -3030,7 +3032,7 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
 
 
 async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
-    """Crawl; Ctrl-\\ (SIGQUIT) says what is going on, and so does a line if *live*."""
+    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
     loop = get_running_loop()
     before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
         lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
@@ -3104,9 +3106,9 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, interrupt)
-    # They are None where their descriptors are closed.
+    # (Python makes them None if their descriptors are closed.)
     sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
-    # Not sys.exit(), which would try again to write what a full or closed stdout did not take.
+    # sys.exit() would write once more to stdout, which may be full or closed.
     os._exit(main(sys.argv[1:]))
 
 # The end. Section 2 began with a crawler that waits for each page in turn. From a server that takes

@@ -2897,15 +2897,14 @@ def test_what_get_alone_gives_is_not_read() -> None:
 # Robots
 
 
-def behind(redirects: int) -> Story:
-    """A robots.txt behind so many redirects, of which five are followed."""
-    names = ["/robots.txt", *[f"/{number}" for number in range(redirects)]]
-    site = {name: f"-> {after}" for name, after in zip(names, names[1:])}
-    return (site | {"/": "", names[-1]: "User-agent: *\nDisallow: /"}, {"max_redirect": 5},
-            {"/": "robots.txt: Disallow: /" if redirects <= 5 else "200"})
-
-
 NO = "User-agent: *\nDisallow: /"
+
+
+def behind(redirects: int) -> Story:
+    """robots.txt behind redirects."""
+    names = ["/robots.txt", *map("/{}".format, range(redirects))]
+    site = {name: f"-> {after}" for name, after in zip(names, names[1:])}
+    return site | {"/": "", names[-1]: NO}, {}, {"/": "robots.txt: Disallow: /" if redirects < 6 else "200"}
 
 
 @stories({
@@ -2921,8 +2920,8 @@ NO = "User-agent: *\nDisallow: /"
     "a robots.txt that fails once is tried for again": (
         pages(3) | {"/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), 404]}, {},
         {"/": "200", "/1": "200", "/2": "200"}),
-    "robots.txt may be behind as many redirects as a page": behind(5),
-    "behind more redirects it is none": behind(6),
+    "robots.txt may be behind five redirects": behind(5),
+    "behind six it is none": behind(6),
     "a robots.txt that redirects to no URL is none": ({"/robots.txt": "-> http://[", "/": ""}, {},
                                                       {"/": "200"}),
     "of robots.txt, too, only a redirect leads elsewhere": (
@@ -2941,11 +2940,13 @@ def test_of_robots_txt(story: Story) -> None:
         assert crawler.asked.count("/robots.txt") <= 2
 
 
-def test_a_robots_file_without_answer_is_named_if_somebody_listens() -> None:
-    for error, words in ((ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
-                         (crawl.TruncatedError("cut"), "robots.txt: cut")):
-        crawler = simulated({"/robots.txt": error, "/": ""}, max_tries=1)
-        assert crawler.records["/"].error == words
+def test_a_failed_robots_txt_is_named_and_no_answer(tmp_path: Path) -> None:
+    path, roots = tmp_path / "journal", ("/", "http://o/")
+    site: Site = {"/": "<a href=//o/1>", "http://o/": "", "http://o/1": ""}
+    journaled(path, site, *roots)
+    crawler = journaled(path, site | {"http://o/robots.txt": OSError("cut")}, *roots)
+    assert crawler.records["http://o/1"][2:5] == ("robots.txt: cut", "refused", "robots.txt failed")
+    assert "http://o/1" not in journaled(path, site, *roots).asked
 
 
 # Failures
@@ -3938,7 +3939,7 @@ def test_what_cannot_be_crawled_is_status_2_and_one_line(
 
 def test_what_a_root_without_a_scheme_means_is_said() -> None:
     _, _, err = said("--max-tries", "1", "http://127.0.0.1:1", "127.0.0.1:1")
-    assert err.startswith("crawl.py: nothing could be crawled: Connection refused "
+    assert err.startswith("crawl.py: nothing could be crawled: robots.txt: Connection refused "
                           "(http://127.0.0.1:1 127.0.0.1:1; a root without http:// is https)")
 
 
