@@ -761,6 +761,15 @@ def _take_signals(handler: Callback) -> list[Any]:
             if signal.getsignal(number) in (signal.default_int_handler, interrupt)]
 
 
+def _end_tasks(loop: EventLoop) -> None:
+    """Cancel all tasks and run until they have ended; one may start others while it ends."""
+    while loop.tasks:
+        tasks = set(loop.tasks)
+        for each in tasks:
+            each.cancel()
+        loop.run_forever(lambda: tasks.isdisjoint(loop.tasks))
+
+
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own; return its result or raise its error.
 
@@ -786,11 +795,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
             return loop.run_until_complete(task)
         finally:
             try:
-                while loop.tasks and len(signals) < 2:  # one may start others while it ends
-                    tasks = set(loop.tasks)
-                    for each in tasks:
-                        each.cancel()
-                    loop.run_forever(lambda: tasks.isdisjoint(loop.tasks))
+                if len(signals) < 2:
+                    _end_tasks(loop)
             finally:
                 for number_and_handler in before:
                     signal.signal(*number_and_handler)
@@ -1160,15 +1166,15 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
     another scheme or more than MAX_URL characters."""
     text = _trim(reference)
-    match = _SCHEME.match(text)
+    match = _SCHEME.match(text)  # 1. the scheme
     scheme = match[1].lower() if match else (base.scheme if base else "")
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
     if len(text) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
-    head, mark, query = (text[match.end():] if match else text).partition("?")
+    head, mark, query = (text[match.end():] if match else text).partition("?")  # 2. the query
     head = head.replace("\\", "/")
-    if head.startswith("//"):  # //host/x, and http://host/x
+    if head.startswith("//"):  # 3. the host, in //host/x and http://host/x; or else the page's
         authority, _, path = head.lstrip("/").partition("/")
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
@@ -1187,7 +1193,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
             path = path[:path.rfind("/") + 1] + head
         elif not mark:  # an empty reference: the page itself
             _, mark, query = target.partition("?")
-    target = _parse_path(path) + mark + _escape_query(query)
+    target = _parse_path(path) + mark + _escape_query(query)  # 4. no dots, but escapes
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
@@ -1449,7 +1455,7 @@ def _tls_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     # Python 3.11.2 mistakes a connection that was cut for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    # With DHE the server chooses how long the client computes: seconds, if it wants.
+    # As OpenSSL does, but without DHE: there the server says how long the client computes.
     context.set_ciphers("DEFAULT:!DHE")
     return context
 
@@ -1589,8 +1595,15 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
-# If there is no answer yet, the URL waits for its site's robots.txt, its turn (§16) or another try
-# (§21), and then is queued again. The queue counts it as unfinished; with none left, a round ends.
+# If there is no answer yet, the URL waits elsewhere and then is queued again, but stays unfinished
+# for the queue. When no URL is unfinished, the round ends. A URL can wait in these places:
+#
+#     later[round]     for a round that has not begun, as lion.jpg for CHECKS            §18
+#     queue            for a worker                                                      §6
+#     waiting[site]    for the site's robots.txt                                         §21
+#     site.line        for its turn, if the site has a delay or rests                    §16
+#     a timer          for another try, after 503 or no answer                           §21
+#     held             with its answer, for the end of round 0                           §22
 
 # 11  Documents
 # =============
@@ -1625,14 +1638,9 @@ def _check_count(count: int, base: str = "") -> None:
         raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
 
 
-def _decode_entity(match: re.Match[str]) -> str:
-    decoded = html.unescape(match[0])
-    return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
-
-
 def _unescape(value: str) -> str:
     """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: html.unescape(match[0]), value)
 
 
 def read_sitemap(text: str) -> Markup:
@@ -1683,6 +1691,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     <p title="<a href=/>">                    nothing
 #
 # _read_tag() takes the attributes of a tag apart, and read_markup() puts what they say together.
+# (Who believes this can go on at _read_meta(): the expressions say the same for each character.)
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -2209,25 +2218,6 @@ class Site:
 #     http://zoo.org:8080/      other host         check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
-# Each row: an option's name, what its value is, its smallest value, and what --help says of it.
-_ROWS = [row.split(None, 3) for row in """\
-depth         N      0        links from a root, level by level (if not given, 100)
-max_pages     N      1        so many pages, and as many checks; roots, redirects not counted
-include       RE     -        only pages in whose URL this is found (roots: all)
-exclude       RE     -        leave out each URL in which this is found
-subdomains    -      -        hosts below the roots' hosts, too
-external      -      -        check linked URLs on other hosts, too
-pages_only    -      -        do not check images, scripts and the like
-fragments     -      -        pages must have the ids that links name (#id)
-no_robots     -      -        do not ask for robots.txt
-max_tasks     N      1        URLs fetched at a time
-max_redirect  N      0        redirects in a row
-max_tries     N      1        tries where an error may be temporary
-max_body      BYTES  1        size of a page, sent or unpacked
-timeout       S      0.001    seconds for a whole fetch
-delay         S      0        seconds between two requests to a site""".splitlines()]
-
-
 class Options(NamedTuple):
     """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most; the others are
 
@@ -2258,6 +2248,8 @@ class Options(NamedTuple):
 
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
+_LEAST = {"depth": 0, "max_pages": 1, "max_tasks": 1, "max_redirect": 0, "max_tries": 1,
+          "max_body": 1, "timeout": 0.001, "delay": 0}  # what these options must be at least
 
 
 class Scope:
@@ -2402,6 +2394,7 @@ class Frontier(Scope):
         # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
+            # (Other hosts are only checked, whatever their robots.txt says.)
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
             site = self.sites[url.origin] = Site(url, robots, self.options.delay, self.requeue)
         node = self.seen_urls[text] = node or Node(text, site)
@@ -2750,9 +2743,9 @@ class Crawler(Asking):
 
     def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
         options = Options(**given)
-        for name, _, low, _ in _ROWS:
+        for name, low in _LEAST.items():
             value = getattr(options, name)
-            if low != "-" and value is not None and not float(low) <= value < CHECKS:
+            if value is not None and not low <= value < CHECKS:
                 raise CrawlError(f"{name}: a number of at least {low} was expected, not {value!r}")
         try:
             has_scheme = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])").match  # (localhost:80: no)
@@ -2815,7 +2808,7 @@ class Crawler(Asking):
                 await self._take_in(node, answer)
                 self.queue.task_done()
             del answer  # a page is not held while the next is waited for
-        self.queue.task_done()
+        self.queue.task_done()  # of None
 
     async def _take_in(self, node: Node, answer: Response | Record) -> None:
         """Make a Record of an answer, admit the URLs that it leads to, and tell the Record."""
@@ -2984,24 +2977,34 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM. Ctrl-\\ "
         "prints what is going on, and the crawl goes on.")
     add = parser.add_argument
+    number, seconds = partial(add, type=int, metavar="N"), partial(add, type=float, metavar="S")
+    flag, pattern = partial(add, action="store_true"), partial(add, action="append", metavar="RE")
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
-    for name, value, _, meaning in _ROWS:
-        flag, default = f"--{name.replace('_', '-')}", Options._field_defaults[name]
-        if value == "-":
-            add(flag, action="store_true", help=meaning)
-        elif value == "RE":
-            add(flag, metavar=value, action="append", default=[], help=f"{meaning} (repeatable)")
-        else:
-            add(flag, metavar=value, type=float if value == "S" else int, default=default,
-                help=meaning + " (%(default)s)" * (default is not None))
-    add("-H", type=header, action="append", default=[], dest="headers", metavar="'Name: value'",
+    number("--depth", help="links from a root, level by level (if not given, 100)")
+    number("--max-pages", help="pages, and as many checks, besides roots, redirects (%(default)s)")
+    pattern("--include", help="only pages in whose URL this is found, and roots (repeatable)")
+    pattern("--exclude", help="leave out each URL in which this is found (repeatable)")
+    flag("--subdomains", help="hosts below the roots' hosts, too")
+    flag("--external", help="check linked URLs on other hosts, too")
+    flag("--pages-only", help="do not check images, scripts and the like")
+    flag("--fragments", help="pages must have the ids that links name (#id)")
+    flag("--no-robots", help="do not ask for robots.txt")
+    number("--max-tasks", help="URLs fetched at a time (%(default)s)")
+    number("--max-redirect", help="redirects in a row (%(default)s)")
+    number("--max-tries", help="tries where an error may be temporary (%(default)s)")
+    number("--max-body", metavar="BYTES", help="size of a page, sent or unpacked (%(default)s)")
+    seconds("--timeout", help="seconds for a whole fetch (%(default)g)")
+    seconds("--delay", help="seconds between two requests to a site (%(default)g)")
+    add("-H", type=header, action="append", dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here, not to those they redirect to")
     add("-o", dest="file", metavar="FILE.jsonl", help="write a line for each URL to a new file")
-    add("--resume", action="store_true", help="with -o: go on with FILE, and ask only for the rest")
-    add("--recheck", action="store_true", help="the same, but look again at what was broken")
-    add("-v", dest="verbose", action="store_true", help="a line on stderr for each URL")
-    add("-q", dest="quiet", action="store_true", help="print nothing but problems")
+    flag("--resume", help="with -o: go on with FILE, and ask only for the rest")
+    flag("--recheck", help="the same, but look again at what was broken")
+    flag("-v", dest="verbose", help="a line on stderr for each URL")
+    flag("-q", dest="quiet", help="print nothing but problems")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
+    lists: Any = {"include": [], "exclude": [], "headers": []}
+    parser.set_defaults(**(Options._field_defaults | lists))
     options = parser.parse_intermixed_args(arguments)
     if (options.resume or options.recheck) and options.file is None:
         parser.error("--resume and --recheck need -o FILE")
