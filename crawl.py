@@ -31,14 +31,14 @@ and an explanation of both, meant to be read from here to the end.
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
     14  Records          how a URL ended
-    15  Journal          the file that remembers how URLs ended
-    16  Sites            no site too often
-    17  Scope            what belongs to the crawl, and how to crawl
-    18  Frontier         each URL once
-    19  Places           what a link's #place must lead to
-    20  References       what pages refer to, let into the frontier
-    21  Asking           robots.txt, the journal, the server, another try
-    22  Crawler          workers, rounds, what came of URLs
+    15  Sites            no site too often
+    16  Scope            what belongs to the crawl, and how to crawl
+    17  Frontier         each URL once
+    18  Places           what a link's #place must lead to
+    19  References       what pages refer to, let into the frontier
+    20  Asking           robots.txt, the journal, the server, another try
+    21  Crawler          workers, rounds, what came of URLs
+    22  Journal          the file that remembers how URLs ended
     23  Report           what was found, by kind and URL
     24  Command line
 
@@ -1254,7 +1254,7 @@ class Response:
     content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
     reusable        whether the connection can take another request
-    error           in a crawl (§21), what came in place of an answer; status is 0 then"""
+    error           in a crawl (§20), what came in place of an answer; status is 0 then"""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
                  error: Exception | None = None) -> None:
@@ -1566,8 +1566,8 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way. The sections above serve any program; the rest is about crawling. Sections 11 to 15 read
-# documents and record how URLs ended; those from 16 on run the crawl. Here is a small site with two
+# Half-way. The sections above serve any program; the rest is about crawling. Sections 11 to 14 read
+# documents and record how URLs ended; those from 15 on run the crawl. Here is a small site with two
 # broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
@@ -1590,20 +1590,20 @@ async def fetch(url: str, **options: Any) -> Response:
 # The URLs that are admitted to the present round are queued. Each worker is a task with this loop:
 #
 #     while node := await queue.get():
-#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §21
+#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §20
 #         if answer:
-#             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
+#             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
 # If there is no answer yet, the URL waits elsewhere and then is queued again, but stays unfinished
 # for the queue. When no URL is unfinished, the round ends. A URL can wait in these places:
 #
-#     later[round]     for a round that has not begun, as lion.jpg for CHECKS            §18
+#     later[round]     for a round that has not begun, as lion.jpg for CHECKS            §17
 #     queue            for a worker                                                      §6
-#     waiting[site]    for the site's robots.txt                                         §21
-#     site.line        for its turn, if the site has a delay or rests                    §16
-#     a timer          for another try, after 503 or no answer                           §21
-#     held             with its answer, for the end of round 0                           §22
+#     waiting[site]    for the site's robots.txt                                         §20
+#     site.line        for its turn, if the site has a delay or rests                    §15
+#     a timer          for another try, after 503 or no answer                           §20
+#     held             with its answer, for the end of round 0                           §21
 
 # 11  Documents
 # =============
@@ -1690,8 +1690,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     <!-- <a href=/> -->                       nothing
 #     <p title="<a href=/>">                    nothing
 #
-# _read_tag() takes the attributes of a tag apart, and read_markup() puts what they say together.
-# (Who believes this can go on at _read_meta(): the expressions say the same for each character.)
+# (Who believes this can skip the expressions: they say the same again, for each character.)
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -1807,7 +1806,7 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 # The idea: a group of rules begins with the names that it is for. All groups with our name count;
 # if there is none, those for "*" do. Of the rules that match a URL the one with the longest pattern
 # wins, and of two as long the one that allows. In a pattern "*" stands for any characters, a final
-# "$" for the end. A Crawl-delay is obeyed (§16); other lines are ignored. So with
+# "$" for the end. A Crawl-delay is obeyed (§15); other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -1935,7 +1934,7 @@ def _explain(error: Any) -> str:
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty."""
 
-    url: str                        # as str(URL); or words that are no URL (§20), or url#id (§19)
+    url: str                        # as str(URL); or words that are no URL (§19), or url#id (§18)
     status: int = 0                 # of HTTP; 0: there was no valid answer
     error: str = ""                 # what is wrong, in words
     kind: str = ""                  # which of PROBLEMS that is
@@ -1950,7 +1949,7 @@ class Record(NamedTuple):
     tries: int = 0                  # requests for the URL; or for robots.txt, if that failed
     depth: int = 0                  # links from a root
     parent: str = ""                # the page, or the redirect, that led to it
-    links: tuple[str, ...] = ()     # what a page links to: as written, until §20 makes URLs of it
+    links: tuple[str, ...] = ()     # what a page links to: as written, until §19 makes URLs of it
     assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
 
@@ -1966,7 +1965,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
 
-    The links and assets of a page to be *read* are filled in, as written (§20 makes URLs of them);
+    The links and assets of a page to be *read* are filled in, as written (§19 makes URLs of them);
     but no links if the page asks a robot named *product* not to follow them."""
     status, base, failure = answer.status, url, answer.error
     fields.update(status=status, size=len(answer.body), content_type=answer.content_type)
@@ -1993,128 +1992,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
     return Record(f"{url}", **fields), base
 
 
-# 15  Journal
-# ===========
-# The problem: a long crawl may be cut off, and one that found problems is to be repeated.
-# The idea: a journal holds a line of JSON for each record. A later crawl asks it before the server,
-# for a URL's last line:
-#
-#     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
-#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
-#     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: the server is asked
-#
-# So --resume crawls from the roots again, and is soon where it was cut off. --recheck does so, too,
-# but first forgets the problems, which may be mended by now, and what leads to them:
-#
-#     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
-#     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
-#     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
-
-def _parse_record(line: bytes) -> Record:
-    if not line.endswith(b"}\n"):
-        raise ValueError("a whole line was expected")
-    record = Record(**json.loads(line))
-    # JSON knows no tuples, and jq writes 2.0 as 2.
-    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
-                             at=float(record.at), seconds=float(record.seconds))
-    # Each field must have the type that it has in an empty record.
-    if (list(map(type, record)) != list(map(type, Record("")))
-            or not all(isinstance(each, str) for each in record.links + record.assets)):
-        raise ValueError("fields of other types were expected")
-    return record
-
-
-def _is_definite(record: Record) -> bool:
-    """Return whether a record is definite: no temporary error, and no redirect that failed."""
-    return record.status > 0 and not (
-        record.status in _TEMPORARY or (record.kind and record.status in _REDIRECTS))
-
-
-class Journal:
-    """A file with one JSON object a line, one line for each Record.
-
-    The file must be new or empty. With *resume* it may hold records: its definite answers replace
-    the server's. With *recheck* those do that have nothing to do with a problem. Raises CrawlError
-    for a file that cannot be opened, is used by another crawl, or is no journal."""
-
-    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
-        self.path, self._files = path, ExitStack()
-        self._offsets = dict[str, int]()    # by URL: where its last line begins that counts
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
-            self._file = os.open(path, flags, 0o666)
-            self._files.callback(os.close, self._file)
-            if os.path.isfile(path):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.getsize(path) and not (resume or recheck):
-                    raise ValueError("it is not empty; --resume goes on with it")
-                self._lines = self._files.enter_context(open(path, "rb"))
-                self._read()
-                if recheck:
-                    self._forget_problems()
-        except (OSError, ValueError) as error:
-            self.close()
-            what = "in use: " if isinstance(error, BlockingIOError) else ""
-            raise CrawlError(f"{path}: {what}{_explain(error)}")
-
-    def _read(self) -> None:
-        """Note where each URL's last line begins; what says "skipped" does not count."""
-        start = 0
-        for number, line in enumerate(self._lines, 1):
-            try:
-                record = _parse_record(line)
-            except Exception as error:
-                if start and not line.endswith(b"\n"):  # a crash cut it off
-                    os.ftruncate(self._file, start)
-                    break
-                raise ValueError("no journal of a crawl (name another file): "
-                                 f"line {number}: {_explain(error)}")
-            if not record.skipped:
-                self._offsets[record.url] = start
-            start += len(line)
-
-    def _forget_problems(self) -> None:
-        """Forget problems, redirects that lead to one, and pages that refer to either."""
-        problems, redirects = set[str](), dict[str, str]()
-        for url, offset in self._offsets.items():
-            record, page_url = self._record_at(offset), url.partition("#")[0]
-            # A missing place (§19) is a problem of its page, unless the page has a later line.
-            if record.kind and offset >= self._offsets.get(page_url, 0):
-                problems.add(page_url)
-            if record.next_url:
-                redirects[url] = record.next_url
-        while more := {url for url in redirects if redirects[url] in problems} - problems:
-            problems |= more  # what redirects to the problems found so far
-        for url, offset in list(self._offsets.items()):
-            record = self._record_at(offset)
-            if problems & {url, *record.links, *record.assets}:
-                del self._offsets[url]
-
-    def _record_at(self, offset: int) -> Record:
-        self._lines.seek(offset)
-        return _parse_record(self._lines.readline())
-
-    def find(self, url: str) -> Record | None:
-        """Return the last answer for *url* if it is definite, else None."""
-        record = self._record_at(self._offsets[url]) if url in self._offsets else None
-        return record if record and _is_definite(record) else None
-
-    def write(self, record: Record) -> None:
-        """Append one record, or raise CrawlError."""
-        fields = {name: value for name, value in record._asdict().items() if value}
-        line = json.dumps(fields).encode() + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._file, line):]
-        except OSError as error:
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
-
-    def close(self) -> None:
-        """Close the file; another crawl may use it."""
-        self._files.close()
-
-
-# 16  Sites
+# 15  Sites
 # =========
 # The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429). While one site rests, the workers should ask others.
@@ -2197,14 +2075,14 @@ class Site:
 
 # Now the crawl itself: one object that all workers share. Its class has layers (state, methods):
 #
-#     17  Scope         options, hosts                covers(), objection()
-#     18  Frontier      queue, seen_urls, linked      admit(), follow(), begin(), requeue()
-#     19  Places                                      note_ids(), node_of_place(), missing_places()
-#     20  References                                  tell(), admit_references()
-#     21  Asking        client, waits                 _answer()
-#     22  Crawler       in_flight, held               crawl(), by _rounds() and _work()
+#     16  Scope         options, hosts                covers(), objection()
+#     17  Frontier      queue, seen_urls, linked      admit(), follow(), begin(), requeue()
+#     18  Places                                      note_ids(), node_of_place(), missing_places()
+#     19  References                                  tell(), admit_references()
+#     20  Asking        client, waits                 _answer()
+#     21  Crawler       in_flight, held               crawl(), by _rounds() and _work()
 
-# 17  Scope
+# 16  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host of a URL decides, and two patterns that are searched for in it. A link leads to
@@ -2292,7 +2170,7 @@ class Scope:
         return "depth" if depth > self.deepest else ""
 
 
-# 18  Frontier
+# 17  Frontier
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
 # The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
@@ -2318,13 +2196,13 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    # How it was asked for (§21)
+    # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
     at = seconds = 0.0              # of the last request: its Unix time; how long it took
     # What came of it
     next_node: Node | None = None   # the target of a redirect
-    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§19)
+    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§18)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
@@ -2433,7 +2311,7 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# 19  Places
+# 18  Places
 # ==========
 # The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
 # The idea: note the ids of each page that is read, and give each place that a link names a Node.
@@ -2475,7 +2353,7 @@ class Places(Frontier):
                                  kind="broken", parent=min(node.linked_from))
 
 
-# 20  References
+# 19  References
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
@@ -2572,14 +2450,14 @@ class References(Places):
         return self.admit(url, page, page.depth + 1, 0, check)
 
 
-# 21  Asking
+# 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order:
 #
 #     robots.txt is not known yet                None: it waits for that
 #     robots.txt failed, or forbids the URL      a Record that says so
-#     the journal (§15) knows what came of it    that Record
+#     an earlier crawl's journal (§22) has it    that Record
 #     it is not the URL's turn                   None: it waits in line
 #     the server was asked, and will be again    None: it waits for a timer
 #     the server answered, or failed for good    a Response
@@ -2639,13 +2517,14 @@ class Asking(References):
         if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
             return None  # roots and their targets are asked for anew; so are pages, for their ids
         record = journal.find(node.text)
-        if record and record.is_check == node.is_check and (
-                record.encoding or record.kind or not self._wants(node, record)):
-            return record
-        return None  # it was a check and is a page now, or a body is wanted that was not read
+        if record is None or record.is_check != node.is_check:
+            return None  # as where a check of that day is a page today
+        if self._wants(node, record) and not (record.encoding or record.kind):
+            return None  # its body is wanted, and was not read
+        return record
 
     async def _request(self, node: Node, url: URL) -> Response | None:
-        """Ask the server, in the URL's turn; return None if a timer will queue the URL again."""
+        """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
         loop, method = get_running_loop(), ("HEAD" if node.is_check and node.tries == 0 else "GET")
         node.at, began = time.time(), loop.time()
         node.tries += 1
@@ -2655,14 +2534,14 @@ class Asking(References):
         node.site.end_turn(is_slowed, pause)
         has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         if method == "HEAD" and (has_failed or self._wants(node, answer)):
-            wait = 0.0  # now for GET
+            self.requeue(node)  # now for GET
         elif not self._tries_again(answer, node.tries):
             return answer
         elif is_slowed:
-            wait = 0.0  # to stand in its site's line
+            self.requeue(node)  # to stand in its site's line
         else:
             wait = max(_back_off(node.tries), pause)
-        self.waits.append(loop.call_later(wait, self.requeue, node))
+            self.waits.append(loop.call_later(wait, self.requeue, node))
         return None
 
     def _requeue_waiting(self, site: Site) -> None:
@@ -2726,11 +2605,11 @@ class Asking(References):
         return 0.0
 
 
-# 22  Crawler
+# 21  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
 # The idea: workers, all alike, run the loop that stands before §11. A redirect is not followed on
-# the spot: its target is admitted like a link (§18), and two ways to one page join. In round 0 only
+# the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
 # redirects are taken in; other answers are held until all hosts are known. What is a server's fault
 # becomes a Record; other errors end the crawl. (How Ctrl-C does so: §24.)
 
@@ -2853,6 +2732,127 @@ class Crawler(Asking):
                           *self.fetches(), *[task.where() for task in get_running_loop().tasks]])
 
 
+# 22  Journal
+# ===========
+# The problem: a long crawl may be cut off, and one that found problems is to be repeated.
+# The idea: a journal gets a line of JSON for each record; of a URL's lines the last one counts. A
+# later crawl asks the journal before the server:
+#
+#     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
+#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
+#     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: the server is asked
+#
+# So --resume crawls from the roots again, and is soon where it was cut off. --recheck does so, too,
+# but first forgets the problems, which may be mended by now, and what leads to them:
+#
+#     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
+#     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
+#     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
+
+def _parse_record(line: bytes) -> Record:
+    if not line.endswith(b"}\n"):
+        raise ValueError("a whole line was expected")
+    record = Record(**json.loads(line))
+    # JSON knows no tuples, and jq writes 2.0 as 2.
+    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
+                             at=float(record.at), seconds=float(record.seconds))
+    # Each field must have the type that it has in an empty record.
+    if (list(map(type, record)) != list(map(type, Record("")))
+            or not all(isinstance(each, str) for each in record.links + record.assets)):
+        raise ValueError("fields of other types were expected")
+    return record
+
+
+def _is_definite(record: Record) -> bool:
+    """Return whether a record is definite: no temporary error, and no redirect that failed."""
+    return record.status > 0 and not (
+        record.status in _TEMPORARY or (record.kind and record.status in _REDIRECTS))
+
+
+class Journal:
+    """A file with one JSON object a line, one line for each Record.
+
+    The file must be new or empty. With *resume* it may hold records: its definite answers replace
+    the server's. With *recheck* those do that have nothing to do with a problem. Raises CrawlError
+    for a file that cannot be opened, is used by another crawl, or is no journal."""
+
+    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
+        self.path, self._files = path, ExitStack()
+        self._offsets = dict[str, int]()    # by URL: where its last line begins that counts
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
+            self._file = os.open(path, flags, 0o666)
+            self._files.callback(os.close, self._file)
+            if os.path.isfile(path):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.getsize(path) and not (resume or recheck):
+                    raise ValueError("it is not empty; --resume goes on with it")
+                self._lines = self._files.enter_context(open(path, "rb"))
+                self._read()
+                if recheck:
+                    self._forget_problems()
+        except (OSError, ValueError) as error:
+            self.close()
+            what = "in use: " if isinstance(error, BlockingIOError) else ""
+            raise CrawlError(f"{path}: {what}{_explain(error)}")
+
+    def _read(self) -> None:
+        """Note where each URL's last line begins; what says "skipped" does not count."""
+        start = 0
+        for number, line in enumerate(self._lines, 1):
+            try:
+                record = _parse_record(line)
+            except Exception as error:
+                if start and not line.endswith(b"\n"):  # a crash cut it off
+                    os.ftruncate(self._file, start)
+                    break
+                raise ValueError("no journal of a crawl (name another file): "
+                                 f"line {number}: {_explain(error)}")
+            if not record.skipped:
+                self._offsets[record.url] = start
+            start += len(line)
+
+    def _forget_problems(self) -> None:
+        """Forget problems, redirects that lead to one, and pages that refer to either."""
+        problems, redirects = set[str](), dict[str, str]()
+        for url, offset in self._offsets.items():
+            record, page_url = self._record_at(offset), url.partition("#")[0]
+            # A missing place (§18) is a problem of its page, unless the page has a later line.
+            if record.kind and offset >= self._offsets.get(page_url, 0):
+                problems.add(page_url)
+            if record.next_url:
+                redirects[url] = record.next_url
+        while more := {url for url in redirects if redirects[url] in problems} - problems:
+            problems |= more  # what redirects to the problems found so far
+        for url, offset in list(self._offsets.items()):
+            record = self._record_at(offset)
+            if problems & {url, *record.links, *record.assets}:
+                del self._offsets[url]
+
+    def _record_at(self, offset: int) -> Record:
+        self._lines.seek(offset)
+        return _parse_record(self._lines.readline())
+
+    def find(self, url: str) -> Record | None:
+        """Return the last answer for *url* if it is definite, else None."""
+        record = self._record_at(self._offsets[url]) if url in self._offsets else None
+        return record if record and _is_definite(record) else None
+
+    def write(self, record: Record) -> None:
+        """Append one record, or raise CrawlError."""
+        fields = {name: value for name, value in record._asdict().items() if value}
+        line = json.dumps(fields).encode() + b"\n"
+        try:
+            while line:
+                line = line[os.write(self._file, line):]
+        except OSError as error:
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
+
+    def close(self) -> None:
+        """Close the file; another crawl may use it."""
+        self._files.close()
+
+
 # 23  Report
 # ==========
 # The problem: answers come in any order; who mends a site wants to see what is wrong, and where.
@@ -2956,7 +2956,7 @@ class Report:
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
 #         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
 #     CancelledError rises from there: a stream in use is closed                            §10
-#     until crawl() has seen all of them end, and closed what was idle                      §22
+#     until crawl() has seen all of them end, and closed what was idle                      §21
 #     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
 #     and main() returns 130 (143 if it was SIGTERM)                                        §24
 

@@ -2128,319 +2128,7 @@ def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, wor
     assert simulated({"/": error}, max_tries=1).told[0].error == words
 
 
-# 15  Journal
-# ===========
-
-
-def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/gone>")
-    journal = tmp_path / "site.jsonl"
-    began = time.time()
-    crawl.main(["-q", "-o", str(journal), site.url])
-    lines = lines_of(journal)
-    assert [line["url"] for line in lines] == [site.url + "/", site.url + "/gone"]
-    assert lines[0]["links"] == [site.url + "/gone"] and "error" not in lines[0]
-    assert (lines[1]["status"], lines[1]["parent"], lines[1]["depth"]) == (404, site.url + "/", 1)
-    assert began - 1 <= lines[0]["at"] <= lines[1]["at"] <= time.time() + 1
-
-
-def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> None:
-    path = str(tmp_path / "journal")
-    records = [crawl.Record("http://h/", 200),
-               crawl.Record("http://h/", 503, kind="broken"),
-               crawl.Record("http://h/a", 404), crawl.Record("http://h/a", 200, links=("\\x",), seconds=0.5),
-               crawl.Record("http://h/b", 0, kind="timed out"), crawl.Record("mailto:x", skipped="no"),
-               crawl.Record("http://h/i", 200, is_check=True)]
-    with closing(crawl.Journal(path)) as journal:
-        for record in records:
-            journal.write(record)
-        assert journal.find("http://h/") is None, "it answers for what stood there before"
-    with closing(crawl.Journal(path, resume=True)) as journal:
-        assert [journal.find(f"http://h/{page}") for page in ("", "a", "b", "i", "x")] == [
-            None, records[3], None, records[6], None]
-    assert os.stat(path).st_mode & 0o111 == 0
-
-
-@each("status, definite", [
-    (0, False), (200, True), (301, True), (404, True), (403, True), (408, False), (429, False), (500, False),
-    (503, False)])
-def test_what_may_pass_is_no_definite_answer(status: int, definite: bool, tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text(json.dumps({"url": "http://h/", "status": status}) + "\n")
-    with closing(crawl.Journal(str(path), resume=True)) as journal:
-        assert (journal.find("http://h/") is not None) == definite
-
-
-@each("text", [
-    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', "[" * 100_000 + "\n",
-    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
-    '{"url": "http://h/", "status": "200"}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n",
-    '{"url"\n{"url": "http://h/"}\n', "\x00\n",
-    # Not even what looks like a torn line is taken off where no whole record stands before it.
-    '{"url": "http://h/", "status": 200}', '{"status": 200, "url": "http://h/"}', "{", "\0" * 1000,
-    '{"url": "https://api/", "to'])
-def test_what_is_no_journal_is_refused_and_left_as_it_is(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text(text)
-    status, _, err = said("-o", str(path), "--resume", "http://h.invalid/")
-    assert status == 2 and re.search(r"no journal of a crawl \(name another file\): line 1: .", err)
-    assert path.read_text() == text
-
-
-def locked(path: Path) -> bool:
-    """Return whether a crawl has the file, without asking for its lock."""
-    return f":{path.stat().st_ino} " in Path("/proc/locks").read_text()
-
-
-def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n' * 300_000)
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "--resume",
-                                "http://h.invalid/"], stderr=subprocess.PIPE)
-    while not locked(path):
-        assert process.poll() is None
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == b"" and process.returncode == 130
-
-
-def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    record = b'{"url": "http://h/", "status": 200}\n'
-    for torn in [record[:size] for size in range(len(record) - 1)] + [record[:9] + b"\0" * 100, b"\0" * 100]:
-        path.write_bytes(record + torn)
-        with closing(crawl.Journal(str(path), resume=True)) as journal:
-            assert journal.find("http://h/") == crawl.Record("http://h/", 200)
-            journal.write(crawl.Record("http://h/2"))
-        assert path.read_bytes() == record + b'{"url": "http://h/2"}\n'
-
-
-def test_the_line_that_is_no_record_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
-    assert "line 2: fields of other types" in said("-o", str(path), "--resume", "http://h/")[2]
-
-
-def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) -> None:
-    site.add("/")
-    path = tmp_path / "journal"
-    path.write_text("")  # as good as none
-    assert said("-o", str(path), site.url)[0] == 0
-    written = path.read_bytes()
-    assert said("-o", str(path), site.url) == (
-        2, "", f"crawl.py: {path}: it is not empty; --resume goes on with it\n")
-    assert path.read_bytes() == written and site.requests == ["/robots.txt", "/"]
-    assert said("-o", str(path), "--resume", site.url)[0] == 0
-    assert said("-o", f"{path}2", "--resume", site.url)[0] == 0, "where there is none, it is begun"
-    assert said("-o", f"{path}3", "--recheck", site.url)[::2] == (
-        2, f"crawl.py: {path}3: No such file or directory\n")
-
-
-def test_who_goes_on_is_told_how_old_answers_are(site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a><a href=/b><a href=/new>")
-    path = tmp_path / "journal"
-    path.write_text("".join(f'{{"url": "{site.url}/{name}", "status": 404, "kind": "broken", "at": {at}}}\n'
-                            for name, at in (("a", 86400 * 2), ("b", 86400 * 3), ("other", 0))))
-    status, out, err = said("-q", "-o", str(path), "--resume", site.url)
-    oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(86400 * 2))
-    assert status == 1 and err == "" and f"\n2 answers from the journal, the oldest of {oldest}\n" in out
-
-
-def made_up_json(rng: Random, depth: int = 3) -> Any:
-    """Return a value of any of JSON's types."""
-    kind = rng.randrange(9 if depth else 7)
-    if kind == 7:
-        return [made_up_json(rng, depth - 1) for _ in range(rng.randrange(4))]
-    if kind == 8:
-        return {rng.choice([*crawl.Record._fields, "x", ""]): made_up_json(rng, depth - 1)
-                for _ in range(rng.randrange(4))}
-    return [None, True, -1, 7, 1e300, "http://h/", "\x1b\u00e9\ud800"][kind]
-
-
-def made_up_line(rng: Random) -> bytes:
-    """Return a journal's line, or one that something has gone wrong with."""
-    record: dict[str, Any] = {"url": f"http://h/{rng.randrange(9)}"} | rng.choice((
-        {"status": 200, "encoding": "utf-8", "links": ["http://h/1"]}, {"status": 404, "kind": "broken"},
-        {"status": 301, "next_url": "http://h/2", "seconds": 0.1}, {"skipped": "other host"}))
-    if not rng.randrange(8):
-        record[rng.choice(crawl.Record._fields)] = made_up_json(rng)
-    line = bytearray(json.dumps(record if rng.randrange(40) else made_up_json(rng)).encode() + b"\n")
-    if not rng.randrange(8):
-        line[rng.randrange(len(line))] ^= 1 << rng.randrange(8)
-    return bytes(line)
-
-
-def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Random) -> None:
-    path, ends = tmp_path / "journal", collections.Counter[str]()
-
-    def taken_in_or_refused(lines: list[bytes]) -> None:
-        text = b"".join(lines)
-        path.write_bytes(text)
-        try:
-            with closing(crawl.Journal(str(path), True, len(text) % 2 > 0)) as journal:
-                for number in range(9):
-                    record = journal.find(f"http://h/{number}")
-                    assert record is None or record.url == f"http://h/{number}"
-        except crawl.CrawlError as error:
-            ends[str(error).partition(f"{path}: ")[2][:20]] += 1
-            assert path.read_bytes() == text
-        else:  # all is there but what was torn behind a whole record
-            left = path.read_bytes()
-            torn = text.removeprefix(left)
-            ends["torn" if torn else "whole"] += 1
-            assert text == left + torn and b"\n" not in torn and (left.endswith(b"\n") or not text)
-    for _ in range(ROUNDS // 10):  # each of which opens, locks and closes a file
-        *lines, last = [made_up_line(rng) for _ in range(rng.randrange(1, 6))]
-        last = last[:rng.choice((len(last), rng.randrange(len(last) + 1)))] + rng.choice((b"", bytes(9)))
-        holds(taken_in_or_refused, [*lines, last])
-    assert set(ends) == {"whole", "torn", "no journal of a craw"}, ends
-
-
-def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    site: Site = {
-        "/": "<a href=/a><a href=/b><a href=/c><a href=/fine>", "/fine": "<a href=/a>",
-        "/a": "<a href=/gone>", "/b": "<a href=/old>", "/old": "-> /older", "/older": "-> /lost",
-        "/c": "<img src=/i><a href='http://x y/'>"}
-
-    def rechecked() -> tuple[set[str], list[str]]:
-        crawler = journaled(path, site, recheck=True)
-        return ({*crawler.asked, *crawler.client.checked},
-                [short(record.url) for record in crawler.told if record.kind])
-    journaled(path, site)
-    assert rechecked() == ({"/", "/a", "/gone", "/b", "/old", "/older", "/lost", "/c", "/i"},
-                           ["http://x y/", "/gone", "/lost", "/i"])
-    site["/gone"] = ""              # the target is mended,
-    site["/b"] = "<a href=/fine>"   # a link to redirects,
-    site["/c"] = "<img src=/j>"     # and links
-    site["/j"] = ""
-    assert rechecked() == ({"/", "/a", "/gone", "/b", "/c", "/j"}, [])
-    assert rechecked() == ({"/"}, [])
-    with open(path, "a") as file:  # /j is well again; /a was skipped meanwhile: still a problem
-        file.write('{"url": "http://h/j", "next_url": "http://h/a"}\n'
-                   '{"url": "http://h/j", "status": 200, "is_check": true}\n'
-                   '{"url": "http://h/a", "status": 404, "kind": "broken"}\n'
-                   '{"url": "http://h/a", "skipped": "excluded"}\n')
-    assert rechecked()[0] == {"/", "/a", "/fine"}
-
-
-@each("site, roots, then, asked", [
-    pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/x>", "http://o/x": ""}, ["/", "http://o/"],
-                 {"external": True}, {"/": "200", "http://o/": "HEAD 200"}, id="a check now"),
-    pytest.param({"/": "<a href=/a>", "/a": "<a href=/b>", "/b": "",
-                  "/robots.txt": "User-agent: *\nDisallow: /a"}, ["/"], {"no_robots": False},
-                 {"/": "200", "/a": "robots.txt: Disallow: /a"}, id="forbidden now"),
-    pytest.param({"/": "<a href=/long>", "/long": "-> /" + "x" * 9000}, ["/"], {},
-                 {"/": "200", "/long": "302 broken"}, id="no target"),
-    pytest.param({"/": "<link rel=stylesheet href=/a.css>",
-                  "/a.css": (200, {"content-type": "text/css"}, "p { src: url(/gone) }")}, ["/"], {},
-                 {"/": "200", "/a.css": "GET 200 x2", "/gone": "GET 404 broken x2"}, id="a sheet"),
-    pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/more>", "http://o/more": ""}, ["/"],
-                 {"roots": ["/", "http://o/"]}, {"/": "200", "http://o/": "200", "http://o/more": "200"},
-                 id="a root now"),
-    pytest.param({"/": "<img src=//o/a>", "http://o/": "", "http://o/a": typed(CSS, "p { src: url(/b) }")},
-                 ["/"], {"roots": ["/", "http://o/"]},
-                 {"/": "200", "http://o/": "200", "http://o/a": "GET 200 x2",
-                  "http://o/b": "GET 404 broken x2"}, id="a sheet to be read now")])
-def test_a_journal_answers_under_the_options_of_today(
-        site: Site, roots: list[str], then: dict[str, Any], asked: dict[str, str], tmp_path: Path
-) -> None:
-    path = tmp_path / "journal"
-    journaled(path, site, *roots, no_robots=True)
-    options = {"no_robots": True} | then
-    assert journaled(path, site, *options.pop("roots", ["/"]), **options).ends == asked
-
-
-def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a#no><a href=/b>")
-    site.add("/a")
-    site.add("/b")
-    path = str(tmp_path / "journal")
-    first = said("-q", "--fragments", "-o", path, site.url)
-    assert first[0] == 1 and said("-q", "-o", path, "--recheck", "--fragments", site.url)[:2] == first[:2]
-    site.add("/a", "<p id=no>")
-    assert said("-q", "-o", path, "--recheck", "--fragments", site.url)[0] == 0
-    site.requests.clear()
-    assert said("-q", "-o", path, "--recheck", site.url)[0] == 0 and "/b" not in site.requests
-
-
-def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url":"http://h/","status":200,"seconds":2}\n')
-    with closing(crawl.Journal(str(path), resume=True)) as journal:
-        assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
-
-
-def test_a_journal_is_one_crawls_at_a_time(tmp_path: Path) -> None:
-    with closing(crawl.Journal(str(tmp_path / "journal"))):
-        with raises(crawl.CrawlError, match="in use: "):
-            crawl.Journal(str(tmp_path / "journal"))
-
-
-def test_a_record_is_written_before_it_is_told(tmp_path: Path) -> None:
-    path, told = tmp_path / "journal", list[str]()
-
-    def on_record(record: crawl.Record) -> None:
-        told.append(record.url)
-        assert told == [line["url"] for line in lines_of(path)]
-    journaled(path, {"/": "<a href=/gone><a href=mailto:x>"}, on_record=on_record)
-    assert len(told) == 3
-
-
-def test_a_line_is_written_whole_however_little_is_taken_at_a_time(
-        tmp_path: Path, monkeypatch: Patch) -> None:
-    path, write = tmp_path / "journal", os.write
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:9]))
-    with closing(crawl.Journal(str(path))) as journal:
-        journal.write(crawl.Record("http://h/1"))
-    assert path.read_bytes() == b'{"url": "http://h/1"}\n'
-
-
-def test_a_journal_may_be_no_regular_file_and_full() -> None:
-    """Any number of crawls may have /dev/null for theirs."""
-    null, same, full = map(crawl.Journal, ("/dev/null", "/dev/null", "/dev/full"))
-    with closing(null), closing(same), closing(full):
-        null.write(crawl.Record("http://h/"))
-        assert same.find("http://h/") is None
-        with raises(crawl.CrawlError, match="/dev/full cannot be written: No space left"):
-            full.write(crawl.Record("http://h/"))
-
-
-def test_a_full_disk_leaves_a_journal_that_can_be_gone_on_with(site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a>")
-    site.add("/a")
-    path = tmp_path / "journal"
-    assert command("-o", str(path), site.url).returncode == 0
-    before = path.read_bytes()
-
-    def small() -> None:
-        """Leave room for a part of one more line."""
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, len(before) + 20))
-    done = command("-o", str(path), "--resume", site.url, preexec_fn=small)
-    assert done.returncode == 2 and path.read_bytes().startswith(before)
-    assert done.stderr == f"crawl.py: {path} cannot be written: File too large\n"
-    assert "1 page read" in done.stdout, "what was done is told"
-    assert command("-o", str(path), "--resume", site.url).returncode == 0
-
-
-def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: Path) -> None:
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    lines: list[str] = []
-
-    def read_one() -> None:
-        with open(path) as reader:
-            lines.append(reader.readline())
-    reader = threading.Thread(target=read_one)
-    reader.start()
-    done = command("-o", str(path), site.url)
-    reader.join()
-    assert len(lines) == 1 and done.returncode == 2 and "cannot be written: Broken pipe" in done.stderr
-
-
-# 16  Sites
+# 15  Sites
 # =========
 
 
@@ -2571,7 +2259,7 @@ def test_a_check_is_asked_by_get_after_any_error_but_429(answer: Any, end: str) 
     assert simulated({"/": "<img src=/i>", "/i": answer}, max_tries=1).ends["/i"] == end
 
 
-# 17  Scope
+# 16  Scope
 # =========
 
 
@@ -2613,7 +2301,7 @@ def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: b
     assert ((asked.scheme, *scope.host(asked)) in scope.trusted) == trusted
 
 
-# 18  Frontier
+# 17  Frontier
 # ============
 
 
@@ -2640,7 +2328,7 @@ async def test_each_way_to_a_url_can_only_bring_it_forward(
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
-# 19  Places
+# 18  Places
 # ==========
 
 def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
@@ -2690,7 +2378,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
         assert crawler.asked == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
 
 
-# 20  References
+# 19  References
 # ==============
 
 async def referred(frontier: crawl.References, page: crawl.Node, links: Sequence[str],
@@ -2776,7 +2464,7 @@ def test_with_pages_only_assets_stay_in_the_record() -> None:
     assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
 
 
-# 21  Asking
+# 20  Asking
 # ==========
 
 Story = tuple[Site, dict[str, Any], dict[str, str]]  # a site, options (and roots), what became of each URL
@@ -3021,7 +2709,7 @@ def test_what_is_no_page_is_not_read(site: Server) -> None:
     assert (record.status, record.error, record.size) == (200, "", 0)
 
 
-# 22  Crawler
+# 21  Crawler
 # ===========
 
 # Once each
@@ -3786,6 +3474,318 @@ def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(tls: bool, site: Se
         step += 1
         cancelled = crawl.run(main(), loop_factory=CountingLoop)
     assert step > 30
+
+
+# 22  Journal
+# ===========
+
+
+def test_the_journal_has_a_line_for_each_url(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/gone>")
+    journal = tmp_path / "site.jsonl"
+    began = time.time()
+    crawl.main(["-q", "-o", str(journal), site.url])
+    lines = lines_of(journal)
+    assert [line["url"] for line in lines] == [site.url + "/", site.url + "/gone"]
+    assert lines[0]["links"] == [site.url + "/gone"] and "error" not in lines[0]
+    assert (lines[1]["status"], lines[1]["parent"], lines[1]["depth"]) == (404, site.url + "/", 1)
+    assert began - 1 <= lines[0]["at"] <= lines[1]["at"] <= time.time() + 1
+
+
+def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal")
+    records = [crawl.Record("http://h/", 200),
+               crawl.Record("http://h/", 503, kind="broken"),
+               crawl.Record("http://h/a", 404), crawl.Record("http://h/a", 200, links=("\\x",), seconds=0.5),
+               crawl.Record("http://h/b", 0, kind="timed out"), crawl.Record("mailto:x", skipped="no"),
+               crawl.Record("http://h/i", 200, is_check=True)]
+    with closing(crawl.Journal(path)) as journal:
+        for record in records:
+            journal.write(record)
+        assert journal.find("http://h/") is None, "it answers for what stood there before"
+    with closing(crawl.Journal(path, resume=True)) as journal:
+        assert [journal.find(f"http://h/{page}") for page in ("", "a", "b", "i", "x")] == [
+            None, records[3], None, records[6], None]
+    assert os.stat(path).st_mode & 0o111 == 0
+
+
+@each("status, definite", [
+    (0, False), (200, True), (301, True), (404, True), (403, True), (408, False), (429, False), (500, False),
+    (503, False)])
+def test_what_may_pass_is_no_definite_answer(status: int, definite: bool, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text(json.dumps({"url": "http://h/", "status": status}) + "\n")
+    with closing(crawl.Journal(str(path), resume=True)) as journal:
+        assert (journal.find("http://h/") is not None) == definite
+
+
+@each("text", [
+    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n', "[" * 100_000 + "\n",
+    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
+    '{"url": "http://h/", "status": "200"}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n",
+    '{"url"\n{"url": "http://h/"}\n', "\x00\n",
+    # Not even what looks like a torn line is taken off where no whole record stands before it.
+    '{"url": "http://h/", "status": 200}', '{"status": 200, "url": "http://h/"}', "{", "\0" * 1000,
+    '{"url": "https://api/", "to'])
+def test_what_is_no_journal_is_refused_and_left_as_it_is(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    status, _, err = said("-o", str(path), "--resume", "http://h.invalid/")
+    assert status == 2 and re.search(r"no journal of a crawl \(name another file\): line 1: .", err)
+    assert path.read_text() == text
+
+
+def locked(path: Path) -> bool:
+    """Return whether a crawl has the file, without asking for its lock."""
+    return f":{path.stat().st_ino} " in Path("/proc/locks").read_text()
+
+
+def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n' * 300_000)
+    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), "-o", str(path), "--resume",
+                                "http://h.invalid/"], stderr=subprocess.PIPE)
+    while not locked(path):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == b"" and process.returncode == 130
+
+
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    record = b'{"url": "http://h/", "status": 200}\n'
+    for torn in [record[:size] for size in range(len(record) - 1)] + [record[:9] + b"\0" * 100, b"\0" * 100]:
+        path.write_bytes(record + torn)
+        with closing(crawl.Journal(str(path), resume=True)) as journal:
+            assert journal.find("http://h/") == crawl.Record("http://h/", 200)
+            journal.write(crawl.Record("http://h/2"))
+        assert path.read_bytes() == record + b'{"url": "http://h/2"}\n'
+
+
+def test_the_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
+    assert "line 2: fields of other types" in said("-o", str(path), "--resume", "http://h/")[2]
+
+
+def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) -> None:
+    site.add("/")
+    path = tmp_path / "journal"
+    path.write_text("")  # as good as none
+    assert said("-o", str(path), site.url)[0] == 0
+    written = path.read_bytes()
+    assert said("-o", str(path), site.url) == (
+        2, "", f"crawl.py: {path}: it is not empty; --resume goes on with it\n")
+    assert path.read_bytes() == written and site.requests == ["/robots.txt", "/"]
+    assert said("-o", str(path), "--resume", site.url)[0] == 0
+    assert said("-o", f"{path}2", "--resume", site.url)[0] == 0, "where there is none, it is begun"
+    assert said("-o", f"{path}3", "--recheck", site.url)[::2] == (
+        2, f"crawl.py: {path}3: No such file or directory\n")
+
+
+def test_who_goes_on_is_told_how_old_answers_are(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/a><a href=/b><a href=/new>")
+    path = tmp_path / "journal"
+    path.write_text("".join(f'{{"url": "{site.url}/{name}", "status": 404, "kind": "broken", "at": {at}}}\n'
+                            for name, at in (("a", 86400 * 2), ("b", 86400 * 3), ("other", 0))))
+    status, out, err = said("-q", "-o", str(path), "--resume", site.url)
+    oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(86400 * 2))
+    assert status == 1 and err == "" and f"\n2 answers from the journal, the oldest of {oldest}\n" in out
+
+
+def made_up_json(rng: Random, depth: int = 3) -> Any:
+    """Return a value of any of JSON's types."""
+    kind = rng.randrange(9 if depth else 7)
+    if kind == 7:
+        return [made_up_json(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind == 8:
+        return {rng.choice([*crawl.Record._fields, "x", ""]): made_up_json(rng, depth - 1)
+                for _ in range(rng.randrange(4))}
+    return [None, True, -1, 7, 1e300, "http://h/", "\x1b\u00e9\ud800"][kind]
+
+
+def made_up_line(rng: Random) -> bytes:
+    """Return a journal's line, or one that something has gone wrong with."""
+    record: dict[str, Any] = {"url": f"http://h/{rng.randrange(9)}"} | rng.choice((
+        {"status": 200, "encoding": "utf-8", "links": ["http://h/1"]}, {"status": 404, "kind": "broken"},
+        {"status": 301, "next_url": "http://h/2", "seconds": 0.1}, {"skipped": "other host"}))
+    if not rng.randrange(8):
+        record[rng.choice(crawl.Record._fields)] = made_up_json(rng)
+    line = bytearray(json.dumps(record if rng.randrange(40) else made_up_json(rng)).encode() + b"\n")
+    if not rng.randrange(8):
+        line[rng.randrange(len(line))] ^= 1 << rng.randrange(8)
+    return bytes(line)
+
+
+def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Random) -> None:
+    path, ends = tmp_path / "journal", collections.Counter[str]()
+
+    def taken_in_or_refused(lines: list[bytes]) -> None:
+        text = b"".join(lines)
+        path.write_bytes(text)
+        try:
+            with closing(crawl.Journal(str(path), True, len(text) % 2 > 0)) as journal:
+                for number in range(9):
+                    record = journal.find(f"http://h/{number}")
+                    assert record is None or record.url == f"http://h/{number}"
+        except crawl.CrawlError as error:
+            ends[str(error).partition(f"{path}: ")[2][:20]] += 1
+            assert path.read_bytes() == text
+        else:  # all is there but what was torn behind a whole record
+            left = path.read_bytes()
+            torn = text.removeprefix(left)
+            ends["torn" if torn else "whole"] += 1
+            assert text == left + torn and b"\n" not in torn and (left.endswith(b"\n") or not text)
+    for _ in range(ROUNDS // 10):  # each of which opens, locks and closes a file
+        *lines, last = [made_up_line(rng) for _ in range(rng.randrange(1, 6))]
+        last = last[:rng.choice((len(last), rng.randrange(len(last) + 1)))] + rng.choice((b"", bytes(9)))
+        holds(taken_in_or_refused, [*lines, last])
+    assert set(ends) == {"whole", "torn", "no journal of a craw"}, ends
+
+
+def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site: Site = {
+        "/": "<a href=/a><a href=/b><a href=/c><a href=/fine>", "/fine": "<a href=/a>",
+        "/a": "<a href=/gone>", "/b": "<a href=/old>", "/old": "-> /older", "/older": "-> /lost",
+        "/c": "<img src=/i><a href='http://x y/'>"}
+
+    def rechecked() -> tuple[set[str], list[str]]:
+        crawler = journaled(path, site, recheck=True)
+        return ({*crawler.asked, *crawler.client.checked},
+                [short(record.url) for record in crawler.told if record.kind])
+    journaled(path, site)
+    assert rechecked() == ({"/", "/a", "/gone", "/b", "/old", "/older", "/lost", "/c", "/i"},
+                           ["http://x y/", "/gone", "/lost", "/i"])
+    site["/gone"] = ""              # the target is mended,
+    site["/b"] = "<a href=/fine>"   # a link to redirects,
+    site["/c"] = "<img src=/j>"     # and links
+    site["/j"] = ""
+    assert rechecked() == ({"/", "/a", "/gone", "/b", "/c", "/j"}, [])
+    assert rechecked() == ({"/"}, [])
+    with open(path, "a") as file:  # /j is well again; /a was skipped meanwhile: still a problem
+        file.write('{"url": "http://h/j", "next_url": "http://h/a"}\n'
+                   '{"url": "http://h/j", "status": 200, "is_check": true}\n'
+                   '{"url": "http://h/a", "status": 404, "kind": "broken"}\n'
+                   '{"url": "http://h/a", "skipped": "excluded"}\n')
+    assert rechecked()[0] == {"/", "/a", "/fine"}
+
+
+@each("site, roots, then, asked", [
+    pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/x>", "http://o/x": ""}, ["/", "http://o/"],
+                 {"external": True}, {"/": "200", "http://o/": "HEAD 200"}, id="a check now"),
+    pytest.param({"/": "<a href=/a>", "/a": "<a href=/b>", "/b": "",
+                  "/robots.txt": "User-agent: *\nDisallow: /a"}, ["/"], {"no_robots": False},
+                 {"/": "200", "/a": "robots.txt: Disallow: /a"}, id="forbidden now"),
+    pytest.param({"/": "<a href=/long>", "/long": "-> /" + "x" * 9000}, ["/"], {},
+                 {"/": "200", "/long": "302 broken"}, id="no target"),
+    pytest.param({"/": "<link rel=stylesheet href=/a.css>",
+                  "/a.css": (200, {"content-type": "text/css"}, "p { src: url(/gone) }")}, ["/"], {},
+                 {"/": "200", "/a.css": "GET 200 x2", "/gone": "GET 404 broken x2"}, id="a sheet"),
+    pytest.param({"/": "<a href=//o/>", "http://o/": "<a href=/more>", "http://o/more": ""}, ["/"],
+                 {"roots": ["/", "http://o/"]}, {"/": "200", "http://o/": "200", "http://o/more": "200"},
+                 id="a root now"),
+    pytest.param({"/": "<img src=//o/a>", "http://o/": "", "http://o/a": typed(CSS, "p { src: url(/b) }")},
+                 ["/"], {"roots": ["/", "http://o/"]},
+                 {"/": "200", "http://o/": "200", "http://o/a": "GET 200 x2",
+                  "http://o/b": "GET 404 broken x2"}, id="a sheet to be read now")])
+def test_a_journal_answers_under_the_options_of_today(
+        site: Site, roots: list[str], then: dict[str, Any], asked: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "journal"
+    journaled(path, site, *roots, no_robots=True)
+    options = {"no_robots": True} | then
+    assert journaled(path, site, *options.pop("roots", ["/"]), **options).ends == asked
+
+
+def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/a#no><a href=/b>")
+    site.add("/a")
+    site.add("/b")
+    path = str(tmp_path / "journal")
+    first = said("-q", "--fragments", "-o", path, site.url)
+    assert first[0] == 1 and said("-q", "-o", path, "--recheck", "--fragments", site.url)[:2] == first[:2]
+    site.add("/a", "<p id=no>")
+    assert said("-q", "-o", path, "--recheck", "--fragments", site.url)[0] == 0
+    site.requests.clear()
+    assert said("-q", "-o", path, "--recheck", site.url)[0] == 0 and "/b" not in site.requests
+
+
+def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url":"http://h/","status":200,"seconds":2}\n')
+    with closing(crawl.Journal(str(path), resume=True)) as journal:
+        assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
+
+
+def test_a_journal_is_one_crawls_at_a_time(tmp_path: Path) -> None:
+    with closing(crawl.Journal(str(tmp_path / "journal"))):
+        with raises(crawl.CrawlError, match="in use: "):
+            crawl.Journal(str(tmp_path / "journal"))
+
+
+def test_a_record_is_written_before_it_is_told(tmp_path: Path) -> None:
+    path, told = tmp_path / "journal", list[str]()
+
+    def on_record(record: crawl.Record) -> None:
+        told.append(record.url)
+        assert told == [line["url"] for line in lines_of(path)]
+    journaled(path, {"/": "<a href=/gone><a href=mailto:x>"}, on_record=on_record)
+    assert len(told) == 3
+
+
+def test_a_line_is_written_whole_however_little_is_taken_at_a_time(
+        tmp_path: Path, monkeypatch: Patch) -> None:
+    path, write = tmp_path / "journal", os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:9]))
+    with closing(crawl.Journal(str(path))) as journal:
+        journal.write(crawl.Record("http://h/1"))
+    assert path.read_bytes() == b'{"url": "http://h/1"}\n'
+
+
+def test_a_journal_may_be_no_regular_file_and_full() -> None:
+    """Any number of crawls may have /dev/null for theirs."""
+    null, same, full = map(crawl.Journal, ("/dev/null", "/dev/null", "/dev/full"))
+    with closing(null), closing(same), closing(full):
+        null.write(crawl.Record("http://h/"))
+        assert same.find("http://h/") is None
+        with raises(crawl.CrawlError, match="/dev/full cannot be written: No space left"):
+            full.write(crawl.Record("http://h/"))
+
+
+def test_a_full_disk_leaves_a_journal_that_can_be_gone_on_with(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/a>")
+    site.add("/a")
+    path = tmp_path / "journal"
+    assert command("-o", str(path), site.url).returncode == 0
+    before = path.read_bytes()
+
+    def small() -> None:
+        """Leave room for a part of one more line."""
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, len(before) + 20))
+    done = command("-o", str(path), "--resume", site.url, preexec_fn=small)
+    assert done.returncode == 2 and path.read_bytes().startswith(before)
+    assert done.stderr == f"crawl.py: {path} cannot be written: File too large\n"
+    assert "1 page read" in done.stdout, "what was done is told"
+    assert command("-o", str(path), "--resume", site.url).returncode == 0
+
+
+def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: Path) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lines: list[str] = []
+
+    def read_one() -> None:
+        with open(path) as reader:
+            lines.append(reader.readline())
+    reader = threading.Thread(target=read_one)
+    reader.start()
+    done = command("-o", str(path), site.url)
+    reader.join()
+    assert len(lines) == 1 and done.returncode == 2 and "cannot be written: Broken pipe" in done.stderr
 
 
 # 23  Report
