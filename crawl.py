@@ -53,8 +53,8 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
-import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
-import signal, socket, threading, time, unicodedata, zlib
+import argparse, errno, fcntl, heapq, html.entities, io, itertools, json, math, os, re, select
+import selectors, signal, socket, threading, time, unicodedata, zlib
 from builtins import TimeoutError as TimeoutError  # ("X as X": importers find it here, too)
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -71,7 +71,6 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: se
 
 # 1  Vocabulary
 # =============
-# (There is nothing to learn here: one can come back for a name.)
 
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
     Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
@@ -1640,7 +1639,8 @@ def _check_count(count: int, base: str = "") -> None:
 
 def _unescape(value: str) -> str:
     """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: html.unescape(match[0]), value)
+    return re.sub("&(#?[0-9a-zA-Z]{1,40};)", lambda found: html.unescape(found[0]) if (
+        found[1][0] == "#" or found[1] in html.entities.html5) else found[0], value)
 
 
 def read_sitemap(text: str) -> Markup:
@@ -2269,10 +2269,10 @@ class Frontier(Scope):
         if node and (node.round <= self.round           # it has been queued already,
                      or node.round <= its_round):       # or would be queued no earlier
             return node
-        # 3. The URL is new, or this way is better. (Hosts that are left out get no Site.)
+        # 3. The URL is new, or this way is better. (Hosts that are left out get no Site; of those
+        # that are only checked, robots.txt is not asked for.)
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
-            # (Other hosts are only checked, whatever their robots.txt says.)
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
             site = self.sites[url.origin] = Site(url, robots, self.options.delay, self.requeue)
         node = self.seen_urls[text] = node or Node(text, site)
