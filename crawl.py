@@ -1169,8 +1169,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     scheme = match[1].lower() if match else (base.scheme if base else "")
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
-    if len(text) > MAX_URL:
-        raise UnfetchableError(f"longer than {MAX_URL} characters")
     head, mark, query = (text[match.end():] if match else text).partition("?")  # 2. the query
     head = head.replace("\\", "/")
     if head.startswith("//"):  # 3. the host, in //host/x and http://host/x; or else the page's
@@ -1594,15 +1592,9 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# If there is no answer yet, the URL waits elsewhere and then is queued again, but stays unfinished
-# for the queue. When no URL is unfinished, the round ends. A URL can wait in these places:
-#
-#     later[round]     for a round that has not begun, as lion.jpg for CHECKS            §17
-#     queue            for a worker                                                      §6
-#     waiting[site]    for the site's robots.txt                                         §20
-#     site.line        for its turn, if the site has a delay or rests                    §15
-#     a timer          for another try, after 503 or no answer                           §20
-#     held             with its answer, for the end of round 0                           §21
+# If there is no answer yet, the URL waits for its site's robots.txt, its turn (§15) or another try
+# (§20), and then is queued again. All that time the queue counts it as unfinished; when it counts
+# none, the round ends.
 
 # 11  Documents
 # =============
@@ -1640,7 +1632,8 @@ def _check_count(count: int, base: str = "") -> None:
 def _unescape(value: str) -> str:
     """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
     return re.sub("&(#?[0-9a-zA-Z]{1,40};)", lambda found: html.unescape(found[0]) if (
-        found[1][0] == "#" or found[1] in html.entities.html5) else found[0], value)
+        found[1][0] == "#" or found[1] in html.entities.html5) else found[0], value
+        ) if "&" in value else value
 
 
 def read_sitemap(text: str) -> Markup:
@@ -1700,17 +1693,18 @@ _USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-_NAME_END = r"(?=[\s/>])"
-# _REST is what stands between a tag's name and the ">" that ends it. A quoted value behind "=" may
-# hold other ">". So _REST takes pieces: each goes up to a "=", and through the quoted value behind
-# it if there is one (` title='a > b'`, ` HREF=`). Then it takes what is left (`/d&amp;e`).
-_REST = r"""(?>(?: [^=>]*+ = \s*+ (?> "[^"]*+" | '[^']*+' | ) )*) [^=>]*+"""
-# The three alternatives of _TAGS, without the "<". In the first, (?(raw) ...) matches what is in it
-# if the group `raw` has matched; else it matches the empty string.
+# What stands between a tag's name and the ">" that ends it. A quoted value may hold other ">", but
+# only behind a "=": so _REST takes pieces up to a "=", each with its quoted value.
+_REST = r"""
+    (?> (?: [^=>]*+ = \s*+               # ` title=`, ` HREF=`
+            (?> "[^"]*+" | '[^']*+' | )  # `'a > b'`, or nothing if no quote stands there
+    )* )
+    [^=>]*+"""                           # what is left: `/d&amp;e`
 _TAG = rf"""
-    (?P<tag> (?i: (?P<raw> {_RAW_NAMES}) | {'|'.join(_USES)}) {_NAME_END} {_REST})>
-    (?(raw) (?P<inside> .*?) (?: </ (?i: (?P=raw)) {_NAME_END} | \Z))"""
-_COMMENT = r"!(?=--) .*? (?: --!?> | \Z)"
+    (?P<tag> (?i: (?P<raw> {_RAW_NAMES}) | {'|'.join(_USES)}) (?=[\s/>]) {_REST}) >
+    (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
+        (?P<inside> .*?) (?: </ (?i: (?P=raw)) (?=[\s/>]) | \Z))"""
+_COMMENT = r"! (?=--) .*? (?: --!?> | \Z)"
 _OTHER = rf"[a-zA-Z!?] {_REST}"
 # Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
 _ATTRIBUTE = re.compile(
@@ -1778,7 +1772,7 @@ def read_markup(text: str) -> Markup:
     links = fields["links"]
     for usual, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if usual:
-            links.append(usual if "&" not in usual else _unescape(usual))
+            links.append(_unescape(usual))
         elif tag:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
@@ -2264,7 +2258,8 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. A known URL moves only from a round that has not begun, and only to an earlier one.
+        # 2. A known URL moves only from a round that has not begun, and only to an earlier one; the
+        # last of all is NEVER.
         node = self.seen_urls.get(text)
         if node and (node.round <= self.round           # it has been queued already,
                      or node.round <= its_round):       # or would be queued no earlier
@@ -2358,8 +2353,9 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If the text is a URL to which a link has led
-# before, this link changes nothing, and is not parsed. (An asset is looked up among the assets, for
-# it may bring a URL to another round than a link does.) Once the zoo's /cats/ linked to /cats/a,
+# before, this link changes nothing, and is not parsed. (But if that URL was left out as too deep,
+# this page may be nearer to a root. And assets have a dict of their own, for a link and an asset
+# may bring a URL to different rounds.) Once the zoo's /cats/ linked to /cats/a,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2416,7 +2412,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                # A URL left out as too deep may be nearer next time, unless rounds are levels.
+                # (With --depth each round is a level, and no later page is nearer to a root.)
                 if node.reason != "depth" or self.options.depth is not None:
                     known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
@@ -2908,6 +2904,7 @@ class Report:
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
+        # Pages that link to what redirects to a problem are told of, too.
         redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
         for start in crawler.seen_urls.values():
             for step in start.ahead()[1:]:
@@ -3003,8 +3000,7 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     flag("-v", dest="verbose", help="a line on stderr for each URL")
     flag("-q", dest="quiet", help="print nothing but problems")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
-    lists: Any = {"include": [], "exclude": [], "headers": []}
-    parser.set_defaults(**(Options._field_defaults | lists))
+    parser.set_defaults(**{**Options._field_defaults, "include": [], "exclude": [], "headers": []})
     options = parser.parse_intermixed_args(arguments)
     if (options.resume or options.recheck) and options.file is None:
         parser.error("--resume and --recheck need -o FILE")
@@ -3079,6 +3075,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error  # the report is printed first
+    # Something was reached if a page was read, or if some server answered, with whatever problem.
     was_reached = report.pages or (report.problems and any(s > 0 for s in report.statuses))
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
