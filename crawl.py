@@ -43,7 +43,7 @@ and an explanation of both, meant to be read from here to the end.
     24  Command line
 
 You need to know: generators used as iterators, sockets ("a thing to connect, send and recv"), that
-HTTP exists, and, from section 8 on, regular expressions (`*+` is a `*` that does not backtrack).
+HTTP exists, and, from section 8 on, regular expressions (`*+`, `++`, `?+` do not backtrack).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11
@@ -1919,7 +1919,7 @@ def _explain(error: Any) -> str:
     """Return an error in words that fit on a line."""
     words = getattr(error, "strerror", "") or f"{error}"
     if hasattr(error, "verify_code"):
-        words = f"its certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+        words = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
     elif isinstance(error, re.error):
         words = f"{error.pattern!r} is no regular expression: {error}"
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
@@ -2412,8 +2412,8 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                # (With --depth each round is a level, and no later page is nearer to a root.)
-                if node.reason != "depth" or self.options.depth is not None:
+                # (With --depth each round is a level: no later page is nearer to a root.)
+                if not (node.reason == "depth" and self.options.depth is None):
                     known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
                     await sleep(0)
@@ -2449,7 +2449,8 @@ class References(Places):
 # 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the server last. _answer() goes through these cases in order:
+# The idea: ask the server last. _answer() goes through these cases in order; None says that the URL
+# will be queued again:
 #
 #     robots.txt is not known yet                None: it waits for that
 #     robots.txt failed, or forbids the URL      a Record that says so
@@ -2607,7 +2608,7 @@ class Asking(References):
 # The idea: workers, all alike, run the loop that stands before §11. A redirect is not followed on
 # the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
 # redirects are taken in; other answers are held until all hosts are known. What is a server's fault
-# becomes a Record; other errors end the crawl. (How Ctrl-C does so: §24.)
+# becomes a Record; other errors end the crawl. (How Ctrl-C does so: at the end.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
@@ -2814,7 +2815,7 @@ class Journal:
         for url, offset in self._offsets.items():
             record, page_url = self._record_at(offset), url.partition("#")[0]
             # A missing place (§18) is a problem of its page, unless the page has a later line.
-            if record.kind and offset >= self._offsets.get(page_url, 0):
+            if record.kind and (url == page_url or offset > self._offsets.get(page_url, 0)):
                 problems.add(page_url)
             if record.next_url:
                 redirects[url] = record.next_url
@@ -2946,16 +2947,7 @@ class Report:
 # The problem: people read the output, programs the exit status. Either may stop the crawl early.
 # The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
 # says how it went. An OSError or a CrawlError is printed in a line or two, without a traceback.
-# After Ctrl-C, too, the report is printed. The way of a Ctrl-C leads back through the whole file:
-#
-#     the kernel interrupts epoll, and Python calls run()'s handler                         §5
-#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
-#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
-#         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
-#     CancelledError rises from there: a stream in use is closed                            §10
-#     until crawl() has seen all of them end, and closed what was idle                      §21
-#     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
-#     and main() returns 130 (143 if it was SIGTERM)                                        §24
+# After Ctrl-C, too, the report is printed: how, stands at the end. (_parse_arguments() is a list.)
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3111,7 +3103,18 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # sys.exit() would write once more to stdout, which may be full or closed.
     os._exit(main(sys.argv[1:]))
 
-# The end. Section 2 began with a crawler that waits for each page in turn. From a server that takes
+# The end. The way of a Ctrl-C leads back through the whole file:
+#
+#     the kernel interrupts epoll, and Python calls run()'s handler                         §5
+#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
+#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
+#         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
+#     CancelledError rises from there: a stream in use is closed                            §10
+#     until crawl() has seen all of them end, and closed what was idle                      §21
+#     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
+#     and main() returns 130 (143 if it was SIGTERM)                                        §24
+#
+# And section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
 # --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 850: a tick
 # waits for all of them, and there is no lock.

@@ -2647,7 +2647,7 @@ def test_a_bad_certificate_is_told_without_lines_of_c(
                  for url in (tls_site.url, site.url.replace("http:", "https:"))]
     assert (bad.kind, bad.tries) == ("bad certificate", 1)
     assert re.fullmatch(
-        "its certificate cannot be trusted: self[- ]signed certificate .see SSL_CERT_FILE.", bad.error)
+        "the certificate cannot be trusted: self[- ]signed certificate .see SSL_CERT_FILE.", bad.error)
     assert none.kind == "refused" and none.error.startswith("[SSL: ") and "_ssl.c" not in none.error
 
 
