@@ -272,7 +272,7 @@ class EventLoop:
                                          "exception": error})
 
     def stop(self) -> None:
-        """Make run_forever() return after the current tick."""
+        """Make run_forever() return before the next tick."""
         self._stopping = True
 
     def close(self) -> None:
@@ -579,7 +579,7 @@ class Task(Future[T]):
         return self._cancel_requests
 
     def where(self) -> str:
-        """Return the task's name and the lines at which its `async def`s wait, outermost first."""
+        """Return the task's repr(), and the lines at which it waits, the outermost first."""
         lines, inner = [repr(self)], self._coro
         while at := getattr(inner, "cr_frame", None):  # down the pipe
             lines.append(f"  {at.f_code.co_filename}:{at.f_lineno} in {at.f_code.co_qualname}")
@@ -682,7 +682,7 @@ def create_task(coro: Coro[T]) -> Task[T]:
 
 
 class _Gathering(Future[list[Any]]):
-    """What gather() returns. Cancelling it cancels its children; their end then ends it."""
+    """What gather() returns. Cancelling it cancels its children, which then ends it."""
 
     children: list[Future[Any]]
     cancel_requested = False
@@ -1163,7 +1163,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base*; raise ValueError if none.
 
     WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
-    another scheme or more than MAX_URL characters."""
+    another scheme, or none, or more than MAX_URL characters."""
     text = _trim(reference)
     match = _SCHEME.match(text)  # 1. the scheme
     scheme = match[1].lower() if match else (base.scheme if base else "")
@@ -1220,9 +1220,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     neither                                when the server closes the connection
 #
 # The invariants. Every byte is accounted for. It is an error if the stream ends too early, if there
-# are two lengths, or if a Transfer-Encoding is not plain "chunked" or has a length beside it. Bytes
-# after the end belong to no answer, and the connection is not used again. Head, body, chunk lines
-# and trailers have limits. The cost: linear in the bytes, however they are cut.
+# are two lengths, or if a body's Transfer-Encoding is not plain chunked or has a length beside it.
+# Bytes after the end belong to no answer, and the connection is not used again. Each head, body,
+# chunk line and trailer has a limit. The cost: linear in the bytes, however they are cut.
 
 MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
@@ -1538,7 +1538,7 @@ class Client:
                 stream.close()
 
     async def _new_stream(self, url: URL) -> Stream:
-        """Return a new stream. Host and port are looked up once, and again after any failure."""
+        """Return a new stream. Host and port are looked up once, and anew after an OSError."""
         tls = None
         if url.scheme == "https":
             tls = self._tls = self._tls or _tls_context()
@@ -1895,10 +1895,10 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record. Fields that do not apply are empty, and not shown here:
+# The idea: one value says so, a Record. Some fields are not shown here:
 #
 #     Record("http://cam.org/lion.jpg", 404, "404 Not Found", "broken", is_check=True, tries=2, ...)
-#     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/")
+#     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/", ...)
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -2396,7 +2396,7 @@ class References(Places):
         """Admit what a page refers to; return its *record* with URLs for links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        if self.options.pages_only:  # the record names them, for a --resume that checks them
+        if self.options.pages_only:  # named, but not parsed, for a --resume that checks them
             assets = list(dict.fromkeys(_join(base, folder, one.strip()) for one in record.assets))
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
@@ -2456,7 +2456,7 @@ class References(Places):
 #     robots.txt failed, or forbids the URL      a Record that says so
 #     an earlier crawl's journal (§22) has it    that Record
 #     it is not the URL's turn                   None: it waits in line
-#     the server was asked, and will be again    None: it waits for a timer
+#     the server was asked, and will be again    None: it is queued at once, or waits for a timer
 #     the server answered, or failed for good    a Response
 #
 # (The worker of the first URL that waits for a robots.txt asks for it. If it has to be asked for
@@ -2615,7 +2615,7 @@ class Crawler(Asking):
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
     without a scheme is https; *given* are Options. Raises CrawlError for invalid roots, headers,
-    patterns or numbers, TypeError for what is no option."""
+    patterns or numbers, TypeError for wrong names or types."""
 
     def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
         options = Options(**given)
@@ -2732,7 +2732,7 @@ class Crawler(Asking):
 # 22  Journal
 # ===========
 # The problem: a long crawl may be cut off, and one that found problems is to be repeated.
-# The idea: a journal gets a line of JSON for each record; of a URL's lines the last one counts. A
+# The idea: a journal gets a line of JSON for each record; of a URL's answers the last counts. A
 # later crawl asks the journal before the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
@@ -2985,12 +2985,12 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     seconds("--timeout", help="seconds for a whole fetch (%(default)g)")
     seconds("--delay", help="seconds between two requests to a site (%(default)g)")
     add("-H", type=header, action="append", dest="headers", metavar="'Name: value'",
-        help="send this field to the hosts named here, not to those they redirect to")
+        help="send this field to the hosts named here alone (a User-Agent to all)")
     add("-o", dest="file", metavar="FILE.jsonl", help="write a line for each URL to a new file")
     flag("--resume", help="with -o: go on with FILE, and ask only for the rest")
     flag("--recheck", help="the same, but look again at what was broken")
     flag("-v", dest="verbose", help="a line on stderr for each URL")
-    flag("-q", dest="quiet", help="print nothing but problems")
+    flag("-q", dest="quiet", help="print nothing but problems, and how old a journal is")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
     parser.set_defaults(**{**Options._field_defaults, "include": [], "exclude": [], "headers": []})
     options = parser.parse_intermixed_args(arguments)
@@ -3067,7 +3067,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise
             failure = error  # the report is printed first
-    # Something was reached if a page was read, or if some server answered, with whatever problem.
+    # A page was read, or a URL was answered, though with a problem: there is a site to report on.
     was_reached = report.pages or (report.problems and any(s > 0 for s in report.statuses))
     if not (was_reached or failure):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
