@@ -17,7 +17,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
 and an explanation of both, meant to be read from here to the end.
 
-     1  Vocabulary       a few types, names, errors
+     1  Vocabulary       a few names, to come back to
      2  Event loop       callbacks: now, later, when a socket is ready
      3  Future           a result that has not happened yet
      4  Task             a coroutine, driven by the futures it waits for
@@ -81,15 +81,6 @@ T = TypeVar("T")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]  # a coroutine that returns a T
 VERSION = "2.0"
-MAX_SHOWN = 200  # characters of somebody else's words that are shown
-
-
-class CancelledError(BaseException):
-    """The task or future was cancelled. No Exception, so that `except Exception` lets it pass."""
-
-
-class DeadlockError(RuntimeError):
-    """Every task waits, and no socket, deadline or thread could wake one; says who waits where."""
 
 
 # 2  Event loop
@@ -117,6 +108,14 @@ class DeadlockError(RuntimeError):
 
 TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
 MAX_WAIT = 1.0       # seconds of one sleep: a signal just before a sleep is handled after it
+
+
+class CancelledError(BaseException):
+    """The task or future was cancelled. No Exception, so that `except Exception` lets it pass."""
+
+
+class DeadlockError(RuntimeError):
+    """Every task waits, and no socket, deadline or thread could wake one; says who waits where."""
 
 
 class Handle:
@@ -1811,6 +1810,7 @@ def reader_of(content_type: str) -> Callable[[str], Markup] | None:
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
 MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
+MAX_SHOWN = 200          # characters of a rule, or other words that are not ours, that are shown
 PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
 
 
@@ -2452,21 +2452,21 @@ class References(Places):
 # The idea: ask the server last. _answer() goes through these cases in order; None says that the URL
 # will be queued again:
 #
-#     robots.txt is not known yet                None: it waits for that
-#     robots.txt failed, or forbids the URL      a Record that says so
-#     an earlier crawl's journal (§22) has it    that Record
-#     it is not the URL's turn                   None: it waits in line
-#     the server was asked, and will be again    None: it is queued at once, or waits for a timer
-#     the server answered, or failed for good    a Response
+#     1  robots.txt is not known yet                None: it waits for that
+#     2  robots.txt failed, or forbids the URL      a Record that says so
+#     3  an earlier crawl's journal (§22) has it    that Record
+#     4  it is not the URL's turn                   None: it waits in line
+#     5  the server was asked, and will be again    None: it is queued at once, or by a timer
+#     6  the server answered, or failed for good    a Response
 #
 # (The worker of the first URL that waits for a robots.txt asks for it. If it has to be asked for
 # again, they all wait for a timer.) When the server was asked for the URL itself, the first row
 # that applies says what follows:
 #
-#     HEAD failed (but for a 429), or found a sheet of ours   GET, when it is the URL's turn
-#     the answer is final, or it was the last try             _answer() returns the answer
-#     the answer is a 429 of the crawl's hosts                the URL waits in line, before new ones
-#     the answer is another failure                           the URL is queued after 1 s, 2 s ...
+#     a  HEAD failed (but for a 429), or found a sheet of ours  GET, when it is the URL's turn
+#     b  the answer is final, or it was the last try            _answer() returns the answer
+#     c  the answer is a 429 of the crawl's hosts               the URL waits in line, first of all
+#     d  the answer is another failure                          the URL is queued after 1 s, 2 s ...
 
 BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
 ROBOTS_REDIRECTS = 5  # of a robots.txt that are followed: RFC 9309 section 2.3.1.2
@@ -2491,22 +2491,22 @@ class Asking(References):
     async def _answer(self, node: Node) -> Response | Record | None:
         """Return what came of a URL, by the table above; None if it will be queued again."""
         site, url = node.site, node.url
-        if site in self.waiting:
+        if site in self.waiting:  # case 1, for all but the first
             self.waiting[site].append(node)
             return None
-        if site.robots is None:
+        if site.robots is None:  # case 1
             self.waiting[site] = [node]
             wait = await self._load_robots(site)
             self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
             return None
-        if isinstance(site.robots, Record):
+        if isinstance(site.robots, Record):  # case 2
             return site.robots._replace(url=node.text)  # the failure is told of each URL
         if rule := site.robots.rule(url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
-        if record := self._remembered(node):
+        if record := self._remembered(node):  # case 3
             self.ages.append(record.at)
             return record
-        return await self._request(node, url) if site.take_turn(node) else None
+        return await self._request(node, url) if site.take_turn(node) else None  # 5 and 6; or 4
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
@@ -2531,13 +2531,13 @@ class Asking(References):
         node.site.end_turn(is_slowed, pause)
         has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         if method == "HEAD" and (has_failed or self._wants(node, answer)):
-            self.requeue(node)  # now for GET
+            self.requeue(node)  # row a
         elif not self._tries_again(answer, node.tries):
-            return answer
+            return answer  # row b
         elif is_slowed:
-            self.requeue(node)  # to stand in its site's line
+            self.requeue(node)  # row c: take_turn() puts it into the line
         else:
-            wait = max(_back_off(node.tries), pause)
+            wait = max(_back_off(node.tries), pause)  # row d
             self.waits.append(loop.call_later(wait, self.requeue, node))
         return None
 
