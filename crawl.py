@@ -2353,9 +2353,8 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If the text is a URL to which a link has led
-# before, this link changes nothing, and is not parsed. (But if that URL was left out as too deep,
-# this page may be nearer to a root. And assets have a dict of their own, for a link and an asset
-# may bring a URL to different rounds.) Once the zoo's /cats/ linked to /cats/a,
+# before, this link changes nothing, and is not parsed. (Assets have a dict of their own, for a link
+# and an asset may bring a URL to different rounds.) Once the zoo's /cats/ linked to /cats/a,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2412,7 +2411,8 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                # (With --depth each round is a level: no later page is nearer to a root.)
+                # What was too deep is parsed again: the next page may be nearer to a root, though
+                # not with --depth.
                 if not (node.reason == "depth" and self.options.depth is None):
                     known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
@@ -2853,7 +2853,8 @@ class Journal:
 # 23  Report
 # ==========
 # The problem: answers come in any order; who mends a site wants to see what is wrong, and where.
-# The idea: keep the records of problems and count all; print the problems by kind and URL:
+# The idea: keep the records of problems, and print them by kind and URL. The place to mend may be a
+# page that links to a redirect that leads to the problem: so redirects are followed backwards.
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -2905,7 +2906,6 @@ class Report:
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
-        # Pages that link to what redirects to a problem are told of, too.
         redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
         for start in crawler.seen_urls.values():
             for step in start.ahead()[1:]:
@@ -2947,7 +2947,7 @@ class Report:
 # The problem: people read the output, programs the exit status. Either may stop the crawl early.
 # The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
 # says how it went. An OSError or a CrawlError is printed in a line or two, without a traceback.
-# After Ctrl-C, too, the report is printed: how, stands at the end. (_parse_arguments() is a list.)
+# (_parse_arguments() is a list to skip.) The last page follows a Ctrl-C through the whole file.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
