@@ -2965,6 +2965,7 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
         "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM. Ctrl-\\ "
         "prints what is going on, and the crawl goes on.")
+    parser.set_defaults(**{**Options._field_defaults, "include": [], "exclude": [], "headers": []})
     add = parser.add_argument
     number, seconds = partial(add, type=int, metavar="N"), partial(add, type=float, metavar="S")
     flag, pattern = partial(add, action="store_true"), partial(add, action="append", metavar="RE")
@@ -2992,7 +2993,6 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     flag("-v", dest="verbose", help="a line on stderr for each URL")
     flag("-q", dest="quiet", help="print nothing but problems, and how old a journal is")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
-    parser.set_defaults(**{**Options._field_defaults, "include": [], "exclude": [], "headers": []})
     options = parser.parse_intermixed_args(arguments)
     if (options.resume or options.recheck) and options.file is None:
         parser.error("--resume and --recheck need -o FILE")
