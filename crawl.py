@@ -53,8 +53,8 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
-import argparse, errno, fcntl, heapq, html.entities, io, itertools, json, math, os, re, select
-import selectors, signal, socket, threading, time, unicodedata, zlib
+import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
+import signal, socket, threading, time, unicodedata, zlib
 from builtins import TimeoutError as TimeoutError  # ("X as X": importers find it here, too)
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -1628,11 +1628,14 @@ def _check_count(count: int, base: str = "") -> None:
         raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
 
 
+def _decode_entity(match: re.Match[str]) -> str:
+    decoded = html.unescape(match[0])
+    return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
+
+
 def _unescape(value: str) -> str:
     """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
-    return re.sub("&(#?[0-9a-zA-Z]{1,40};)", lambda found: html.unescape(found[0]) if (
-        found[1][0] == "#" or found[1] in html.entities.html5) else found[0], value
-        ) if "&" in value else value
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
 
 
 def read_sitemap(text: str) -> Markup:
@@ -2015,8 +2018,7 @@ class Site:
     """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
 
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
-    asked = slowed = 0              # how many requests are under way; how many 429s were heeded
-    tries = 0                       # how often robots.txt was asked for
+    asked = slowed = tries = 0      # requests under way; 429s heeded; tries for robots.txt
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
     timer = Handle(_always, ())     # for the next turn
 
@@ -2258,8 +2260,7 @@ class Frontier(Scope):
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth
         its_round = NEVER if reason else CHECKS if check else level
-        # 2. A known URL moves only from a round that has not begun, and only to an earlier one; the
-        # last of all is NEVER.
+        # 2. A known URL moves only from a round not begun yet to an earlier one; NEVER is the last.
         node = self.seen_urls.get(text)
         if node and (node.round <= self.round           # it has been queued already,
                      or node.round <= its_round):       # or would be queued no earlier
@@ -2411,8 +2412,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                # What was too deep is parsed again: the next page may be nearer to a root, though
-                # not with --depth.
+                # What was too deep is parsed again: without --depth a nearer page may follow.
                 if not (node.reason == "depth" and self.options.depth is None):
                     known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
