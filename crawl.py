@@ -1676,41 +1676,47 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 
 # 12  Links
 # =========
-# The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script, or a quoted value.
-# The idea: one regular expression, _TAGS, matches a whole tag, comment or script, and the search
-# goes on behind it, so that nobody looks inside. (html.parser takes 20 x as long.) _TAGS captures
+# The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
+# The idea: one regular expression, _TAGS, matches comments, scripts, and tags that refer to
+# something. The search goes on behind each match, so nobody looks inside. (html.parser takes 20 x
+# as long.) _TAGS captures
 #
-#     <A title='a > b' HREF=/d&amp;e>           tag: A title='a > b' HREF=/d&amp;e
-#     <style>p { src: url(x) }</style>          tag: style, raw: style, inside: p { src: url(x) }
-#     <!-- <a href=/> -->                       nothing
-#     <p title="<a href=/>">                    nothing
+#     <a class="top" href="/birds#owl">     link: "/birds#owl
+#     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
+#     <style>p { src: url(x) }</style>      tag: style>, raw: style, inside: p { src: url(x) }
+#     <!-- <a href=/> -->                   nothing
+#     <p class="x">                         no match
 #
-# (Who believes this can skip the expressions: they say the same again, for each character.)
+# The cost: what it does not match, it does not skip. So in <p title="<a href=/>"> it finds a link.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
-_USES = {"a": ("links", "href"), "area": ("links", "href"), "frame": ("links", "src"),
-         "iframe": ("links", "src"), "base": ("base", "href"), "object": ("assets", "data"),
-         "link": ("", "href"), "meta": ("", "")}
+_USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base", "href"),
+         "object": ("assets", "data"), "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# What stands between a tag's name and the ">" that ends it. A quoted value may hold other ">", but
-# only behind a "=": so _REST takes pieces up to a "=", each with its quoted value.
-_REST = r"""
-    (?> (?: [^=>]*+ = \s*+               # ` title=`, ` HREF=`
-            (?> "[^"]*+" | '[^']*+' | )  # `'a > b'`, or nothing if no quote stands there
-    )* )
-    [^=>]*+"""                           # what is left: `/d&amp;e`
+# An attribute is a name, perhaps a value (with the quote that begins it), and what separates it
+# from the next: `class="top" `. The rest of a tag is attributes, up to ">" or the page's end.
+_NAME = r"[^\s/>\"'] [^\s/=>]*+"
+_VALUE = r"""(?> "[^"]*+ | '[^']*+ | [^\s>]*+ )"""
+_SEPARATOR = r"[\s/\"']*+"
+_ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
+_REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
+_LINK = rf"""
+    (?i: a | area ) [\s/] {_SEPARATOR}
+    {_ATTRIBUTE}*?  # as few as may be: those before href
+    (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
-    (?P<tag> (?i: (?P<raw> {_RAW_NAMES}) | {'|'.join(_USES)}) (?=[\s/>]) {_REST}) >
-    (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
-        (?P<inside> .*?) (?: </ (?i: (?P=raw)) (?=[\s/>]) | \Z))"""
-_COMMENT = r"! (?=--) .*? (?: --!?> | \Z)"
-_OTHER = rf"[a-zA-Z!?] {_REST}"
-# Of `A title='a > b' HREF=/d&amp;e` it finds the name A, title with a > b, HREF with /d&amp;e.
-_ATTRIBUTE = re.compile(
-    r"""([^\s/][^\s/=]*+)(?>\s*+=\s*+(?>"([^"]*+)"?|'([^']*+)'?|([^\s>]*+))|)""", re.ASCII)
+    (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
+    (?(raw)  # if the group `raw` has matched: up to its end tag, or the page's end
+        (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z ))"""
+_COMMENT = r"! (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
+# (The second line passes over end tags and short ones, such as <b>, at once.)
+_TAGS = re.compile(rf"""
+    < (?= [a-zA-Z!] [^>] [^>] )
+    (?: {_LINK} | {_TAG} | {_COMMENT} )""", re.VERBOSE | re.ASCII | re.DOTALL)
+_PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", re.VERBOSE | re.ASCII)
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
@@ -1737,8 +1743,8 @@ def _field_of(link: dict[str, str]) -> str:
 def _read_tag(tag: str) -> tuple[str, list[str]]:
     """Return the field of Markup that a captured tag adds to ("": none), and what it adds."""
     values: dict[str, str] = {}
-    for name, double, single, bare in _ATTRIBUTE.findall(tag):
-        values.setdefault(name.lower(), _unescape(double or single or bare))  # the first counts
+    for name, value in _PAIR.findall(tag):
+        values.setdefault(name.lower(), _unescape(value.lstrip("\"'")))  # the first counts
     element = next(iter(values))  # the tag's name comes first
     if element == "meta":
         return _read_meta(values)
@@ -1752,29 +1758,15 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     return field, urls
 
 
-# f"<(?:{_TAG}|{_COMMENT}|{_OTHER})" would do for _TAGS. The next two only make it three times as
-# fast, and need not be read. _USUAL captures /birds#owl of <a class="top" href="/birds#owl">, for
-# most links look like that. _OF_INTEREST passes over common tags that neither refer nor hide.
-_USUAL = rf"""
-    a[ ] (?>(?: (?: class | id | rel | title)="[^"]*+"[ ])*)
-    href="(?P<usual> [^"]++)" (?: > | {_REST}>)"""
-_OF_INTEREST = r"""
-    (?= [^/<] [^>] [^>])    # it is no end like </p>, and no short one like <b> or <td>,
-    (?! (?: code | div | em | li | p | span | td) [ ] class="[^"<]*+" >)    # nor <p class="x">
-"""
-_TAGS = re.compile(f"<{_OF_INTEREST}(?:{_USUAL}|{_TAG}|{_COMMENT}|{_OTHER})",
-                   re.VERBOSE | re.ASCII | re.DOTALL)
-
-
 def read_markup(text: str) -> Markup:
-    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES distinct tags."""
+    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES tags that do."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
-    found = dict.fromkeys(_TAGS.findall(text))
-    _check_count(len(found))
     links = fields["links"]
-    for usual, tag, raw, inside in found:  # the groups of _TAGS, in their order
-        if usual:
-            links.append(_unescape(usual) if "&" in usual else usual)  # (a call less)
+    found = _TAGS.findall(text[:text.rfind(">") + 1])  # (a tag that is cut off is none)
+    _check_count(len(found))
+    for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
+        if link:
+            links.append(_unescape(link.lstrip("\"'")))
         elif tag:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
