@@ -27,7 +27,7 @@ and an explanation of both, meant to be read from here to the end.
      8  URLs             one spelling for each address
      9  HTTP messages    bytes to responses
     10  HTTP client      connections kept and reused
-    11  Documents        bytes to text, and who reads it
+    11  Documents        bytes to text, and a reader for it
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
     14  Records          how a URL ended
@@ -574,7 +574,7 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        self._must_cancel &= self._cancel_requests > 0  # if nobody else asked, nothing is to come
+        self._must_cancel &= self._cancel_requests > 0  # nobody else asked: no error is to come
         return self._cancel_requests
 
     def where(self) -> str:
@@ -637,10 +637,10 @@ class TimeLimit:
         self._timeout.cancel()
         # This limit takes back its own request to cancel. If more are left than at the entry,
         # somebody else asked, too, and CancelledError goes on. Requests to cancel the task:
-        #     who asked                       at the entry  at the end  after uncancel()
-        #     this limit                      0             1           0    TimeoutError
-        #     this limit, and Ctrl-C          0             2           1    it goes on
-        #     Ctrl-C before, then this limit  1             2           1    TimeoutError
+        #     who asked                           at the entry  at the end  after uncancel()
+        #     this limit                          0             1           0    TimeoutError
+        #     this limit, and Ctrl-C              0             2           1    it goes on
+        #     this limit, in Ctrl-C's `finally`   1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -783,15 +783,12 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
             raise KeyboardInterrupt(number)
         loop.call_soon_threadsafe(task.cancel)
 
-    # One Ctrl-C: the task is cancelled, run_until_complete() raises CancelledError, the other tasks
-    # are cancelled and end, and KeyboardInterrupt comes in its place. A second one: on_signal()
-    # raises in the middle of whatever runs; the handlers are put back, and the loop is closed.
     with closing(loop_factory()) as loop:
         task = loop.create_task(main)
         before = _take_signals(on_signal)
         try:
-            return loop.run_until_complete(task)
-        finally:
+            return loop.run_until_complete(task)  # after one Ctrl-C: CancelledError comes from here
+        finally:  # after two: KeyboardInterrupt, from the middle of whatever ran
             try:
                 if len(signals) < 2:
                     _end_tasks(loop)
@@ -801,7 +798,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
                 if signals:
                     number, main_had_ended = signals[0]
                     if main_had_ended or task.cancelled():
-                        raise KeyboardInterrupt(number)
+                        raise KeyboardInterrupt(number)  # in place of CancelledError
 
 
 # 6  Queue
@@ -1511,7 +1508,7 @@ class Client:
 
     def _take_idle(self, origin: str) -> Stream | None:
         """Take out the stream of *origin* used last; those that are readable are closed."""
-        while stream := next((stream for stream, its_origin in reversed(self.pool.items())
+        while stream := next((each for each, its_origin in reversed(self.pool.items())
                               if its_origin == origin), None):
             del self.pool[stream]
             if not stream.readable():
@@ -1573,11 +1570,12 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
 # It is crawled in rounds: first the root, which may redirect to another host of the crawl; then the
-# pages of these hosts; then (CHECKS) what is only checked; in the end, with --fragments, places:
+# pages of these hosts; then (CHECKS) URLs to be checked only; in the end, with --fragments, places:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
 #                /cats/               admits /map.png, /staff/keys to this round, the lion to CHECKS
+#                /map.png             an image: it is there, and is not read
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
 #                cam.org/lion.jpg     404: broken
@@ -1687,7 +1685,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     <!-- <a href=/> -->                   nothing
 #     <p class="x">                         no match
 #
-# The cost: what it does not match, it does not skip. So in <p title="<a href=/>"> it finds a link.
+# The cost: a tag that does not match is not skipped. So in <p title="<a href=/>"> there is a link.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
@@ -1696,8 +1694,8 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# An attribute is a name, perhaps a value (with the quote that begins it), and what separates it
-# from the next: `class="top" `. The rest of a tag is attributes, up to ">" or the page's end.
+# An attribute is a name, perhaps a value, and a separator: `class="top" `. The value has the quote
+# that begins it, the separator the one that ends it. _REST is a tag's attributes, up to its end.
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+ | '[^']*+ | [^\s>]*+ )"""
 _SEPARATOR = r"[\s/\"']*+"
@@ -1783,7 +1781,7 @@ _READERS: dict[str, Callable[[str], Markup]] = {
 
 @lru_cache(1000)
 def reader_of(content_type: str) -> Callable[[str], Markup] | None:
-    """Return who reads a body of this type, None if nobody does."""
+    """Return the reader for a content type, None if there is none."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
@@ -1906,7 +1904,7 @@ class CrawlError(Exception):
 
 
 def _printable(text: str) -> str:
-    """Return the beginning of somebody else's words: terminals might obey what is not printable."""
+    """Return the beginning of foreign words, escaped: terminals might obey control characters."""
     return _escape(text)[:MAX_SHOWN]
 
 
@@ -1950,6 +1948,19 @@ def _kind_of(failure: Exception) -> str:
             "over a limit" if isinstance(failure, LimitError) else "broken")
 
 
+def _read(url: URL, answer: Response, reader: Callable[[str], Markup], product: str
+          ) -> tuple[dict[str, Any], URL]:
+    """Return what a Record tells of a document that is read, and the base of its references."""
+    text, charset = decode_page(answer.body, answer.content_type)
+    markup, base = reader(text), url
+    with suppress(ValueError):
+        base = parse_url(markup.base, url) if markup.base else url
+    _check_count(len(markup.links) + len(markup.assets), f"{base}")
+    follow = markup.nofollow.isdisjoint(("robots", product.lower()))
+    links = markup.links if follow else ()
+    return {"encoding": charset, "links": links, "assets": markup.assets}, base
+
+
 def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
               **fields: Any) -> tuple[Record, URL]:
     """Return the Record of an answer, or of the error in its place, and the base of its references.
@@ -1965,15 +1976,9 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
         location = answer.headers.get("location", "").encode("latin-1")
         fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
     elif read and status and (reader := reader_of(answer.content_type)):
-        text, charset = decode_page(answer.body, answer.content_type)
         try:
-            markup = reader(text)
-            with suppress(ValueError):
-                base = parse_url(markup.base, url) if markup.base else url
-            _check_count(len(markup.links) + len(markup.assets), f"{base}")
-            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
-            fields.update(encoding=charset, assets=markup.assets,
-                          links=markup.links if follow else ())
+            found, base = _read(url, answer, reader, product)
+            fields.update(found)
         except LimitError as limit:
             failure = limit
     if failure:
@@ -1987,7 +1992,7 @@ def record_of(url: URL, answer: Response, read: bool = True, product: str = PROD
 # or say "not now" (429). While one site rests, the workers should ask others.
 # The idea: a URL that may not be asked for yet stands in its site's line. If the site has a delay,
 # one URL is asked for at a time. When the delay has passed, a timer calls the first URL in line: it
-# is queued, as all are, and keeps the turn while it travels to a worker. With a delay of 3 s:
+# goes through the queue to a worker, and meanwhile no other URL gets a turn. With a delay of 3 s:
 #
 #     at 1 s    workers bring /cats/, /birds    busy: /cats/ is asked for, /birds stands in line
 #     at 2 s    /cats/ has ended                resting: free_at is 5 s, a timer is set
@@ -2017,7 +2022,8 @@ class Site:
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
         self.robots = robots    # Robots, or a Record of why robots.txt failed; None: not known yet
-        self.line, self._loop = deque[Any](), get_running_loop()
+        self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
+        self._loop = get_running_loop()
 
     def pace(self) -> float:
         """Return the seconds between requests, one at a time; 0: any number at a time."""
@@ -2238,6 +2244,14 @@ class Frontier(Scope):
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
+    def _round_of(self, url: URL, depth: int, check: bool, is_counted: bool) -> tuple[int, str]:
+        """Return in which round to ask for *url* if there is no other way to it; if NEVER, why."""
+        reason = self.objection(url, depth, check)
+        if is_counted and not reason and self._quota[check] == 0:
+            reason = "page limit"
+        level = min(depth, 1) if self.options.depth is None else depth
+        return (NEVER if reason else CHECKS if check else level), reason
+
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
         """Admit *url*, as a page or as a *check*, or leave it out; return its Node.
@@ -2246,18 +2260,13 @@ class Frontier(Scope):
         that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
         text, is_counted = f"{url}", (depth > 0 and hops == 0)  # (roots and redirects are not)
         check = check or (self.options.external and not self.covers(url))
-        # 1. In which round would the URL be asked for, if this were the only way there?
-        reason = self.objection(url, depth, check)
-        if is_counted and not reason and self._quota[check] == 0:
-            reason = "page limit"
-        level = min(depth, 1) if self.options.depth is None else depth
-        its_round = NEVER if reason else CHECKS if check else level
-        # 2. A known URL moves only from a round not begun yet to an earlier one; NEVER is the last.
+        its_round, reason = self._round_of(url, depth, check, is_counted)
+        # A known URL moves only from a round not begun yet to an earlier one; NEVER is the last.
         node = self.seen_urls.get(text)
         if node and (node.round <= self.round           # it has been queued already,
                      or node.round <= its_round):       # or would be queued no earlier
             return node
-        # 3. The URL is new, or this way is better. (Hosts that are left out get no Site; of those
+        # The URL is new, or this way is better. (Hosts that are left out get no Site; of those
         # that are only checked, robots.txt is not asked for.)
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
@@ -2368,7 +2377,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
         return base.origin + page + reference
     if ":" in reference:  # http://host/x, and what may have a scheme
         return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (what is longer is no URL)
+    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is no URL)
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
             folder, reference = folder.rpartition("/")[0], reference[3:]
@@ -2396,7 +2405,7 @@ class References(Places):
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
-        """Admit what links, or (if *check*) assets, refer to; return the URLs, and places."""
+        """Admit links, or assets (if *check*); return their URLs, and the places they name."""
         known = self.shown if check else self.linked
         nodes, parsed = dict[str, Node](), itertools.count(1)
         for reference in references:
@@ -2404,9 +2413,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
-                # What was too deep is parsed again: without --depth a nearer page may follow.
-                if not (node.reason == "depth" and self.options.depth is None):
-                    known[node.text] = node  # by the URL's one spelling
+                known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
                     await sleep(0)
             nodes[node.text] = node
@@ -2441,24 +2448,23 @@ class References(Places):
 # 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the server last. _answer() goes through these cases in order; None says that the URL
-# will be queued again:
+# The idea: ask the server last. _answer() goes through these cases in order. It returns a Record,
+# the server's Response, or None if the URL will be queued again:
 #
-#     1  robots.txt is not known yet                None: it waits for that
-#     2  robots.txt failed, or forbids the URL      a Record that says so
-#     3  an earlier crawl's journal (§22) has it    that Record
-#     4  it is not the URL's turn                   None: it waits in line
-#     5  the server was asked, and will be again    None: it is queued at once, or by a timer
-#     6  the server answered, or failed for good    a Response
+#     1  robots.txt is not known yet                  None      it waits until that is known
+#     2  robots.txt failed, or forbids the URL        Record
+#     3  an earlier crawl's journal (§22) has it      Record
+#     4  it is not the URL's turn                     None      it stands in its site's line (§15)
 #
-# (The worker of the first URL that waits for a robots.txt asks for it. If it has to be asked for
-# again, they all wait for a timer.) When the server was asked for the URL itself, the first row
-# that applies says what follows:
+# Else the server is asked, and the answer decides:
 #
-#     a  HEAD failed (but for a 429), or found a sheet of ours  GET, when it is the URL's turn
-#     b  the answer is final, or it was the last try            _answer() returns the answer
-#     c  the answer is a 429 of the crawl's hosts               the URL waits in line, first of all
-#     d  the answer is another failure                          the URL is queued after 1 s, 2 s ...
+#     5  HEAD failed (but a 429), or found a sheet    None      it is queued at once, for a GET
+#     6  the answer is final, or the last try's       Response
+#     7  it is a 429 of the crawl's hosts             None      it is queued at once, for the line
+#     8  it is another failure                        None      it is queued after 1 s, 2 s ...
+#
+# A site's first URL asks for the robots.txt, and others wait with it. If that has to be asked for
+# again, they all are queued again after 1 s, 2 s ..., and the first that comes asks.
 
 BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
 ROBOTS_REDIRECTS = 5  # of a robots.txt that are followed: RFC 9309 section 2.3.1.2
@@ -2475,30 +2481,29 @@ class Asking(References):
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
         self.client = Client(options.headers, options.timeout, options.max_body)
-        self.waiting = dict[Site, list[Node]]()     # by site, URLs that wait for its robots.txt
         self.waits = list[Handle]()     # the timers of further tries
         self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def _answer(self, node: Node) -> Response | Record | None:
-        """Return what came of a URL, by the table above; None if it will be queued again."""
+        """Return what came of a URL, None if it will be queued again."""
         site, url = node.site, node.url
-        if site in self.waiting:  # case 1, for all but the first
-            self.waiting[site].append(node)
+        if site.robots is None:  # 1
+            site.waiting.append(node)
+            if len(site.waiting) == 1:  # the first asks for it
+                wait = await self._load_robots(site)
+                self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
             return None
-        if site.robots is None:  # case 1
-            self.waiting[site] = [node]
-            wait = await self._load_robots(site)
-            self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
-            return None
-        if isinstance(site.robots, Record):  # case 2
+        if isinstance(site.robots, Record):  # 2
             return site.robots._replace(url=node.text)  # the failure is told of each URL
         if rule := site.robots.rule(url.target):
             return Record(node.text, skipped=f"robots.txt: {rule}")
-        if record := self._remembered(node):  # case 3
+        if record := self._remembered(node):  # 3
             self.ages.append(record.at)
             return record
-        return await self._request(node, url) if site.take_turn(node) else None  # 5 and 6; or 4
+        if not site.take_turn(node):  # 4
+            return None
+        return await self._request(node, url)
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
@@ -2523,20 +2528,20 @@ class Asking(References):
         node.site.end_turn(is_slowed, pause)
         has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
         if method == "HEAD" and (has_failed or self._wants(node, answer)):
-            self.requeue(node)  # row a
+            self.requeue(node)  # 5
         elif not self._tries_again(answer, node.tries):
-            return answer  # row b
+            return answer  # 6
         elif is_slowed:
-            self.requeue(node)  # row c: take_turn() puts it into the line
+            self.requeue(node)  # 7
         else:
-            wait = max(_back_off(node.tries), pause)  # row d
+            wait = max(_back_off(node.tries), pause)  # 8
             self.waits.append(loop.call_later(wait, self.requeue, node))
         return None
 
     def _requeue_waiting(self, site: Site) -> None:
         """Queue the URLs again that wait for a site's robots.txt."""
-        for node in self.waiting.pop(site):
-            self.requeue(node)
+        while site.waiting:
+            self.requeue(site.waiting.popleft())
 
     def _pause(self, url: URL, answer: Response) -> float:
         """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
@@ -2599,8 +2604,8 @@ class Asking(References):
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
 # The idea: workers, all alike, run the loop that stands before §11. A redirect is not followed on
 # the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
-# redirects are taken in; other answers are held until all hosts are known. What is a server's fault
-# becomes a Record; other errors end the crawl. (How Ctrl-C does so: at the end.)
+# redirects are taken in; other answers are held until all hosts are known. A server's faults become
+# Records; any other error ends the crawl. (How Ctrl-C does so: at the end.)
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
@@ -2644,7 +2649,7 @@ class Crawler(Asking):
                     each.cancel()
 
     async def _rounds(self) -> None:
-        """Begin the rounds: roots, pages, checks. Tell what was left out; send the workers home."""
+        """Begin the rounds: roots, pages, checks. Tell the URLs left out; send the workers home."""
         for url in self.roots:
             self.admit(url, None, 0)
         self.begin(0)
@@ -2737,6 +2742,7 @@ class Crawler(Asking):
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
 #     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
+#     {"url": "http://zoo.org/birds#owl", "kind": "broken", ...}    a place: /birds is forgotten
 
 def _parse_record(line: bytes) -> Record:
     if not line.endswith(b"}\n"):
@@ -2786,7 +2792,7 @@ class Journal:
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
     def _read(self) -> None:
-        """Note where each URL's last line begins; what says "skipped" does not count."""
+        """Note where each URL's last line begins; a line with "skipped" does not count."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             try:
@@ -2805,14 +2811,13 @@ class Journal:
         """Forget problems, redirects that lead to one, and pages that refer to either."""
         problems, redirects = set[str](), dict[str, str]()
         for url, offset in self._offsets.items():
-            record, page_url = self._record_at(offset), url.partition("#")[0]
-            # A missing place (§18) is a problem of its page, unless the page has a later line.
-            if record.kind and (url == page_url or offset > self._offsets.get(page_url, 0)):
-                problems.add(page_url)
+            record = self._record_at(offset)
+            if record.kind:
+                problems.add(url.partition("#")[0])  # (of a place: its page)
             if record.next_url:
                 redirects[url] = record.next_url
         while more := {url for url in redirects if redirects[url] in problems} - problems:
-            problems |= more  # what redirects to the problems found so far
+            problems |= more  # redirects to the problems found so far
         for url, offset in list(self._offsets.items()):
             record = self._record_at(offset)
             if problems & {url, *record.links, *record.assets}:
@@ -2844,7 +2849,7 @@ class Journal:
 
 # 23  Report
 # ==========
-# The problem: answers come in any order; who mends a site wants to see what is wrong, and where.
+# The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
 # The idea: keep the records of problems, and print them by kind and URL. The place to mend may be a
 # page that links to a redirect that leads to the problem: so redirects are followed backwards.
 #
@@ -2879,7 +2884,7 @@ def _story(record: Record, ways: list[Node]) -> Iterator[str]:
 
 
 class Report:
-    """What the records of a crawl amount to."""
+    """Takes a crawl's records and sums them up."""
 
     def __init__(self) -> None:
         self.problems, self.statuses, self.size = list[Record](), Counter[int](), 0  # in bytes
@@ -2891,7 +2896,7 @@ class Report:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.skipped.partition(":")[0]] += 1
-        elif record.status or record.tries:  # (places, and what is no URL, have neither)
+        elif record.status or record.tries:  # (a place, or words that are no URL, have neither)
             self.statuses[record.status] += 1
         self.size += record.size
         self.pages += bool(record.encoding and not record.is_check)

@@ -2866,10 +2866,6 @@ def no_page(location: str) -> Story:
     "the number of pages has a limit, roots aside": (
         pages(5), {"max_pages": 2}, {"/": "200", "/1": "200", "/2": "200", "/3": "page limit",
                                      "/4": "page limit"}),
-    "a page too deep here may be near enough from elsewhere": (
-        {f"/{number}": f"<a href=/{number + 1}>" for number in range(100)} | {
-            "/": "<a href=/0><a href=/x>", "/x": late(20, "<a href=/100>"), "/100": ""}, {},
-        {f"/{name}": "200" for name in ["", "x", *range(101)]}),
     "redirects do not use up the page limit": (
         {"/": "-> /a", "/a": "-> /b", "/b": "<a href=/c><a href=/d>", "/c": "-> /e", "/e": ""},
         {"max_pages": 1, "max_tasks": 1},
