@@ -1246,14 +1246,15 @@ class Response:
     headers         by name in lower case; those of repeated fields joined by ", "
     content_type    one of them, "" if it is not there
     body            decoded; empty when it was not wanted
+    text            in a crawl, the body of a document that was read (§14), as a str
     reusable        whether the connection can take another request
     error           in a crawl (§20), what came in place of an answer; status is 0 then"""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
                  error: Exception | None = None) -> None:
         self.version, self.status, self.reason, self.headers = version, status, reason, headers
-        self.error = error
-        self.content_type, self.body, self.reusable = headers.get("content-type", ""), b"", False
+        self.error, self.content_type = error, headers.get("content-type", "")
+        self.body, self.text, self.reusable = b"", "", False
 
 
 _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but met
@@ -1951,8 +1952,8 @@ def _kind_of(failure: Exception) -> str:
 def _read(url: URL, answer: Response, reader: Callable[[str], Markup], product: str
           ) -> tuple[dict[str, Any], URL]:
     """Return what a Record tells of a document that is read, and the base of its references."""
-    text, charset = decode_page(answer.body, answer.content_type)
-    markup, base = reader(text), url
+    answer.text, charset = decode_page(answer.body, answer.content_type)
+    markup, base = reader(answer.text), url
     with suppress(ValueError):
         base = parse_url(markup.base, url) if markup.base else url
     _check_count(len(markup.links) + len(markup.assets), f"{base}")
@@ -2019,9 +2020,9 @@ class Site:
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
     timer = Handle(_always, ())     # for the next turn
 
-    def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
+    def __init__(self, url: URL, robots: Robots | None, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
-        self.robots = robots    # Robots, or a Record of why robots.txt failed; None: not known yet
+        self.robots: Robots | Record | None = robots  # Record: why it failed; None: not known yet
         self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
         self._loop = get_running_loop()
 
@@ -2327,7 +2328,7 @@ class Places(Frontier):
     def note_ids(self, page: Node, answer: Response) -> None:
         """Note which places there are on a page that was read."""
         if reader_of(answer.content_type) is read_markup:
-            page.ids = ids_of(decode_page(answer.body, answer.content_type)[0])
+            page.ids = ids_of(answer.text)
 
     def node_of_place(self, page: Node, fragment: str) -> Node:
         """Return the Node of a place on *page*, or *page* itself if the fragment names none."""

@@ -3004,7 +3004,8 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, k
     site.add("/image", b"\x89PNG", Content_Type="image/png")
     crawled(site.url, on_page={"coroutine": later, "function": at_once}[kind])
     ((record, page),) = pages
-    assert page.body == b"<a href=/gone><a href=/image>" and page.headers["x-word"] == "yes"
+    assert page.body.decode() == page.text == "<a href=/gone><a href=/image>"
+    assert page.headers["x-word"] == "yes"
     assert record.url == site.url + "/" and record.links == (site.url + "/gone", site.url + "/image")
 
 
