@@ -537,7 +537,7 @@ class Task(Future[T]):
             else:
                 awaited.add_done_callback(self)
                 self._waiting_for = awaited
-                if self._must_cancel:  # it was cancelled while it ran
+                if self._must_cancel:  # it was cancelled while it ran: now it waits
                     self._must_cancel = not awaited.cancel()
         except StopIteration as stop:
             # If it must be cancelled, it was cancelled during its last step.
@@ -803,11 +803,10 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
 # 6  Queue
 # ========
-# The problem: workers need work handed to them, must wait when there is none, and somebody must
-# know when all is done. "The queue is empty" does not say that: the last item may be in a
-# worker's hands, and about to become ten more. The idea: count. `put` adds one to the unfinished,
-# `task_done` takes one away, and `join` waits for zero. A worker puts what it found before it
-# says that its item is done.
+# The problem: workers need work, must wait when there is none, and somebody must know when all is
+# done. "The queue is empty" does not say that: the last item may be in a worker's hands, and about
+# to become ten more. The idea: count. `put` adds one to the unfinished, `task_done` takes one away,
+# and `join` waits for zero. A worker puts what it found before it says that its item is done.
 #
 # A task that finds the queue empty (or full) stands in line with a future of its own. Waking it
 # resolves that future and promises nothing: until its next step somebody else may have taken
@@ -1194,9 +1193,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
 # 9  HTTP messages
 # ================
-# The problem: a response is a head of text lines and a body of bytes, and nothing marks the body's
-# end but what the head says about it. A client that guesses wrong takes the rest of one answer
-# for the beginning of the next.
+# The problem: a response is a head of text lines and a body of bytes, and only the head tells where
+# the body ends. A client that guesses wrong takes the rest of one answer for the next one's head.
 #
 # The idea: a parser that does no I/O. It is fed what the network gave, in pieces of any size,
 # and says when a response is complete. Inside it is a coroutine, too, a generator that no Task ever
@@ -1561,8 +1559,7 @@ async def fetch(url: str, **options: Any) -> Response:
 
 
 # Half-way. The sections above serve any program; the rest is about crawling. Sections 11 to 14 read
-# documents and record how URLs ended; those from 15 on run the crawl. Here is a small site with two
-# broken links:
+# documents and record how URLs ended, 15 to 22 run the crawl. Here is a site with two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1576,7 +1573,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
 #                /cats/               admits /map.png, /staff/keys to this round, the lion to CHECKS
-#                /map.png             an image: it is there, and is not read
+#                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
 #                cam.org/lion.jpg     404: broken
@@ -1590,16 +1587,15 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# If there is no answer yet, the URL waits for its site's robots.txt, its turn (§15) or another try
-# (§20), and then is queued again. All that time the queue counts it as unfinished; when it counts
-# none, the round ends.
+# If there is no answer yet, the URL waits: in its site's `line` for its turn (§15), in its site's
+# `waiting` for robots.txt, or with a timer for another try (both §20). Then it is queued again. All
+# that time the queue counts it as unfinished; when it counts none, the round ends.
 
 # 11  Documents
 # =============
 # The problem: find what a document refers to, as fast as it is fetched; and it may be in any
-# charset, broken, or made to keep us busy. The idea: for each kind of document there is a reader,
-# a function that looks through its text with a regular expression and returns a Markup. In the
-# style sheet
+# charset, broken, or made to keep us busy. The idea: each kind of document has a reader, a function
+# that searches its text with a regular expression and returns a Markup. In the style sheet
 #
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
@@ -1704,17 +1700,16 @@ _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     (?i: a | area ) [\s/] {_SEPARATOR}
-    {_ATTRIBUTE}*?  # as few as may be: those before href
+    {_ATTRIBUTE}*?  # as few as may be, until href follows, or the tag's end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the page's end
         (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z ))"""
 _COMMENT = r"! (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
-# (The second line passes over end tags and short ones, such as <b>, at once.)
-_TAGS = re.compile(rf"""
-    < (?= [a-zA-Z!] [^>] [^>] )
-    (?: {_LINK} | {_TAG} | {_COMMENT} )""", re.VERBOSE | re.ASCII | re.DOTALL)
+_TAGS = re.compile(  # `(?= ... )` passes over end tags, and short ones such as <b>, at once
+    f"< (?= [a-zA-Z!] [^>] [^>] ) (?: {_LINK} | {_TAG} | {_COMMENT} )",
+    re.VERBOSE | re.ASCII | re.DOTALL)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", re.VERBOSE | re.ASCII)
 
 
@@ -1751,9 +1746,9 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     if element == "link":
         field = _field_of(values)
     urls = [values[name] for name in (attribute, "poster") if name in values]
-    if "srcset" in values:  # "i.png 2x, j.png 3x" gives i.png, j.png: behind each it skips to ","
-        several = re.findall(r"([^\s,]\S*+)(?>(?<!,)\s[^,]*+|)", values["srcset"])
-        urls += [one.rstrip(",") for one in several]
+    if "srcset" in values:  # "i.png 2x, j.png 3x": words that begin and end without a comma, and
+        # behind each blanks and more, up to a comma
+        urls += re.findall(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?", values["srcset"])
     return field, urls
 
 
@@ -1761,7 +1756,7 @@ def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES tags that do."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
     links = fields["links"]
-    found = _TAGS.findall(text[:text.rfind(">") + 1])  # (a tag that is cut off is none)
+    found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # (a tag that is cut off is none)
     _check_count(len(found))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
@@ -1832,7 +1827,8 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _matches(parts: list[str], path: str) -> bool:
-    """Return whether all parts stand in *path*, such as " /menu.pdf ", one behind the other."""
+    """Return whether all parts stand in *path*, one behind the other: " /" and ".pdf " do so in
+    " /menu.pdf ", and do not in " /menu.pdf?a=b "."""
     at = 0
     for part in parts:
         found = path.find(part, at)
@@ -1904,21 +1900,6 @@ class CrawlError(Exception):
     """The crawl cannot begin (a bad root), or cannot go on (a full disk)."""
 
 
-def _printable(text: str) -> str:
-    """Return the beginning of foreign words, escaped: terminals might obey control characters."""
-    return _escape(text)[:MAX_SHOWN]
-
-
-def _explain(error: Any) -> str:
-    """Return an error in words that fit on a line."""
-    words = getattr(error, "strerror", "") or f"{error}"
-    if hasattr(error, "verify_code"):
-        words = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    elif isinstance(error, re.error):
-        words = f"{error.pattern!r} is no regular expression: {error}"
-    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
-
-
 class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty."""
 
@@ -1941,6 +1922,21 @@ class Record(NamedTuple):
     assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
 
+def _printable(text: str) -> str:
+    """Return the beginning of foreign words, escaped: terminals might obey control characters."""
+    return _escape(text)[:MAX_SHOWN]
+
+
+def _explain(error: Any) -> str:
+    """Return an error in words that fit on a line."""
+    words = getattr(error, "strerror", "") or f"{error}"
+    if hasattr(error, "verify_code"):
+        words = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+    elif isinstance(error, re.error):
+        words = f"{error.pattern!r} is no regular expression: {error}"
+    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
+
+
 def _kind_of(failure: Exception) -> str:
     """Return the kind of an error: one of PROBLEMS."""
     return ("timed out" if isinstance(failure, TimeoutError) else
@@ -1957,8 +1953,7 @@ def _read(url: URL, answer: Response, reader: Callable[[str], Markup], product: 
     with suppress(ValueError):
         base = parse_url(markup.base, url) if markup.base else url
     _check_count(len(markup.links) + len(markup.assets), f"{base}")
-    follow = markup.nofollow.isdisjoint(("robots", product.lower()))
-    links = markup.links if follow else ()
+    links = markup.links if markup.nofollow.isdisjoint(("robots", product.lower())) else ()
     return {"encoding": charset, "links": links, "assets": markup.assets}, base
 
 
@@ -2262,13 +2257,13 @@ class Frontier(Scope):
         text, is_counted = f"{url}", (depth > 0 and hops == 0)  # (roots and redirects are not)
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # A known URL moves only from a round not begun yet to an earlier one; NEVER is the last.
         node = self.seen_urls.get(text)
-        if node and (node.round <= self.round           # it has been queued already,
-                     or node.round <= its_round):       # or would be queued no earlier
-            return node
-        # The URL is new, or this way is better. (Hosts that are left out get no Site; of those
-        # that are only checked, robots.txt is not asked for.)
+        if node and node.round <= self.round:
+            return node  # it has been queued already
+        if node and node.round <= its_round:  # (NEVER is the latest round)
+            return node  # this way does not lead to it any earlier
+        # The URL is new, or is moved to an earlier round. A URL that is left out has its page's
+        # Site. Hosts whose URLs are only checked are not asked for robots.txt.
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
@@ -2312,9 +2307,9 @@ class Frontier(Scope):
 # 18  Places
 # ==========
 # The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
-# The idea: note the ids of each page that is read, and give each place that a link names a Node.
-# In the end compare both. If /b redirects to /birds, a link to /b#owl is compared with the ids of
-# /birds, for /b has none. A page that was not read is taken to have every place.
+# The idea: note the ids of each page that is read (in §21), and give each place that a link names a
+# Node (in §19). In the end compare both. If /b redirects to /birds, a link to /b#owl is compared
+# with the ids of /birds, for /b has none. A page that was not read is taken to have every place.
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2356,8 +2351,8 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If the text is a URL to which a link has led
-# before, this link changes nothing, and is not parsed. (Assets have a dict of their own, for a link
-# and an asset may bring a URL to different rounds.) Once the zoo's /cats/ linked to /cats/a,
+# before (it is in `linked`), this link changes nothing, and is not parsed. Assets have a dict of
+# their own (`shown`), for they may bring a URL to another round. Once /cats/ has linked to /cats/a,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
@@ -2862,6 +2857,10 @@ class Journal:
 #       http://zoo.org/birds#owl
 #         no id 'owl' on the page
 #         linked from http://zoo.org/
+#     6 URLs asked for, 3 pages read, 0.0 MB
+#     statuses: 4 x 200, 1 x 302, 1 x 404
+#     not fetched: 1 (robots.txt)
+#     2 problems (1.0 s, 6 URLs/s)
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
@@ -2945,7 +2944,7 @@ class Report:
 # The problem: people read the output, programs the exit status. Either may stop the crawl early.
 # The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
 # says how it went. An OSError or a CrawlError is printed in a line or two, without a traceback.
-# (_parse_arguments() is a list to skip.) The last page follows a Ctrl-C through the whole file.
+# (_parse_arguments() is a list, to skip.) The last page follows a Ctrl-C through the whole file.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -3101,7 +3100,9 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     # sys.exit() would write once more to stdout, which may be full or closed.
     os._exit(main(sys.argv[1:]))
 
-# The end. The way of a Ctrl-C leads back through the whole file:
+# The end
+# =======
+# The way of a Ctrl-C leads back through the whole file:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         §5
 #     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2

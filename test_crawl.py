@@ -3817,7 +3817,7 @@ def test_the_report_says_what_is_broken_and_where() -> None:
 
 
 def test_the_zoo_is_reported_as_its_essay_says() -> None:
-    lines = simulated(ZOO, "http://zoo.org/", fragments=True).lines(brief=True)
+    lines = simulated(ZOO, "http://zoo.org/", fragments=True).lines()
     told = "".join(f"#     {line}\n" for line in lines).replace("Words", "Not Found")
     assert told in text_of("crawl.py")
 
