@@ -47,7 +47,6 @@ HTTP exists, and, from section 8 on, regular expressions (`*+`, `++`, `?+` do no
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11
-
 import sys
 
 if sys.version_info < (3, 11):
@@ -72,6 +71,7 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: se
 # 1  Vocabulary
 # =============
 
+# For importers; the crawler itself needs half of it.
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
     Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
     Stream fetch Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup
@@ -1699,8 +1699,8 @@ _SEPARATOR = r"[\s/\"']*+"
 _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
-    (?i: a | area ) [\s/] {_SEPARATOR}
-    {_ATTRIBUTE}*?  # as few as may be, until href follows, or the tag's end
+    (?i: a | area ) [\s/] {_SEPARATOR}     # `a `
+    {_ATTRIBUTE}*?      # `class="top" `: as few as may be, until href follows, or the tag's end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
@@ -1711,6 +1711,8 @@ _TAGS = re.compile(  # `(?= ... )` passes over end tags, and short ones such as 
     f"< (?= [a-zA-Z!] [^>] [^>] ) (?: {_LINK} | {_TAG} | {_COMMENT} )",
     re.VERBOSE | re.ASCII | re.DOTALL)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", re.VERBOSE | re.ASCII)
+# Of "i.png 2x, j.png 3x" it finds i.png and j.png: a word, and behind it all up to the next comma.
+_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
@@ -1746,10 +1748,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     if element == "link":
         field = _field_of(values)
     urls = [values[name] for name in (attribute, "poster") if name in values]
-    if "srcset" in values:  # "i.png 2x, j.png 3x": words that begin and end without a comma, and
-        # behind each blanks and more, up to a comma
-        urls += re.findall(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?", values["srcset"])
-    return field, urls
+    return field, urls + _SRCSET.findall(values.get("srcset", ""))
 
 
 def read_markup(text: str) -> Markup:
@@ -1885,7 +1884,7 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record. Some fields are not shown here:
+# The idea: one value says so, a Record. (An Answer is a Record on its way.) Some fields of two:
 #
 #     Record("http://cam.org/lion.jpg", 404, "404 Not Found", "broken", is_check=True, tries=2, ...)
 #     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/", ...)
@@ -1922,6 +1921,15 @@ class Record(NamedTuple):
     assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
 
+class Answer(NamedTuple):
+    """What came of asking for a URL: a Record, and what is needed to take it in."""
+
+    record: Record
+    base: URL                       # of its links and assets
+    response: Response | None = None    # if the server was asked
+    from_journal: bool = False
+
+
 def _printable(text: str) -> str:
     """Return the beginning of foreign words, escaped: terminals might obey control characters."""
     return _escape(text)[:MAX_SHOWN]
@@ -1945,41 +1953,40 @@ def _kind_of(failure: Exception) -> str:
             "over a limit" if isinstance(failure, LimitError) else "broken")
 
 
-def _read(url: URL, answer: Response, reader: Callable[[str], Markup], product: str
-          ) -> tuple[dict[str, Any], URL]:
-    """Return what a Record tells of a document that is read, and the base of its references."""
-    answer.text, charset = decode_page(answer.body, answer.content_type)
-    markup, base = reader(answer.text), url
+def _read(url: URL, response: Response, reader: Callable[[str], Markup]) -> tuple[Markup, str, URL]:
+    """Return a document's Markup, its charset, and the base of its references; LimitError."""
+    response.text, charset = decode_page(response.body, response.content_type)
+    markup, base = reader(response.text), url
     with suppress(ValueError):
         base = parse_url(markup.base, url) if markup.base else url
     _check_count(len(markup.links) + len(markup.assets), f"{base}")
-    links = markup.links if markup.nofollow.isdisjoint(("robots", product.lower())) else ()
-    return {"encoding": charset, "links": links, "assets": markup.assets}, base
+    return markup, charset, base
 
 
-def record_of(url: URL, answer: Response, read: bool = True, product: str = PRODUCT,
-              **fields: Any) -> tuple[Record, URL]:
-    """Return the Record of an answer, or of the error in its place, and the base of its references.
+def answer_of(url: URL, response: Response, read: bool = True, product: str = PRODUCT,
+              **fields: Any) -> Answer:
+    """Return the Answer of a response, or of the error in its place.
 
-    The links and assets of a page to be *read* are filled in, as written (§19 makes URLs of them);
-    but no links if the page asks a robot named *product* not to follow them."""
-    status, base, failure = answer.status, url, answer.error
-    fields.update(status=status, size=len(answer.body), content_type=answer.content_type)
+    If a page is *read*, it has its assets; and its links, if robots named *product* may follow."""
+    status, base, failure = response.status, url, response.error
+    fields.update(status=status, size=len(response.body), content_type=response.content_type)
     if status >= 400:
         fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
-                      error=f"{status} {_printable(answer.reason)}".rstrip())
+                      error=f"{status} {_printable(response.reason)}".rstrip())
     elif status in _REDIRECTS:
-        location = answer.headers.get("location", "").encode("latin-1")
+        location = response.headers.get("location", "").encode("latin-1")
         fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
-    elif read and status and (reader := reader_of(answer.content_type)):
+    elif read and status and (reader := reader_of(response.content_type)):
         try:
-            found, base = _read(url, answer, reader, product)
-            fields.update(found)
+            markup, charset, base = _read(url, response, reader)
+            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
+            fields.update(encoding=charset, assets=markup.assets,
+                          links=markup.links if follow else ())
         except LimitError as limit:
             failure = limit
     if failure:
         fields.update(error=_explain(failure), kind=_kind_of(failure))
-    return Record(f"{url}", **fields), base
+    return Answer(Record(f"{url}", **fields), base, response)
 
 
 # 15  Sites
@@ -2189,14 +2196,13 @@ class Node:
     # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
-    at = seconds = 0.0              # of the last request: its Unix time; how long it took
     # What came of it
     next_node: Node | None = None   # the target of a redirect
     ids: frozenset[str] | None = None   # of a page: its places, if they are known (§18)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site   # (the site of its page, if the URL is left out)
+        self.text, self.site = text, site   # (its page's site, if the URL is left out)
         self.round = NEVER      # in which the URL is asked for
         self.is_well = False    # whether it has ended, and is no problem and no redirect
         self.linked_from: list[str] = []    # the pages that refer to it; while is_well is False
@@ -2258,12 +2264,11 @@ class Frontier(Scope):
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
         node = self.seen_urls.get(text)
-        if node and node.round <= self.round:
-            return node  # it has been queued already
-        if node and node.round <= its_round:  # (NEVER is the latest round)
-            return node  # this way does not lead to it any earlier
-        # The URL is new, or is moved to an earlier round. A URL that is left out has its page's
-        # Site. Hosts whose URLs are only checked are not asked for robots.txt.
+        # A known URL stays if its round has begun, or is no later than this one. (NEVER is last.)
+        if node and node.round <= max(self.round, its_round):
+            return node
+        # Now the URL is new, or moves to an earlier round. (Left out, it shares its page's Site.)
+        # Hosts that are outside the scope, for checks only, are not asked for robots.txt.
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
@@ -2313,8 +2318,8 @@ class Frontier(Scope):
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    ids = re.findall(r"""(?i)[\s"'/](?:id|name)\s*+=\s*+("[^"]*+|'[^']*+|[^\s>"']++)""", text)
-    return frozenset(_unescape(found.strip("\"'")) for found in ids)
+    ids = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
+    return frozenset(_unescape(found.lstrip("\"'")) for found in ids)
 
 
 class Places(Frontier):
@@ -2355,7 +2360,7 @@ class Places(Frontier):
 # their own (`shown`), for they may bring a URL to another round. Once /cats/ has linked to /cats/a,
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
-#     x/../a             is joined to http://zoo.org/cats/x/../a, which nobody knows: it is parsed
+#     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 
 SLICE = 100  # references that are parsed between two ticks
@@ -2403,23 +2408,23 @@ class References(Places):
                           check: bool) -> list[str]:
         """Admit links, or assets (if *check*); return their URLs, and the places they name."""
         known = self.shown if check else self.linked
-        nodes, parsed = dict[str, Node](), itertools.count(1)
+        met, nodes, parsed = dict[str, Node](), dict[Node, None](), itertools.count(1)
         for reference in references:
             address, _, fragment = reference.partition("#")
-            node = known.get(_join(base, folder, address))
+            node = met.get(address) or known.get(_join(base, folder, address))
             if node is None:
                 node = self._parse_and_admit(page, address, base, check)
                 known[node.text] = node  # by the URL's one spelling
                 if next(parsed) % SLICE == 0:
                     await sleep(0)
-            nodes[node.text] = node
+            met[address] = node
+            nodes[node] = None
             if fragment and self.options.fragments and not check:
-                place = self.node_of_place(node, fragment)
-                nodes[place.text] = place
-        for node in nodes.values():
+                nodes[self.node_of_place(node, fragment)] = None
+        for node in nodes:
             if not node.is_well:  # the report names the pages that refer to a problem
                 node.linked_from.append(page.text)
-        return list(nodes)
+        return [node.text for node in nodes]
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
         """Parse a reference and admit its URL; if that fails, return the Node of its words."""
@@ -2444,20 +2449,20 @@ class References(Places):
 # 20  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the server last. _answer() goes through these cases in order. It returns a Record,
-# the server's Response, or None if the URL will be queued again:
+# The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
+# (§14), or None if the URL will be queued again:
 #
-#     1  robots.txt is not known yet                  None      it waits until that is known
-#     2  robots.txt failed, or forbids the URL        Record
-#     3  an earlier crawl's journal (§22) has it      Record
-#     4  it is not the URL's turn                     None      it stands in its site's line (§15)
+#     1  robots.txt is not known yet                  None: it waits until that is known
+#     2  robots.txt failed, or forbids the URL        Answer
+#     3  an earlier crawl's journal (§22) has it      Answer
+#     4  it is not the URL's turn                     None: it stands in its site's line (§15)
 #
-# Else the server is asked, and the answer decides:
+# Else the server is asked, and the response decides:
 #
-#     5  HEAD failed (but a 429), or found a sheet    None      it is queued at once, for a GET
-#     6  the answer is final, or the last try's       Response
-#     7  it is a 429 of the crawl's hosts             None      it is queued at once, for the line
-#     8  it is another failure                        None      it is queued after 1 s, 2 s ...
+#     5  HEAD failed (but a 429), or found a sheet    None: it is queued at once, for a GET
+#     6  the response is final, or the last try's     Answer
+#     7  it is a 429 of the crawl's hosts             None: it is queued at once, for the line
+#     8  it is another failure                        None: it is queued after 1 s, 2 s ...
 #
 # A site's first URL asks for the robots.txt, and others wait with it. If that has to be asked for
 # again, they all are queued again after 1 s, 2 s ..., and the first that comes asks.
@@ -2481,7 +2486,7 @@ class Asking(References):
         self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
-    async def _answer(self, node: Node) -> Response | Record | None:
+    async def _answer(self, node: Node) -> Answer | None:
         """Return what came of a URL, None if it will be queued again."""
         site, url = node.site, node.url
         if site.robots is None:  # 1
@@ -2491,15 +2496,14 @@ class Asking(References):
                 self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
             return None
         if isinstance(site.robots, Record):  # 2
-            return site.robots._replace(url=node.text)  # the failure is told of each URL
+            return Answer(site.robots._replace(url=node.text), url)  # the failure of each URL
         if rule := site.robots.rule(url.target):
-            return Record(node.text, skipped=f"robots.txt: {rule}")
+            return Answer(Record(node.text, skipped=f"robots.txt: {rule}"), url)
         if record := self._remembered(node):  # 3
             self.ages.append(record.at)
-            return record
-        if not site.take_turn(node):  # 4
-            return None
-        return await self._request(node, url)
+            await sleep(0)  # poll, or a journal's thousand answers would keep all others waiting
+            return Answer(record, url, from_journal=True)
+        return await self._request(node, url) if site.take_turn(node) else None  # 4
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
@@ -2513,20 +2517,25 @@ class Asking(References):
             return None  # its body is wanted, and was not read
         return record
 
-    async def _request(self, node: Node, url: URL) -> Response | None:
+    async def _request(self, node: Node, url: URL) -> Answer | None:
         """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
         loop, method = get_running_loop(), ("HEAD" if node.is_check and node.tries == 0 else "GET")
-        node.at, began = time.time(), loop.time()
+        at, began = time.time(), loop.time()
         node.tries += 1
-        answer = await self._fetch(url, method, partial(self._wants, node))
-        node.seconds = loop.time() - began
-        is_slowed, pause = (answer.status == 429 and self.covers(url)), self._pause(url, answer)
+        response = await self._fetch(url, method, partial(self._wants, node))
+        seconds = loop.time() - began
+        await sleep(0)  # poll, for what follows is work
+        is_slowed = response.status == 429 and self.covers(url)
+        pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
-        has_failed = answer.status == 0 or (answer.status >= 400 and answer.status != 429)
-        if method == "HEAD" and (has_failed or self._wants(node, answer)):
+        has_failed = response.status == 0 or (response.status >= 400 and response.status != 429)
+        is_wanted = self._wants(node, response)
+        if method == "HEAD" and (has_failed or is_wanted):
             self.requeue(node)  # 5
-        elif not self._tries_again(answer, node.tries):
-            return answer  # 6
+        elif not self._tries_again(response, node.tries):
+            return answer_of(  # 6
+                url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
+                seconds=round(seconds, 3), is_check=node.is_check)
         elif is_slowed:
             self.requeue(node)  # 7
         else:
@@ -2578,7 +2587,7 @@ class Asking(References):
         for _ in range(1 + ROBOTS_REDIRECTS):
             url = target
             answer = await self._fetch(url, "GET", lambda response: response.status < 300)
-            record, _ = record_of(url, answer, False)
+            record = answer_of(url, answer, False).record
             with suppress(ValueError):
                 target = parse_url(record.next_url, url)  # for "", without a redirect, it is url
             if target == url or not self.covers(target):
@@ -2624,7 +2633,7 @@ class Crawler(Asking):
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
         self.in_flight = dict[Node, float]()    # URLs whose answers workers wait for; since when
-        self.held = dict[Node, Any]()           # the answers of round 0 that are no redirects
+        self.held = dict[Node, Answer]()        # those of round 0 that are no redirects
         self.ended = False                      # whether all tasks have ended
 
     async def crawl(self) -> None:
@@ -2671,39 +2680,30 @@ class Crawler(Asking):
             self.in_flight[node] = get_running_loop().time()
             answer = self.held.pop(node, None) or await self._answer(node)
             del self.in_flight[node]
-            # Poll before working: a hundred answers from a journal would keep all others waiting.
-            await sleep(0)
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
             del answer  # a page is not held while the next is waited for
         self.queue.task_done()  # of None
 
-    async def _take_in(self, node: Node, answer: Response | Record) -> None:
-        """Make a Record of an answer, admit the URLs that it leads to, and tell the Record."""
-        if self.round == 0 and answer.status not in _REDIRECTS:
+    async def _take_in(self, node: Node, answer: Answer) -> None:
+        """Admit the URLs that an answer leads to, and tell its Record."""
+        if self.round == 0 and answer.record.status not in _REDIRECTS:
             self.held[node] = answer
             return
-        context: Any = {"depth": node.depth, "parent": node.parent.text if node.parent else ""}
-        if isinstance(answer, Record):
-            record, base = answer._replace(**context), node.url
-        else:
-            record, base = record_of(
-                node.url, answer, self._wants(node, answer), self._product, tries=node.tries,
-                at=round(node.at, 3), seconds=round(node.seconds, 3), is_check=node.is_check,
-                **context)
+        parent, response = (node.parent.text if node.parent else ""), answer.response
+        record = answer.record._replace(depth=node.depth, parent=parent)
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
-            record = await self.admit_references(node, record, base)
-            if isinstance(answer, Response) and not node.is_check:  # a page, from the server
+            record = await self.admit_references(node, record, answer.base)
+            if response and not node.is_check:  # a page, from the server
                 if self.options.fragments:
-                    self.note_ids(node, answer)
-                work: Any = self.options.on_page(record, answer)
+                    self.note_ids(node, response)
+                work: Any = self.options.on_page(record, response)
                 if hasattr(work, "__await__"):
                     await work
-        # (A Record that robots.txt gave has no status.)
-        self.tell(record, from_journal=isinstance(answer, Record) and answer.status > 0)
+        self.tell(record, answer.from_journal)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -2847,7 +2847,8 @@ class Journal:
 # ==========
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
 # The idea: keep the records of problems, and print them by kind and URL. The place to mend may be a
-# page that links to a redirect that leads to the problem: so redirects are followed backwards.
+# page that links to a redirect that leads to the problem: so lines() follows redirects backwards.
+# The rest of the code formats:
 #
 #     broken (2)
 #       http://cam.org/lion.jpg

@@ -2099,7 +2099,7 @@ def test_a_page_with_too_many_references_is_over_a_limit(
     response = crawl.Response(1, 200, "OK", {"content-type": content_type})
     for count in range(1, 9):
         response.body = "".join(body.format(number, -number) for number in range(1, count + 1)).encode()
-        record, _ = crawl.record_of(BASE, response)
+        record = crawl.answer_of(BASE, response).record
         if count * body.count("{}") <= 4:
             assert record.kind == "" and len(record.links + record.assets) == count * body.count("{}")
         else:
@@ -2113,7 +2113,7 @@ def test_the_longer_the_base_the_fewer_the_references(base: str) -> None:
     for count in (3_900, 4_000):
         links = "".join(f"<a href={number}>" for number in range(count))
         response.body = f"<base href={base}>{links}".encode()
-        record, _ = crawl.record_of(BASE, response)
+        record = crawl.answer_of(BASE, response).record
         assert len(record.links) == (count if count == 3_900 else 0)
     assert record.kind == "over a limit" and record.links == ()
 
