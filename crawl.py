@@ -17,7 +17,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
 and an explanation of both, meant to be read from here to the end.
 
-     1  Vocabulary       a few names, to come back to
+     1  Names            a few, to come back to
      2  Event loop       callbacks: now, later, when a socket is ready
      3  Future           a result that has not happened yet
      4  Task             a coroutine, driven by the futures it waits for
@@ -68,8 +68,8 @@ from urllib.parse import quote, unquote
 if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: see _tls_context())
     import ssl
 
-# 1  Vocabulary
-# =============
+# 1  Names
+# ========
 
 # For importers; the crawler itself needs half of it.
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
@@ -470,8 +470,7 @@ class Future(Generic[T]):
 #
 # `async def` and `await` are the same with two guards: `await` takes only what can be waited for (a
 # generator needs @coroutine), and a coroutine that nobody awaits causes a warning. Here is a fetch
-# in both styles, and what either does when it is driven by hand. A Task drives both; from here on
-# most coroutines are of the second style:
+# in both styles, and what either does when it is driven by hand, as a Task drives it:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -574,7 +573,8 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        self._must_cancel &= self._cancel_requests > 0  # nobody else asked: no error is to come
+        if self._cancel_requests == 0:
+            self._must_cancel = False  # nobody else asked: a CancelledError to come comes no more
         return self._cancel_requests
 
     def where(self) -> str:
@@ -637,10 +637,10 @@ class TimeLimit:
         self._timeout.cancel()
         # This limit takes back its own request to cancel. If more are left than at the entry,
         # somebody else asked, too, and CancelledError goes on. Requests to cancel the task:
-        #     who asked                           at the entry  at the end  after uncancel()
-        #     this limit                          0             1           0    TimeoutError
-        #     this limit, and Ctrl-C              0             2           1    it goes on
-        #     this limit, in Ctrl-C's `finally`   1             2           1    TimeoutError
+        #     who asked                            at the entry  at the end  after uncancel()
+        #     this limit                           0             1           0    TimeoutError
+        #     this limit, and Ctrl-C               0             2           1    it goes on
+        #     this limit, cleaning up after Ctrl-C 1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -773,7 +773,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
     When *main* has ended, tasks still running are cancelled and waited for. In the main thread
     run() takes over SIGINT (Ctrl-C) and SIGTERM if Python's own handler, or interrupt(), has them.
-    The first signal cancels *main*. If *main* ends cancelled, or had ended before, run() cleans up
+    The first signal cancels *main*. If *main* ends cancelled, or had ended already, run() cleans up
     and raises KeyboardInterrupt(number). A second one raises it at once; no task is waited for."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
@@ -1567,8 +1567,9 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# It is crawled in rounds: first the root, which may redirect to another host of the crawl; then the
-# pages of these hosts; then (CHECKS) URLs to be checked only; in the end, with --fragments, places:
+# Each URL that is met is admitted to a round. First comes the root, which may redirect to another
+# host of the crawl; then come the pages of these hosts; then (CHECKS) the URLs that are only
+# checked; in the end, with --fragments, places:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
@@ -1606,6 +1607,24 @@ async def fetch(url: str, **options: Any) -> Response:
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: the length of a document's base times its references
+_CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
+_META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
+
+
+def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
+    """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
+    charset = "utf-8"
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        charset = "utf-16"
+    elif body[:3] != b"\xef\xbb\xbf":
+        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
+                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
+        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
+        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
+            charset = match[1].decode().lower()
+    with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
+        return body.decode(charset, "replace"), charset
+    return body.decode("utf-8", "replace"), "utf-8"
 
 
 class Markup(NamedTuple):
@@ -1649,26 +1668,6 @@ def read_sheet(text: str) -> Markup:
     return Markup(assets=tuple(filter(None, used)))
 
 
-_CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
-_META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
-
-
-def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
-    charset = "utf-8"
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        charset = "utf-16"
-    elif body[:3] != b"\xef\xbb\xbf":
-        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
-        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
-            charset = match[1].decode().lower()
-    with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
-        return body.decode(charset, "replace"), charset
-    return body.decode("utf-8", "replace"), "utf-8"
-
-
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
@@ -1691,8 +1690,8 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# An attribute is a name, perhaps a value, and a separator: `class="top" `. The value has the quote
-# that begins it, the separator the one that ends it. _REST is a tag's attributes, up to its end.
+# An attribute is a name, perhaps a value, and a separator: `class="top" `. A value has the quote
+# that begins it, which lstrip() removes; the separator has the quote that ends the value.
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+ | '[^']*+ | [^\s>]*+ )"""
 _SEPARATOR = r"[\s/\"']*+"
@@ -2002,12 +2001,12 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
 #     at 5 s    the timer                       /birds is called: it is queued
 #     at 5 s    a worker brings /birds          busy: /birds is asked for, for it was called
 #
-# Answers also teach how to ask. (A 429 counts if it is from the crawl's hosts.) Once a site has
-# answered 429, it has a learned delay, too, and so is asked for one URL at a time:
+# Answers also teach how to ask. Once a site of the crawl's hosts has answered 429, it has a learned
+# delay, too, and so is asked for one URL at a time:
 #
 #     the site answers    it rests at least for          the delay that was learned
 #     429                 Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       the longer of its delays       shrinks by 3 %, but never to 0
+#     anything else       its set or learned delay       shrinks by 3 %, but never to 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
@@ -2022,9 +2021,9 @@ class Site:
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
     timer = Handle(_always, ())     # for the next turn
 
-    def __init__(self, url: URL, robots: Robots | None, delay: float, requeue: Callback) -> None:
-        self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
-        self.robots: Robots | Record | None = robots  # Record: why it failed; None: not known yet
+    def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
+        self.url, self.delay, self.requeue = url, delay, requeue  # url: any of the origin
+        self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
         self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
         self._loop = get_running_loop()
 
@@ -2084,8 +2083,8 @@ class Site:
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
 # The idea: the host of a URL decides, and two patterns that are searched for in it. A link leads to
 # a page, which is read. An asset, such as an image, is checked: is it there? So a URL is admitted
-# as a page or as a check, or is left out. (A style sheet on the crawl's hosts is a check, and yet
-# read, for what it uses.) With the root http://zoo.org/ and --exclude 'pdf$'
+# as a page or as a check, or is left out. A style sheet on the crawl's hosts is a check, too, but
+# is read, for what it uses. With the root http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2094,32 +2093,27 @@ class Site:
 #     http://zoo.org/menu.pdf   excluded           excluded
 
 class Options(NamedTuple):
-    """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most; the others are
+    """How to crawl: Crawler's arguments by name. `crawl.py --help` says more."""
 
-    headers       a dict: sent to the hosts of the roots; the User-Agent in it is sent to all
-    journal       a Journal: its answers replace the server's; it is told all other Records
-    on_record     called with the Record of a URL that has ended; in the end of those left out
-    on_page       called with Record and Response of a page read from the server; may be async"""
-
-    depth: int | None = None
-    max_pages: int = 1_000_000
-    include: str = ""
-    exclude: str = ""
-    subdomains: bool = False
-    external: bool = False
-    pages_only: bool = False
-    fragments: bool = False
-    no_robots: bool = False
-    max_tasks: int = 10
-    max_redirect: int = 10
-    max_tries: int = 3
-    max_body: int = MAX_BODY
-    timeout: float = FETCH_TIMEOUT
-    delay: float = 0.0
-    headers: dict[str, str] | None = None
-    journal: Journal | None = None
-    on_record: Callback = _always
-    on_page: Callback = _always
+    depth: int | None = None        # links from a root
+    max_pages: int = 1_000_000      # and as many checks
+    include: str = ""               # a pattern: only pages in whose URL it is found
+    exclude: str = ""               # a pattern: no URL in which it is found
+    subdomains: bool = False        # hosts below the roots' hosts, too
+    external: bool = False          # check what links to other hosts lead to
+    pages_only: bool = False        # do not check assets
+    fragments: bool = False         # pages must have the places that links name
+    no_robots: bool = False         # do not ask for robots.txt
+    max_tasks: int = 10             # URLs fetched at a time
+    max_redirect: int = 10          # redirects in a row
+    max_tries: int = 3              # tries where an error may be temporary
+    max_body: int = MAX_BODY        # bytes
+    timeout: float = FETCH_TIMEOUT  # seconds for one fetch
+    delay: float = 0.0              # seconds between two requests to a site
+    headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
+    journal: Journal | None = None  # its answers replace the server's; it is told all others
+    on_record: Callback = _always   # is called with each Record
+    on_page: Callback = _always     # with Record and Response of each page read; may be async
 
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
@@ -2202,7 +2196,7 @@ class Node:
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site   # (its page's site, if the URL is left out)
+        self.text, self.site = text, site   # the page's site, if the URL is left out
         self.round = NEVER      # in which the URL is asked for
         self.is_well = False    # whether it has ended, and is no problem and no redirect
         self.linked_from: list[str] = []    # the pages that refer to it; while is_well is False
@@ -2260,15 +2254,15 @@ class Frontier(Scope):
 
         It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
         that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
-        text, is_counted = f"{url}", (depth > 0 and hops == 0)  # (roots and redirects are not)
+        text, is_counted = f"{url}", depth > 0 and hops == 0  # roots and redirects are not
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
         node = self.seen_urls.get(text)
-        # A known URL stays if its round has begun, or is no later than this one. (NEVER is last.)
-        if node and node.round <= max(self.round, its_round):
+        # A known URL stays in its round if that has begun, or is no later than this one.
+        if node and (node.round <= self.round or node.round <= its_round):
             return node
-        # Now the URL is new, or moves to an earlier round. (Left out, it shares its page's Site.)
-        # Hosts that are outside the scope, for checks only, are not asked for robots.txt.
+        # It is new, or moves to an earlier round. If it is left out, it shares its page's Site.
+        # Hosts outside the scope, which are only checked, are not asked for robots.txt.
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
@@ -2528,7 +2522,7 @@ class Asking(References):
         is_slowed = response.status == 429 and self.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
-        has_failed = response.status == 0 or (response.status >= 400 and response.status != 429)
+        has_failed = response.status != 429 and not 0 < response.status < 400
         is_wanted = self._wants(node, response)
         if method == "HEAD" and (has_failed or is_wanted):
             self.requeue(node)  # 5
@@ -2610,7 +2604,7 @@ class Asking(References):
 # The idea: workers, all alike, run the loop that stands before §11. A redirect is not followed on
 # the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
 # redirects are taken in; other answers are held until all hosts are known. A server's faults become
-# Records; any other error ends the crawl. (How Ctrl-C does so: at the end.)
+# Records; any other error ends the crawl, and so does Ctrl-C (see the last page).
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
@@ -2691,16 +2685,16 @@ class Crawler(Asking):
         if self.round == 0 and answer.record.status not in _REDIRECTS:
             self.held[node] = answer
             return
-        parent, response = (node.parent.text if node.parent else ""), answer.response
+        parent = node.parent.text if node.parent else ""
         record = answer.record._replace(depth=node.depth, parent=parent)
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
             record = await self.admit_references(node, record, answer.base)
-            if response and not node.is_check:  # a page, from the server
+            if answer.response and not node.is_check:  # a page, from the server
                 if self.options.fragments:
-                    self.note_ids(node, response)
-                work: Any = self.options.on_page(record, response)
+                    self.note_ids(node, answer.response)
+                work: Any = self.options.on_page(record, answer.response)
                 if hasattr(work, "__await__"):
                     await work
         self.tell(record, answer.from_journal)
@@ -2809,7 +2803,7 @@ class Journal:
         for url, offset in self._offsets.items():
             record = self._record_at(offset)
             if record.kind:
-                problems.add(url.partition("#")[0])  # (of a place: its page)
+                problems.add(url.partition("#")[0])  # a missing place is its page's
             if record.next_url:
                 redirects[url] = record.next_url
         while more := {url for url in redirects if redirects[url] in problems} - problems:
@@ -2897,7 +2891,7 @@ class Report:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.skipped.partition(":")[0]] += 1
-        elif record.status or record.tries:  # (a place, or words that are no URL, have neither)
+        elif record.status or record.tries:  # a place, or words that are no URL, have neither
             self.statuses[record.status] += 1
         self.size += record.size
         self.pages += bool(record.encoding and not record.is_check)
@@ -3033,6 +3027,14 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
         signal.signal(signal.SIGQUIT, before)
 
 
+def _new_crawler(options: argparse.Namespace, on_record: Callback) -> Crawler:
+    """Return the Crawler that the command line describes."""
+    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
+    given |= {"headers": dict(options.headers), "on_record": on_record,
+              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
+    return Crawler(options.roots, **given)
+
+
 def _crawl_and_report(arguments: list[str]) -> int:
     """Crawl, say what came of it, and return the exit status."""
     try:
@@ -3048,10 +3050,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             parent = f" (from {record.parent})" if record.parent else ""
             _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
 
-    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
-    given |= {"headers": dict(options.headers), "on_record": on_record,
-              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
-    crawler = Crawler(options.roots, **given)  # before FILE is begun, for it may be wrong
+    crawler = _new_crawler(options, on_record)  # before FILE is begun, for it may fail
     with ExitStack() as files:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)
@@ -3063,7 +3062,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             run(_crawl(crawler, report, live))
         except BaseException as error:  # a signal, a full disk, a bug
             if not crawler.ended:
-                raise
+                raise  # it has not begun, or tasks were left: there is nothing to report
             failure = error  # the report is printed first
     # A page was read, or a URL was answered, though with a problem: there is a site to report on.
     was_reached = report.pages or (report.problems and any(s > 0 for s in report.statuses))
@@ -3096,7 +3095,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, interrupt)
-    # (Python makes them None if their descriptors are closed.)
+    # Python makes them None if their descriptors are closed.
     sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
     # sys.exit() would write once more to stdout, which may be full or closed.
     os._exit(main(sys.argv[1:]))

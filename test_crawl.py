@@ -3589,6 +3589,7 @@ def test_who_goes_on_is_told_how_old_answers_are(site: Server, tmp_path: Path) -
     status, out, err = said("-q", "-o", str(path), "--resume", site.url)
     oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(86400 * 2))
     assert status == 1 and err == "" and f"\n2 answers from the journal, the oldest of {oldest}\n" in out
+    assert path.read_text().count('/a", "status') == 1, "what the file says is not written again"
 
 
 def made_up_json(rng: Random, depth: int = 3) -> Any:
