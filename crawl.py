@@ -1602,8 +1602,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length. A
-# repetition is short, or never gives back what it took: `*+` does so for a character, and
-# `(?>(?:...)*)` for a group. And a comment or script that has no end takes all the rest.
+# repetition is short, or gives back no more than some commas: `*+` gives back no character, and
+# `(?>(?:...)*)` no group. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: the length of a document's base times its references
@@ -1672,8 +1672,7 @@ def read_sheet(text: str) -> Markup:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that refer to
-# something. The search goes on behind each match, so nobody looks inside. (html.parser takes 20 x
-# as long.) _TAGS captures
+# something. Nobody looks inside a match. (html.parser takes 20 x as long.) _TAGS captures
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1699,7 +1698,7 @@ _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     (?i: a | area ) [\s/] {_SEPARATOR}     # `a `
-    {_ATTRIBUTE}*?      # `class="top" `: as few as may be, until href follows, or the tag's end
+    {_ATTRIBUTE}*?      # `class="top" `: one more, and one more, until href follows, or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
@@ -1753,18 +1752,17 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 def read_markup(text: str) -> Markup:
     """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES tags that do."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
-    links = fields["links"]
     found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # (a tag that is cut off is none)
     _check_count(len(found))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
-            links.append(_unescape(link.lstrip("\"'")))
+            fields["links"].append(_unescape(link.lstrip("\"'")))
         elif tag:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
             if raw.lower() == "style":
                 fields["assets"] += read_sheet(inside).assets
-    return Markup(tuple(links), tuple(fields["assets"]), next(iter(fields["base"]), ""),
+    return Markup(tuple(fields["links"]), tuple(fields["assets"]), next(iter(fields["base"]), ""),
                   frozenset(fields["nofollow"]))
 
 
@@ -1883,7 +1881,8 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record. (An Answer is a Record on its way.) Some fields of two:
+# The idea: one value says so, a Record. §20 makes an Answer of it and the server's Response, §21
+# takes the Answer in, and tells the Record. Some fields of two of them:
 #
 #     Record("http://cam.org/lion.jpg", 404, "404 Not Found", "broken", is_check=True, tries=2, ...)
 #     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/", ...)
@@ -2014,7 +2013,7 @@ MAX_LEARNED = 2.0   # seconds: the longest learned delay, and the rest after a 4
 
 
 class Site:
-    """An origin: its robots.txt, and when it is asked. requeue(node) queues a URL at its turn."""
+    """An origin: its robots.txt, and when it is asked. Nodes are URLs that were met (§17)."""
 
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     asked = slowed = tries = 0      # requests under way; 429s heeded; tries for robots.txt
@@ -2022,7 +2021,7 @@ class Site:
     timer = Handle(_always, ())     # for the next turn
 
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
-        self.url, self.delay, self.requeue = url, delay, requeue  # url: any of the origin
+        self.url, self.delay, self.requeue = url, delay, requeue  # any URL; requeue(node)
         self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
         self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
         self._loop = get_running_loop()
@@ -2065,7 +2064,7 @@ class Site:
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):
+        elif self.line and not (self.called or self.asked):  # else end_turn() comes back here
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2261,8 +2260,8 @@ class Frontier(Scope):
         # A known URL stays in its round if that has begun, or is no later than this one.
         if node and (node.round <= self.round or node.round <= its_round):
             return node
-        # It is new, or moves to an earlier round. If it is left out, it shares its page's Site.
-        # Hosts outside the scope, which are only checked, are not asked for robots.txt.
+        # It is new, or moves to an earlier round. If it is left out, its page's Site will do: it is
+        # never asked for. Hosts outside the scope are not asked for robots.txt.
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
@@ -2319,10 +2318,10 @@ def ids_of(text: str) -> frozenset[str]:
 class Places(Frontier):
     """The frontier, and the places, url#id, that links name."""
 
-    def note_ids(self, page: Node, answer: Response) -> None:
+    def note_ids(self, page: Node, response: Response) -> None:
         """Note which places there are on a page that was read."""
-        if reader_of(answer.content_type) is read_markup:
-            page.ids = ids_of(answer.text)
+        if reader_of(response.content_type) is read_markup:
+            page.ids = ids_of(response.text)
 
     def node_of_place(self, page: Node, fragment: str) -> Node:
         """Return the Node of a place on *page*, or *page* itself if the fragment names none."""
@@ -2383,7 +2382,7 @@ class References(Places):
     """The frontier, and how it gets the URLs that pages refer to."""
 
     def tell(self, record: Record, from_journal: bool = False) -> None:
-        """Hand a record to on_record and, unless it comes from there, to the journal."""
+        """Hand a record to on_record and, unless the journal gave it, to the journal."""
         if self.options.journal and not from_journal:
             self.options.journal.write(record)
         self.options.on_record(record)
@@ -2401,7 +2400,7 @@ class References(Places):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
         """Admit links, or assets (if *check*); return their URLs, and the places they name."""
-        known = self.shown if check else self.linked
+        known = self.shown if check else self.linked    # by URL; met: by address, on this page
         met, nodes, parsed = dict[str, Node](), dict[Node, None](), itertools.count(1)
         for reference in references:
             address, _, fragment = reference.partition("#")
@@ -2513,7 +2512,7 @@ class Asking(References):
 
     async def _request(self, node: Node, url: URL) -> Answer | None:
         """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
-        loop, method = get_running_loop(), ("HEAD" if node.is_check and node.tries == 0 else "GET")
+        loop, method = get_running_loop(), "HEAD" if node.is_check and not node.tries else "GET"
         at, began = time.time(), loop.time()
         node.tries += 1
         response = await self._fetch(url, method, partial(self._wants, node))
@@ -2542,30 +2541,30 @@ class Asking(References):
         while site.waiting:
             self.requeue(site.waiting.popleft())
 
-    def _pause(self, url: URL, answer: Response) -> float:
-        """Return an answer's Retry-After, in seconds; 0 if it has none that is heeded."""
-        wish = answer.headers.get("retry-after", "")
+    def _pause(self, url: URL, response: Response) -> float:
+        """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
+        wish = response.headers.get("retry-after", "")
         # Only the crawl's hosts are heeded; and not in round 0, for all others wait for its end.
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
-    def _tries_again(self, answer: Response, tries: int) -> bool:
+    def _tries_again(self, response: Response, tries: int) -> bool:
         """Return whether another try is left, and may help."""
-        error = answer.error
+        error = response.error
         # A wrong certificate and a host name that does not exist are final.
         is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
         has_failed = isinstance(error, (OSError, TruncatedError)) and not is_final
-        return (has_failed or answer.status in _TEMPORARY) and tries < self.options.max_tries
+        return (has_failed or response.status in _TEMPORARY) and tries < self.options.max_tries
 
-    def _wants(self, node: Node, answer: Response | Record) -> bool:
+    def _wants(self, node: Node, head: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
-        reader = reader_of(answer.content_type) if 200 <= answer.status < 300 else None
+        reader = reader_of(head.content_type) if 200 <= head.status < 300 else None
         if reader is read_sheet:
             return self.covers(node.url)
         return reader is not None and not node.is_check
 
     async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
-        """Return the answer to a request; without one, a Response with status 0 and the error."""
+        """Return the response to a request; without one, a Response with status 0 and the error."""
         try:
             trusted = (url.scheme, *self.host(url)) in self.trusted
             return await self.client.fetch(url, method, trusted, wanted)
@@ -2576,21 +2575,21 @@ class Asking(References):
         """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
 
         Redirects are followed within the scope. 2xx brings rules; after 429, 500 or more, or no
-        valid answer, all URLs of the site fail; else all are allowed (RFC 9309, 2.3.1)."""
+        valid response, all URLs of the site fail; else all are allowed (RFC 9309, 2.3.1)."""
         target = site.url._replace(target="/robots.txt")
         for _ in range(1 + ROBOTS_REDIRECTS):
             url = target
-            answer = await self._fetch(url, "GET", lambda response: response.status < 300)
-            record = answer_of(url, answer, False).record
+            response = await self._fetch(url, "GET", lambda head: head.status < 300)
+            record = answer_of(url, response, False).record
             with suppress(ValueError):
                 target = parse_url(record.next_url, url)  # for "", without a redirect, it is url
             if target == url or not self.covers(target):
                 break
         site.tries += 1
-        if self._tries_again(answer, site.tries):
+        if self._tries_again(response, site.tries):
             return _back_off(site.tries)
-        if 0 < answer.status < 500 and answer.status != 429:
-            site.robots = Robots(answer.body.decode("utf-8", "replace"), self._product)
+        if 0 < response.status < 500 and response.status != 429:
+            site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
@@ -2661,8 +2660,8 @@ class Crawler(Asking):
             await self.queue.join()
         self.begin(CHECKS)
         await self.queue.join()     # until cam.org/lion.jpg is checked
-        nodes = self.seen_urls.values()
-        left_out = (Record(node.text, skipped=node.reason) for node in nodes if node.reason)
+        left_out = (Record(node.text, skipped=node.reason)
+                    for node in self.seen_urls.values() if node.reason)
         for record in itertools.chain(left_out, self.missing_places()):
             self.tell(record)
         for _ in range(self.options.max_tasks):
@@ -2685,8 +2684,8 @@ class Crawler(Asking):
         if self.round == 0 and answer.record.status not in _REDIRECTS:
             self.held[node] = answer
             return
-        parent = node.parent.text if node.parent else ""
-        record = answer.record._replace(depth=node.depth, parent=parent)
+        record = answer.record._replace(
+            depth=node.depth, parent=node.parent.text if node.parent else "")
         if record.status in _REDIRECTS:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
@@ -2842,7 +2841,7 @@ class Journal:
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
 # The idea: keep the records of problems, and print them by kind and URL. The place to mend may be a
 # page that links to a redirect that leads to the problem: so lines() follows redirects backwards.
-# The rest of the code formats:
+# The rest of the code formats numbers:
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -2895,6 +2894,10 @@ class Report:
             self.statuses[record.status] += 1
         self.size += record.size
         self.pages += bool(record.encoding and not record.is_check)
+
+    def has_found_a_site(self) -> bool:
+        """Return whether a page was read, or a URL was answered, though with a problem."""
+        return bool(self.pages or self.problems) and max(self.statuses, default=0) > 0
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
@@ -3064,9 +3067,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             if not crawler.ended:
                 raise  # it has not begun, or tasks were left: there is nothing to report
             failure = error  # the report is printed first
-    # A page was read, or a URL was answered, though with a problem: there is a site to report on.
-    was_reached = report.pages or (report.problems and any(s > 0 for s in report.statuses))
-    if not (was_reached or failure):
+    if not (failure or report.has_found_a_site()):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
