@@ -71,7 +71,7 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: se
 # 1  Names
 # ========
 
-# For importers; the crawler itself needs half of it.
+# What importers get:
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
     Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
     Stream fetch Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup
@@ -574,7 +574,7 @@ class Task(Future[T]):
         """Take one cancel() back, having dealt with it; return how many are left."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
         if self._cancel_requests == 0:
-            self._must_cancel = False  # nobody else asked: a CancelledError to come comes no more
+            self._must_cancel = False  # nobody else asked: no CancelledError comes any more
         return self._cancel_requests
 
     def where(self) -> str:
@@ -640,7 +640,7 @@ class TimeLimit:
         #     who asked                            at the entry  at the end  after uncancel()
         #     this limit                           0             1           0    TimeoutError
         #     this limit, and Ctrl-C               0             2           1    it goes on
-        #     this limit, cleaning up after Ctrl-C 1             2           1    TimeoutError
+        #     this limit, begun after a Ctrl-C     1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -798,7 +798,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
                 if signals:
                     number, main_had_ended = signals[0]
                     if main_had_ended or task.cancelled():
-                        raise KeyboardInterrupt(number)  # in place of CancelledError
+                        raise KeyboardInterrupt(number)  # in place of any outcome
 
 
 # 6  Queue
@@ -1567,9 +1567,9 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# Each URL that is met is admitted to a round. First comes the root, which may redirect to another
-# host of the crawl; then come the pages of these hosts; then (CHECKS) the URLs that are only
-# checked; in the end, with --fragments, places:
+# A URL that is met is admitted to a round, or left out. First comes the root, which may redirect to
+# another host of the crawl; then come the pages of these hosts; then (CHECKS) the URLs that are
+# only checked; in the end, with --fragments, places:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
@@ -1602,8 +1602,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length. A
-# repetition is short, or gives back no more than some commas: `*+` gives back no character, and
-# `(?>(?:...)*)` no group. And a comment or script that has no end takes all the rest.
+# repetition is short, or does not backtrack: `*+` not over characters, `(?>...*)` not over groups.
+# And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: the length of a document's base times its references
@@ -1671,8 +1671,8 @@ def read_sheet(text: str) -> Markup:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
-# The idea: one regular expression, _TAGS, matches comments, scripts, and tags that refer to
-# something. Nobody looks inside a match. (html.parser takes 20 x as long.) _TAGS captures
+# The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
+# tag is sought inside a match. (html.parser takes 20 x as long.) _TAGS captures
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1680,10 +1680,10 @@ def read_sheet(text: str) -> Markup:
 #     <!-- <a href=/> -->                   nothing
 #     <p class="x">                         no match
 #
-# The cost: a tag that does not match is not skipped. So in <p title="<a href=/>"> there is a link.
+# The cost: other tags are not skipped: it finds a link in <p title="<a href=/>"> (or a comment).
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
-# Which of Markup's fields an element adds to, by which attribute; link and meta have own rules.
+# Which of Markup's fields an element adds to, by which attribute. (a and area: see _LINK.)
 _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base", "href"),
          "object": ("assets", "data"), "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
@@ -1692,7 +1692,7 @@ _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|p
 # An attribute is a name, perhaps a value, and a separator: `class="top" `. A value has the quote
 # that begins it, which lstrip() removes; the separator has the quote that ends the value.
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
-_VALUE = r"""(?> "[^"]*+ | '[^']*+ | [^\s>]*+ )"""
+_VALUE = r"""(?> "[^"]*+ (?=") | '[^']*+ (?=') | [^\s>]*+ )"""
 _SEPARATOR = r"[\s/\"']*+"
 _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
@@ -1704,12 +1704,12 @@ _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the page's end
         (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z ))"""
-_COMMENT = r"! (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
+_COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
 _TAGS = re.compile(  # `(?= ... )` passes over end tags, and short ones such as <b>, at once
-    f"< (?= [a-zA-Z!] [^>] [^>] ) (?: {_LINK} | {_TAG} | {_COMMENT} )",
+    f"< (?= [a-zA-Z!?] [^>] [^>] ) (?: {_LINK} | {_TAG} | {_COMMENT} )",
     re.VERBOSE | re.ASCII | re.DOTALL)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", re.VERBOSE | re.ASCII)
-# Of "i.png 2x, j.png 3x" it finds i.png and j.png: a word, and behind it all up to the next comma.
+# Of "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks, but only over a word's commas.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
 
 
@@ -1750,7 +1750,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 
 
 def read_markup(text: str) -> Markup:
-    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES tags that do."""
+    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES matches."""
     fields: defaultdict[str, list[str]] = defaultdict(list)
     found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # (a tag that is cut off is none)
     _check_count(len(found))
@@ -1881,8 +1881,7 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record. §20 makes an Answer of it and the server's Response, §21
-# takes the Answer in, and tells the Record. Some fields of two of them:
+# The idea: one value says so, a Record. (An Answer holds it, and the Response.) Two of them:
 #
 #     Record("http://cam.org/lion.jpg", 404, "404 Not Found", "broken", is_check=True, tries=2, ...)
 #     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/", ...)
@@ -1965,7 +1964,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
               **fields: Any) -> Answer:
     """Return the Answer of a response, or of the error in its place.
 
-    If a page is *read*, it has its assets; and its links, if robots named *product* may follow."""
+    If a page is *read*, the Record has assets, and links, if robots named *product* may follow."""
     status, base, failure = response.status, url, response.error
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
     if status >= 400:
@@ -2005,7 +2004,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
 #
 #     the site answers    it rests at least for          the delay that was learned
 #     429                 Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       its set or learned delay       shrinks by 3 %, but never to 0
+#     anything else       the longer of its delays       shrinks by 3 %, but never to 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
@@ -2021,7 +2020,7 @@ class Site:
     timer = Handle(_always, ())     # for the next turn
 
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
-        self.url, self.delay, self.requeue = url, delay, requeue  # any URL; requeue(node)
+        self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
         self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
         self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
         self._loop = get_running_loop()
@@ -2092,7 +2091,7 @@ class Site:
 #     http://zoo.org/menu.pdf   excluded           excluded
 
 class Options(NamedTuple):
-    """How to crawl: Crawler's arguments by name. `crawl.py --help` says more."""
+    """How to crawl: Crawler's arguments by name. `crawl.py --help` says more of most."""
 
     depth: int | None = None        # links from a root
     max_pages: int = 1_000_000      # and as many checks
@@ -2112,7 +2111,7 @@ class Options(NamedTuple):
     headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
     journal: Journal | None = None  # its answers replace the server's; it is told all others
     on_record: Callback = _always   # is called with each Record
-    on_page: Callback = _always     # with Record and Response of each page read; may be async
+    on_page: Callback = _always     # with those of each page that a server sent; may be async
 
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
@@ -2253,11 +2252,11 @@ class Frontier(Scope):
 
         It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
         that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
-        text, is_counted = f"{url}", depth > 0 and hops == 0  # roots and redirects are not
+        text, is_counted = f"{url}", depth > 0 and hops == 0  # roots, redirects' targets are not
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
         node = self.seen_urls.get(text)
-        # A known URL stays in its round if that has begun, or is no later than this one.
+        # A known URL stays in its round if that has begun, or is no later than its_round.
         if node and (node.round <= self.round or node.round <= its_round):
             return node
         # It is new, or moves to an earlier round. If it is left out, its page's Site will do: it is
@@ -2348,9 +2347,10 @@ class Places(Frontier):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: join a reference to its page as mere text. If the text is a URL to which a link has led
-# before (it is in `linked`), this link changes nothing, and is not parsed. Assets have a dict of
-# their own (`shown`), for they may bring a URL to another round. Once /cats/ has linked to /cats/a,
+# The idea: join a reference to its page as mere text. If that is the one spelling of a URL, parsing
+# would give that URL; and if a link has led there before (it is in `linked`), another link changes
+# nothing, unless the URL was too deep. Assets may bring it to another round: they have a dict of
+# their own, `shown`. On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2371,7 +2371,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
         return base.origin + page + reference
     if ":" in reference:  # http://host/x, and what may have a scheme
         return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is no URL)
+    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is parsed)
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
             folder, reference = folder.rpartition("/")[0], reference[3:]
@@ -2452,7 +2452,7 @@ class References(Places):
 #
 # Else the server is asked, and the response decides:
 #
-#     5  HEAD failed (but a 429), or found a sheet    None: it is queued at once, for a GET
+#     5  HEAD failed (no 429), or found our sheet     None: it is queued at once, for a GET
 #     6  the response is final, or the last try's     Answer
 #     7  it is a 429 of the crawl's hosts             None: it is queued at once, for the line
 #     8  it is another failure                        None: it is queued after 1 s, 2 s ...
@@ -2489,12 +2489,11 @@ class Asking(References):
                 self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
             return None
         if isinstance(site.robots, Record):  # 2
-            return Answer(site.robots._replace(url=node.text), url)  # the failure of each URL
+            return Answer(site.robots._replace(url=node.text), url)  # told of each URL
         if rule := site.robots.rule(url.target):
             return Answer(Record(node.text, skipped=f"robots.txt: {rule}"), url)
         if record := self._remembered(node):  # 3
             self.ages.append(record.at)
-            await sleep(0)  # poll, or a journal's thousand answers would keep all others waiting
             return Answer(record, url, from_journal=True)
         return await self._request(node, url) if site.take_turn(node) else None  # 4
 
@@ -2544,7 +2543,7 @@ class Asking(References):
     def _pause(self, url: URL, response: Response) -> float:
         """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
         wish = response.headers.get("retry-after", "")
-        # Only the crawl's hosts are heeded; and not in round 0, for all others wait for its end.
+        # Only the crawl's hosts are heeded; and not in round 0, whose end all others wait for.
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
@@ -2553,8 +2552,8 @@ class Asking(References):
         error = response.error
         # A wrong certificate and a host name that does not exist are final.
         is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
-        has_failed = isinstance(error, (OSError, TruncatedError)) and not is_final
-        return (has_failed or response.status in _TEMPORARY) and tries < self.options.max_tries
+        may_pass = isinstance(error, (OSError, TruncatedError)) and not is_final
+        return (may_pass or response.status in _TEMPORARY) and tries < self.options.max_tries
 
     def _wants(self, node: Node, head: Response | Record) -> bool:
         """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
@@ -2647,7 +2646,7 @@ class Crawler(Asking):
                     each.cancel()
 
     async def _rounds(self) -> None:
-        """Begin the rounds: roots, pages, checks. Tell the URLs left out; send the workers home."""
+        """Begin the rounds: roots, pages, checks. Tell what was left out; send the workers home."""
         for url in self.roots:
             self.admit(url, None, 0)
         self.begin(0)
@@ -2670,6 +2669,7 @@ class Crawler(Asking):
     async def _work(self) -> None:
         """Take URLs from the queue, ask for each and take its answer in, until None comes."""
         while node := await self.queue.get():
+            await sleep(0)  # poll, or a thousand answers from a journal would keep all waiting
             self.in_flight[node] = get_running_loop().time()
             answer = self.held.pop(node, None) or await self._answer(node)
             del self.in_flight[node]
@@ -2802,7 +2802,7 @@ class Journal:
         for url, offset in self._offsets.items():
             record = self._record_at(offset)
             if record.kind:
-                problems.add(url.partition("#")[0])  # a missing place is its page's
+                problems.add(url.partition("#")[0])  # a place is its page's, even once mended
             if record.next_url:
                 redirects[url] = record.next_url
         while more := {url for url in redirects if redirects[url] in problems} - problems:
@@ -2841,7 +2841,7 @@ class Journal:
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
 # The idea: keep the records of problems, and print them by kind and URL. The place to mend may be a
 # page that links to a redirect that leads to the problem: so lines() follows redirects backwards.
-# The rest of the code formats numbers:
+# The rest formats. Of the zoo it prints:
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -2896,7 +2896,7 @@ class Report:
         self.pages += bool(record.encoding and not record.is_check)
 
     def has_found_a_site(self) -> bool:
-        """Return whether a page was read, or a URL was answered, though with a problem."""
+        """Return whether a page was read, or there are a problem and some answer."""
         return bool(self.pages or self.problems) and max(self.statuses, default=0) > 0
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
@@ -3065,7 +3065,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
             run(_crawl(crawler, report, live))
         except BaseException as error:  # a signal, a full disk, a bug
             if not crawler.ended:
-                raise  # it has not begun, or tasks were left: there is nothing to report
+                raise  # it had not begun, or tasks were left: no report
             failure = error  # the report is printed first
     if not (failure or report.has_found_a_site()):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]

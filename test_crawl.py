@@ -1813,27 +1813,26 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
 
 @each("markup", [
     '<a href="/x">', "<a href='/x'>", "<a href=/x>", "<A HREF=/x>", "<a\nhref\t=\n/x>", '<a/href="/x">',
-    '<a class="y" href="/x" id=z>', "<a title='>' href=/x>", '<a data-href="/y" href="/x">',
+    "<a title='>' href=/x id=z>", '<a data-href="/y" href="/x">',
     "<a href=/x href=/y>",
     "<area href=/x>", "<img alt=\"<a href='/y'>\"><a href=/x>", "<!-- > <a href=/y> --><a href=/x>",
     "<!--><a href=/x>", "<!---><a href=/x>", "<!-- --!><a href=/x>", "<a href=/x><!-- <a href=/y>",
     "<script><!-- <a href=/y></script><a href=/x>", "<style><a href=/y></style><a href=/x>",
     "<textarea><a href=/y></textarea><a href=/x>", "<TITLE><a href=/y></title ><a href=/x>",
-    "<template><a href=/y></template><a href=/x>", "<iframe><a href=/y></iframe><a href=/x>",
+    "<template><a href=/y></template><a href=/x>", "<iframe src=/x><a href=/y></iframe>",
     "<noembed><a href=/y></noembed><a href=/x>",
-    "<noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
-    "<!doctype x><?php?><a href=/x>", "<a href=/x><a href=/x>", "<a href=/x><a href='/y",
-    "<abbr href=/y><a href=/x>", "it's <a href=/x>", "</p><a href=/x>",
-    "<iframe src=/x></iframe>", "<frameset><FRAME name='y' SRC = '/x'></frameset>",
+    "<noframes><a href=/y></noframes><a href=/x>",
+    "<!doctype x><?php <a href=/y>?><a href=/x>", "<a href=/x><a href='/y",
+    "<abbr href=/y><a href=/x>", "</p><a href=/x>",
+    "<frameset><FRAME name='y' SRC = '/x'></frameset>",
     "<base target=x><a href=/x>", "<a href><a href=/x>", "<![CDATA[<a href=/y>]]><a href=/x>",
     "<base href=//t.test/><a href=x>",
     "<base href='http://[x'><a href=/x>",
-    "<base href=//t.test/><base href=/y/><a href=x>", "<a href='/x#y'>", "<a href=/x#y>",
+    "<base href=//t.test/><base href=/y/><a href=x>",
     '<a href="/x"><a href="/x#a"><a href="/x#b">', '<a href="/x#it\'s" title="<a href=/y>">',
-    '<title class="y"><a href=/y></title><a href=/x>',
     "<a href=/x title='<!-- '><a href=x", "<img <!-- x><a href=/x>",
     "<a href=/x><frame src=/y", "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
-    '<f="/y"><a href="/x">', '<a class="z" hrefs="/y"><a href="/x">', '<a hre="/y" href="/x">',
+    '<a class="z" hrefs="/y"><a href="/x">',
     '<a href="/x" title="<a href=/y>"><a href="/y',
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
@@ -3056,6 +3055,19 @@ async def test_a_cancelled_crawl_counts_what_waits_for_a_pause() -> None:
     await cancelled(task)
     assert crawler.lines()[0] == "cut off: 7 queued, 0 in flight"
     assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
+
+
+async def test_answers_that_need_no_server_keep_nobody_waiting() -> None:
+    links = "".join(f"<a href=/no{number}>" for number in range(99))
+    _, task = begun({"/": links, "/robots.txt": "User-agent:*\nDisallow:/no"}, max_tasks=1)
+    tick, ticks = get_running_loop().tick, list[None]()
+
+    def counted() -> None:
+        ticks.append(None)
+        tick()
+    setattr(get_running_loop(), "tick", counted)
+    await task
+    assert len(ticks) > 99
 
 
 @each("roots, waiting", [(["/"], 2), (["/1", "/slow"], 1), (["/i", "/slow"], 1)])
