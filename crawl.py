@@ -640,7 +640,8 @@ class TimeLimit:
         #     who asked                            at the entry  at the end  after uncancel()
         #     this limit                           0             1           0    TimeoutError
         #     this limit, and Ctrl-C               0             2           1    it goes on
-        #     this limit, begun after a Ctrl-C     1             2           1    TimeoutError
+        #     this limit, in a `finally` that runs
+        #         after a Ctrl-C                   1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -1457,10 +1458,10 @@ class Client:
 
     *headers* are added to the usual ones, or replace those of the same name (ValueError if one is
     no header field, or Host). *timeout* is in seconds for one fetch, from lookup to last byte,
-    *max_body* in bytes."""
+    *max_body* in bytes; *max_idle* connections are kept."""
 
     def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
-                 max_body: int = MAX_BODY) -> None:
+                 max_body: int = MAX_BODY, max_idle: int = MAX_IDLE) -> None:
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
@@ -1468,7 +1469,7 @@ class Client:
             field = f"{name}: {value}"
             if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
-        self.timeout, self.max_body = timeout, max_body
+        self.timeout, self.max_body, self.max_idle = timeout, max_body, max_idle
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # The header lines of requests: [False] without, [True] with the user's *headers*.
         self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
@@ -1527,7 +1528,7 @@ class Client:
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
-                if len(self.pool) > MAX_IDLE:
+                if len(self.pool) > self.max_idle:
                     self.pool.popitem(last=False)[0].close()
             else:
                 stream.close()
@@ -1690,7 +1691,9 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 # An attribute is a name, perhaps a value, and a separator: `class="top" `. A value has the quote
-# that begins it, which lstrip() removes; the separator has the quote that ends the value.
+# that begins it, which lstrip() removes; the separator has the quote that ends the value:
+#     <a  class =  "top    "           href = "/birds#owl    ">
+#         _NAME    _VALUE  _SEPARATOR         _VALUE (link)  _REST
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+ (?=") | '[^']*+ (?=') | [^\s>]*+ )"""
 _SEPARATOR = r"[\s/\"']*+"
@@ -2063,7 +2066,7 @@ class Site:
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # else end_turn() comes back here
+        elif self.line and not (self.called or self.asked):  # else end_turn() will come here
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2243,7 +2246,7 @@ class Frontier(Scope):
         reason = self.objection(url, depth, check)
         if is_counted and not reason and self._quota[check] == 0:
             reason = "page limit"
-        level = min(depth, 1) if self.options.depth is None else depth
+        level = min(depth, 1) if self.options.depth is None else depth  # else pages share round 1
         return (NEVER if reason else CHECKS if check else level), reason
 
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
@@ -2256,11 +2259,11 @@ class Frontier(Scope):
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
         node = self.seen_urls.get(text)
-        # A known URL stays in its round if that has begun, or is no later than its_round.
+        # A known URL stays in node.round if that has begun, or is no later than its_round.
         if node and (node.round <= self.round or node.round <= its_round):
             return node
-        # It is new, or moves to an earlier round. If it is left out, its page's Site will do: it is
-        # never asked for. Hosts outside the scope are not asked for robots.txt.
+        # It is new, or moves to an earlier round. If it is left out, its page's Site will do, which
+        # saves a Site for each foreign host. Hosts outside the scope are not asked for robots.txt.
         site = parent.site if parent and reason else self.sites.get(url.origin)
         if site is None:
             robots = Robots("") if self.options.no_robots or not self.covers(url) else None
@@ -2349,8 +2352,8 @@ class Places(Frontier):
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a URL, parsing
 # would give that URL; and if a link has led there before (it is in `linked`), another link changes
-# nothing, unless the URL was too deep. Assets may bring it to another round: they have a dict of
-# their own, `shown`. On the zoo's /cats/
+# nothing. (A URL that was left out as too deep stays out.) Assets may bring a URL to another round:
+# they have a dict of their own, `shown`. On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2452,7 +2455,8 @@ class References(Places):
 #
 # Else the server is asked, and the response decides:
 #
-#     5  HEAD failed (no 429), or found our sheet     None: it is queued at once, for a GET
+#     5  HEAD failed, other than by 429, or it found  None: it is queued at once, for a GET
+#        a style sheet on the crawl's hosts
 #     6  the response is final, or the last try's     Answer
 #     7  it is a 429 of the crawl's hosts             None: it is queued at once, for the line
 #     8  it is another failure                        None: it is queued after 1 s, 2 s ...
@@ -2474,7 +2478,8 @@ class Asking(References):
 
     def __init__(self, roots: list[URL], options: Options) -> None:
         super().__init__(roots, options)
-        self.client = Client(options.headers, options.timeout, options.max_body)
+        self.client = Client(options.headers, options.timeout, options.max_body,
+                             max(MAX_IDLE, options.max_tasks))
         self.waits = list[Handle]()     # the timers of further tries
         self.ages = list[float]()   # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
@@ -2506,7 +2511,7 @@ class Asking(References):
         if record is None or record.is_check != node.is_check:
             return None  # as where a check of that day is a page today
         if self._wants(node, record) and not (record.encoding or record.kind):
-            return None  # its body is wanted, and was not read
+            return None  # its body is wanted, and was not read (kind: this was tried, and failed)
         return record
 
     async def _request(self, node: Node, url: URL) -> Answer | None:
@@ -2516,7 +2521,6 @@ class Asking(References):
         node.tries += 1
         response = await self._fetch(url, method, partial(self._wants, node))
         seconds = loop.time() - began
-        await sleep(0)  # poll, for what follows is work
         is_slowed = response.status == 429 and self.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
@@ -2669,7 +2673,7 @@ class Crawler(Asking):
     async def _work(self) -> None:
         """Take URLs from the queue, ask for each and take its answer in, until None comes."""
         while node := await self.queue.get():
-            await sleep(0)  # poll, or a thousand answers from a journal would keep all waiting
+            await sleep(0)  # poll, for what follows may be work, and need no server
             self.in_flight[node] = get_running_loop().time()
             answer = self.held.pop(node, None) or await self._answer(node)
             del self.in_flight[node]
@@ -3030,14 +3034,6 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
         signal.signal(signal.SIGQUIT, before)
 
 
-def _new_crawler(options: argparse.Namespace, on_record: Callback) -> Crawler:
-    """Return the Crawler that the command line describes."""
-    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
-    given |= {"headers": dict(options.headers), "on_record": on_record,
-              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
-    return Crawler(options.roots, **given)
-
-
 def _crawl_and_report(arguments: list[str]) -> int:
     """Crawl, say what came of it, and return the exit status."""
     try:
@@ -3053,7 +3049,10 @@ def _crawl_and_report(arguments: list[str]) -> int:
             parent = f" (from {record.parent})" if record.parent else ""
             _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
 
-    crawler = _new_crawler(options, on_record)  # before FILE is begun, for it may fail
+    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
+    given |= {"headers": dict(options.headers), "on_record": on_record,
+              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
+    crawler = Crawler(options.roots, **given)  # before FILE is begun, for it may fail
     with ExitStack() as files:
         if options.file is not None:
             journal = Journal(options.file, options.resume, options.recheck)

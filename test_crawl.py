@@ -1574,11 +1574,10 @@ async def test_what_fails_on_a_kept_connection_is_sent_on_a_fresh_one(site: Serv
 
 
 @real_time
-async def test_the_oldest_idle_connections_leave(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(crawl, "MAX_IDLE", 3)
+async def test_the_oldest_idle_connections_leave() -> None:
     with ExitStack() as stack:
         servers = [stack.enter_context(closing(Server())) for _ in range(5)]
-        client = stack.enter_context(closing(crawl.Client()))
+        client = stack.enter_context(closing(crawl.Client(max_idle=3)))
         for server in servers:
             await client.fetch(crawl.parse_url(server.url))
         assert list(client.pool.values()) == [server.url for server in servers[2:]]
