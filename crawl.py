@@ -3115,5 +3115,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
-# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 847: a tick
+# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 848: a tick
 # waits for all of them, and there is no lock.
