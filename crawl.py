@@ -1759,7 +1759,7 @@ def read_markup(text: str) -> Markup:
     _check_count(len(found))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
-            fields["links"].append(_unescape(link.lstrip("\"'")))
+            fields["links"].append(_unescape(link[:MAX_TAG].lstrip("\"'")))
         elif tag:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
