@@ -1967,7 +1967,8 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
               **fields: Any) -> Answer:
     """Return the Answer of a response, or of the error in its place.
 
-    If a page is *read*, the Record has assets, and links, if robots named *product* may follow."""
+    The Record of a page to be *read* has its assets, and its links if *product* may follow them,
+    as written (§19 makes URLs of them)."""
     status, base, failure = response.status, url, response.error
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
     if status >= 400:
@@ -2094,7 +2095,7 @@ class Site:
 #     http://zoo.org/menu.pdf   excluded           excluded
 
 class Options(NamedTuple):
-    """How to crawl: Crawler's arguments by name. `crawl.py --help` says more of most."""
+    """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most."""
 
     depth: int | None = None        # links from a root
     max_pages: int = 1_000_000      # and as many checks
@@ -2114,7 +2115,7 @@ class Options(NamedTuple):
     headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
     journal: Journal | None = None  # its answers replace the server's; it is told all others
     on_record: Callback = _always   # is called with each Record
-    on_page: Callback = _always     # with those of each page that a server sent; may be async
+    on_page: Callback = _always     # with Record and Response of a page just read; may be async
 
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
@@ -2246,7 +2247,7 @@ class Frontier(Scope):
         reason = self.objection(url, depth, check)
         if is_counted and not reason and self._quota[check] == 0:
             reason = "page limit"
-        level = min(depth, 1) if self.options.depth is None else depth  # else pages share round 1
+        level = min(depth, 1) if self.options.depth is None else depth  # None: pages share round 1
         return (NEVER if reason else CHECKS if check else level), reason
 
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
@@ -2776,7 +2777,7 @@ class Journal:
                 if os.path.getsize(path) and not (resume or recheck):
                     raise ValueError("it is not empty; --resume goes on with it")
                 self._lines = self._files.enter_context(open(path, "rb"))
-                self._read()
+                self._index()
                 if recheck:
                     self._forget_problems()
         except (OSError, ValueError) as error:
@@ -2784,7 +2785,7 @@ class Journal:
             what = "in use: " if isinstance(error, BlockingIOError) else ""
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
-    def _read(self) -> None:
+    def _index(self) -> None:
         """Note where each URL's last line begins; a line with "skipped" does not count."""
         start = 0
         for number, line in enumerate(self._lines, 1):

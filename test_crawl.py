@@ -1819,8 +1819,7 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     "<script><!-- <a href=/y></script><a href=/x>", "<style><a href=/y></style><a href=/x>",
     "<textarea><a href=/y></textarea><a href=/x>", "<TITLE><a href=/y></title ><a href=/x>",
     "<template><a href=/y></template><a href=/x>", "<iframe src=/x><a href=/y></iframe>",
-    "<noembed><a href=/y></noembed><a href=/x>",
-    "<noframes><a href=/y></noframes><a href=/x>",
+    "<noembed><a href=/y></noembed><noframes><a href=/y></noframes><xmp><a href=/y></xmp><a href=/x>",
     "<!doctype x><?php <a href=/y>?><a href=/x>", "<a href=/x><a href='/y",
     "<abbr href=/y><a href=/x>", "</p><a href=/x>",
     "<frameset><FRAME name='y' SRC = '/x'></frameset>",
@@ -1831,7 +1830,7 @@ def links_of(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
     '<a href="/x"><a href="/x#a"><a href="/x#b">', '<a href="/x#it\'s" title="<a href=/y>">',
     "<a href=/x title='<!-- '><a href=x", "<img <!-- x><a href=/x>",
     "<a href=/x><frame src=/y", "<a href=../x><base href=/y/z/", "<a =href=/y><a href=/x>", "<a/=/href=/x>",
-    '<a class="z" hrefs="/y"><a href="/x">',
+    '<a class="z" hrefs="/y"><a href="/x">', '<a hre="/y" href="/x">', '<f="/y"><a href="/x">',
     '<a href="/x" title="<a href=/y>"><a href="/y',
 ])
 def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
