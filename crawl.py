@@ -2074,7 +2074,7 @@ class Site:
 # Now the crawl itself: one object that all workers share. Its class has layers (state, methods):
 #
 #     16  Scope         options, hosts                covers(), objection()
-#     17  Frontier      queue, seen_urls, linked      admit(), follow(), begin(), requeue()
+#     17  Frontier      queue, seen_urls              admit(), follow(), begin(), requeue()
 #     18  Places                                      note_ids(), node_of_place(), missing_places()
 #     19  References                                  tell(), admit_references()
 #     20  Asking        client, waits                 _answer()
@@ -2189,6 +2189,7 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
+    met_as: tuple[bool, ...] = ()   # has False if a link led to it, True if an asset did (§19)
     # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
@@ -2225,7 +2226,6 @@ class Frontier(Scope):
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
-        self.linked, self.shown = dict[str, Node](), dict[str, Node]()  # by URL: of links; assets
         self.later = defaultdict[int, list[Node]](list)     # by the round that they wait for
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
@@ -2250,35 +2250,39 @@ class Frontier(Scope):
         level = min(depth, 1) if self.options.depth is None else depth  # None: pages share round 1
         return (NEVER if reason else CHECKS if check else level), reason
 
+    def _site_of(self, url: URL) -> Site:
+        """Return the Site of a URL; one outside the scope is not asked for robots.txt."""
+        if url.origin not in self.sites:
+            robots = Robots("") if self.options.no_robots or not self.covers(url) else None
+            self.sites[url.origin] = Site(url, robots, self.options.delay, self.requeue)
+        return self.sites[url.origin]
+
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
         """Admit *url*, as a page or as a *check*, or leave it out; return its Node.
 
         It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
         that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
-        text, is_counted = f"{url}", depth > 0 and hops == 0  # roots, redirects' targets are not
+        # 1. In which round would it be asked for? (Roots and redirects' targets are not counted.)
+        is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        node = self.seen_urls.get(text)
-        # A known URL stays in node.round if that has begun, or is no later than its_round.
-        if node and (node.round <= self.round or node.round <= its_round):
+        # 2. A known URL stays in node.round if that has begun, or is no later than its_round.
+        node = self.seen_urls.get(f"{url}")
+        if node and node.round <= max(self.round, its_round):
             return node
-        # It is new, or moves to an earlier round. If it is left out, its page's Site will do, which
-        # saves a Site for each foreign host. Hosts outside the scope are not asked for robots.txt.
-        site = parent.site if parent and reason else self.sites.get(url.origin)
-        if site is None:
-            robots = Robots("") if self.options.no_robots or not self.covers(url) else None
-            site = self.sites[url.origin] = Site(url, robots, self.options.delay, self.requeue)
-        node = self.seen_urls[text] = node or Node(text, site)
+        # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
+        site = parent.site if parent and reason else self._site_of(url)
+        node = self.seen_urls[f"{url}"] = node or Node(f"{url}", site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
-        if not reason:
-            if is_counted:
-                self._quota[check] -= 1
-            if its_round <= self.round:
-                self.queue.put_nowait(node)
-            else:
-                self.later[its_round].append(node)
+        # 4. Unless it is left out, it is queued now, or in its round.
+        if is_counted and not reason:
+            self._quota[check] -= 1
+        if its_round <= self.round:
+            self.queue.put_nowait(node)
+        elif not reason:
+            self.later[its_round].append(node)
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
@@ -2352,9 +2356,8 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a URL, parsing
-# would give that URL; and if a link has led there before (it is in `linked`), another link changes
-# nothing. (A URL that was left out as too deep stays out.) Assets may bring a URL to another round:
-# they have a dict of their own, `shown`. On the zoo's /cats/
+# would give that URL; and if a link has led there before, another link changes nothing, nor does
+# an asset after an asset (see Node.met_as). On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2404,17 +2407,16 @@ class References(Places):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
         """Admit links, or assets (if *check*); return their URLs, and the places they name."""
-        known = self.shown if check else self.linked    # by URL; met: by address, on this page
-        met, nodes, parsed = dict[str, Node](), dict[Node, None](), itertools.count(1)
-        for reference in references:
+        nodes, parsed = dict[Node, None](), 0   # nodes: a set in order
+        for reference in dict.fromkeys(references):
             address, _, fragment = reference.partition("#")
-            node = met.get(address) or known.get(_join(base, folder, address))
-            if node is None:
+            node = self.seen_urls.get(_join(base, folder, address))
+            if node is None or check not in node.met_as:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node  # by the URL's one spelling
-                if next(parsed) % SLICE == 0:
+                node.met_as += (check,)
+                parsed += 1
+                if parsed % SLICE == 0:
                     await sleep(0)
-            met[address] = node
             nodes[node] = None
             if fragment and self.options.fragments and not check:
                 nodes[self.node_of_place(node, fragment)] = None
@@ -3041,7 +3043,7 @@ def _crawl_and_report(arguments: list[str]) -> int:
         options = _parse_arguments(arguments)
     except SystemExit as end:  # of wrong use, --help and --version
         return cast(int, end.code)
-    report, failure = Report(), None
+    report = Report()
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -3063,18 +3065,14 @@ def _crawl_and_report(arguments: list[str]) -> int:
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        except BaseException as error:  # a signal, a full disk, a bug
-            if not crawler.ended:
-                raise  # it had not begun, or tasks were left: no report
-            failure = error  # the report is printed first
-    if not (failure or report.has_found_a_site()):
+        finally:  # the report is printed also after a signal, a full disk or a bug
+            if crawler.ended:
+                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
+                    print(line, flush=True)
+    if not report.has_found_a_site():
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
-    for line in report.lines(crawler, time.monotonic() - began, options.quiet):
-        print(line, flush=True)
-    if failure:
-        raise failure
     return bool(report.problems)
 
 

@@ -1654,8 +1654,8 @@ def test_a_lookup_that_fails_unseen_is_not_reported(
 
 
 @each("reference", ["http://" + "".join(map(chr, range(0x4e00, 0x5e00))) + "/",
-                                       "http://" + "\u00fc." * 9000, "../" * 900_000, "\t" * 3_000_000,
-                                       "http://" + "\ufdfa" * 63, "http://" + "\ufdfa." * 120 + "x/"])
+    "http://" + "\u00fc." * 9000, "../" * 900_000, "\t" * 3_000_000,
+    "http://" + "\ufdfa" * 63, "http://" + "\ufdfa." * 120 + "x/"])
 def test_a_hostile_address_takes_no_longer_than_its_size(reference: str) -> None:
     with linear_time(), suppress(ValueError):
         crawl.parse_url(reference, BASE)
@@ -1766,8 +1766,8 @@ def test_a_sitemap_lists_urls() -> None:
 
 
 @each("piece", ["url(", '"', "'x", "/*", "/**/", "@import ", "url(\\", "url(a ", '"\\\n',
-                                   "'\\", "url('\\", "url('x\n", '\\"',
-                                   'url(\\"', "<loc>&#9", "<loc>", "<loc", " id=", ' id="', "id='x' "])
+    "'\\", "url('\\", "url('x\n", '\\"',
+    'url(\\"', "<loc>&#9", "<loc>", "<loc", " id=", ' id="', "id='x' "])
 def test_hostile_sheets_take_no_longer_than_their_size(piece: str) -> None:
     with linear_time():
         crawl.read_sheet(piece * (1_000_000 // len(piece)))
@@ -3928,11 +3928,9 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
 
 
 @each("arguments, complaint", [
-    (["http://no.such.host.invalid"], "nothing could be crawled: "),
     (["http://[x"], "'[x' is not a host"),
     (["ftp:/h/"], "neither http nor https"), (["-o", "/no/such/folder/x", "h"], "No such file"),
     (["--exclude", "(", "h"], "'(' is no regular expression: "), (["-o", "", "h"], "No such file"),
-    (["--max-tries", "1", "http://127.0.0.1:1/" + "a" * 300], "Connection refused"),
     (["--include", "a{99999999999999999999}", "h"], "too large"),
     (["--exclude", "(" * 3000, "h"], "recursion"),
     (["mailto:me@h.invalid"], "mailto: neither http nor https"),
@@ -3992,13 +3990,19 @@ def test_where_no_page_can_be_read_there_was_no_crawl(
     if "Connection" in why:  # which is a problem of another root's host
         assert status == 1 and why in out
     else:
-        assert (status, out) == (2, "") and f"nothing could be crawled: {why} (" in err
+        assert status == 2 and f"nothing could be crawled: {why} (" in err and "1 URL asked for" in out
+
+
+@each("root", ["http://no.such.host.invalid", "http://127.0.0.1:1/" + "a" * 300])
+def test_where_no_server_answers_the_report_says_so_and_the_status_is_2(root: str) -> None:
+    status, out, err = said("--max-tries", "1", root)
+    assert status == 2 and out.startswith(f"refused (1)\n  {root}") and "could be crawled: " in err
 
 
 @each("arguments", [[], ["--max-tasks", "x", "h"], ["--timeout", "x", "h"],
-                                       ["--nonsense", "h"], ["--recheck", "h"], ["--resume", "h"],
-                                       ["--user-agent", "x", "h"], ["--max_tasks", "1", "h"],
-                                       ["-H", "word", "h"], ["--max-p", "3", "h"]])
+    ["--nonsense", "h"], ["--recheck", "h"], ["--resume", "h"],
+    ["--user-agent", "x", "h"], ["--max_tasks", "1", "h"],
+    ["-H", "word", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
     printed = capsys.readouterr()
