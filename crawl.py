@@ -71,7 +71,6 @@ if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: se
 # 1  Names
 # ========
 
-# What importers get:
 __all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
     Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
     Stream fetch Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup
@@ -80,6 +79,7 @@ __all__ = """run create_task current_task get_running_loop sleep timeout wait_fo
 T = TypeVar("T")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]  # a coroutine that returns a T
+_ignore: Callback = lambda *_: None    # for where a callback must stand
 VERSION = "2.0"
 
 
@@ -1222,7 +1222,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
 MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
-_always: Callback = lambda *_: True     # wants every body; as a callback it does nothing
+_always: Callback = lambda response: True   # wants every body
 
 
 class ProtocolError(Exception):
@@ -1569,8 +1569,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
 # A URL that is met is admitted to a round, or left out. First comes the root, which may redirect to
-# another host of the crawl; then come the pages of these hosts; then (CHECKS) the URLs that are
-# only checked; in the end, with --fragments, places:
+# another host of the crawl; then its pages; then (CHECKS) what is only checked; then places:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
@@ -1579,7 +1578,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
 #                cam.org/lion.jpg     404: broken
-#     the end    /birds#owl           /birds was read, and has only a parrot: broken
+#     the end    /birds#owl           (with --fragments) /birds has only a parrot: broken
 #
 # The URLs that are admitted to the present round are queued. Each worker is a task with this loop:
 #
@@ -1589,9 +1588,17 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# If there is no answer yet, the URL waits: in its site's `line` for its turn (§15), in its site's
-# `waiting` for robots.txt, or with a timer for another try (both §20). Then it is queued again. All
-# that time the queue counts it as unfinished; when it counts none, the round ends.
+# If there is no answer yet, the URL waits, and is queued again then. So an admitted URL is
+#
+#     in `later`        until its round begins                       §17
+#     in `queue`        until a worker takes it                      §17
+#     in `in_flight`    while the worker waits for an answer         §21
+#     in `waiting`      until its site's robots.txt is known         §20
+#     in `line`         until its site calls it: it is its turn      §15
+#     with a timer      until it is time for another try             §20
+#     in `held`         from its answer in round 0 until round 1     §21
+#
+# From the second row to the sixth the queue counts it as unfinished. If none is, the round ends.
 
 # 11  Documents
 # =============
@@ -1648,8 +1655,9 @@ def _decode_entity(match: re.Match[str]) -> str:
     return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
 
 
-def _unescape(value: str) -> str:
-    """Decode entities that end in ";" ("?a=1&copy=3" holds none, though html.unescape sees one)."""
+def _value_of(found: str) -> str:
+    """Return a value as it is meant: without the quote that begins it, and entities decoded."""
+    value = found.lstrip("\"'")  # (in "?a=1&copy=3" html.unescape would see an entity, too)
     return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
 
 
@@ -1657,7 +1665,7 @@ def read_sitemap(text: str) -> Markup:
     """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
     # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
     urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
-    return Markup(tuple(_unescape(url.removesuffix("]]>")) for url in urls))
+    return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in urls))
 
 
 def read_sheet(text: str) -> Markup:
@@ -1691,7 +1699,7 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 # An attribute is a name, perhaps a value, and a separator: `class="top" `. A value has the quote
-# that begins it, which lstrip() removes; the separator has the quote that ends the value:
+# that begins it, which _value_of() removes; the separator has the quote that ends the value:
 #     <a  class =  "top    "           href = "/birds#owl    ">
 #         _NAME    _VALUE  _SEPARATOR         _VALUE (link)  _REST
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
@@ -1741,7 +1749,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     """Return the field of Markup that a captured tag adds to ("": none), and what it adds."""
     values: dict[str, str] = {}
     for name, value in _PAIR.findall(tag):
-        values.setdefault(name.lower(), _unescape(value.lstrip("\"'")))  # the first counts
+        values.setdefault(name.lower(), _value_of(value))  # the first counts
     element = next(iter(values))  # the tag's name comes first
     if element == "meta":
         return _read_meta(values)
@@ -1759,7 +1767,7 @@ def read_markup(text: str) -> Markup:
     _check_count(len(found))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
-            fields["links"].append(_unescape(link[:MAX_TAG].lstrip("\"'")))
+            fields["links"].append(_value_of(link[:MAX_TAG]))
         elif tag:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
@@ -2012,7 +2020,8 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
-MAX_LEARNED = 2.0   # seconds: the longest learned delay, and the rest after a 429; few need more
+MAX_LEARNED = 2.0   # seconds: the longest delay that is learned; few sites need more
+REST = 2.0          # seconds to rest after a 429 without Retry-After
 
 
 class Site:
@@ -2021,7 +2030,7 @@ class Site:
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     asked = slowed = tries = 0      # requests under way; 429s heeded; tries for robots.txt
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
-    timer = Handle(_always, ())     # for the next turn
+    timer = Handle(_ignore, ())     # for the next turn
 
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
@@ -2051,7 +2060,7 @@ class Site:
 
     def end_turn(self, is_slowed: bool, pause: float) -> None:
         """Note that a request has ended, by a 429 or not, with a Retry-After of *pause* seconds."""
-        now, rest = self._loop.time(), ((pause or MAX_LEARNED) if is_slowed else 0.0)
+        now, rest = self._loop.time(), ((pause or REST) if is_slowed else 0.0)
         self.asked -= 1
         self.slowed += is_slowed
         if not is_slowed:
@@ -2071,14 +2080,11 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
-# Now the crawl itself: one object that all workers share. Its class has layers (state, methods):
+# Now the crawl itself: one object that all workers share. Its class has six layers, one on another:
 #
-#     16  Scope         options, hosts                covers(), objection()
-#     17  Frontier      queue, seen_urls              admit(), follow(), begin(), requeue()
-#     18  Places                                      note_ids(), node_of_place(), missing_places()
-#     19  References                                  tell(), admit_references()
-#     20  Asking        client, waits                 _answer()
-#     21  Crawler       in_flight, held               crawl(), by _rounds() and _work()
+#     Scope       covers(), objection()           References    tell(), admit_references()
+#     Frontier    admit(), follow(), requeue()    Asking        _answer()
+#     Places      note_ids(), missing_places()    Crawler       crawl(), by _rounds() and _work()
 
 # 16  Scope
 # =========
@@ -2114,8 +2120,8 @@ class Options(NamedTuple):
     delay: float = 0.0              # seconds between two requests to a site
     headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
     journal: Journal | None = None  # its answers replace the server's; it is told all others
-    on_record: Callback = _always   # is called with each Record
-    on_page: Callback = _always     # with Record and Response of a page just read; may be async
+    on_record: Callback = _ignore   # is called with each Record
+    on_page: Callback = _ignore     # with Record and Response of a page just read; may be async
 
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
@@ -2135,9 +2141,6 @@ class Scope:
         # Where secrets may go: to roots' hosts by https, by http only if the root says http.
         self.trusted = {(scheme, *self.host(url)) for url in roots
                         for scheme in ("https", url.scheme)}
-        for url in roots:
-            if self.exclude.search(f"{url}"):
-                raise ValueError(f"--exclude {options.exclude!r} would leave out {url}")
 
     def host(self, url: URL) -> tuple[str, int]:
         """Return the host without "www." (not of www.com), and the port, 0 for the usual one."""
@@ -2319,7 +2322,7 @@ class Frontier(Scope):
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
     ids = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
-    return frozenset(_unescape(found.lstrip("\"'")) for found in ids)
+    return frozenset(map(_value_of, ids))
 
 
 class Places(Frontier):
@@ -2846,9 +2849,8 @@ class Journal:
 # 23  Report
 # ==========
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
-# The idea: keep the records of problems, and print them by kind and URL. The place to mend may be a
-# page that links to a redirect that leads to the problem: so lines() follows redirects backwards.
-# The rest formats. Of the zoo it prints:
+# The idea: print the records of problems by kind and URL, with the pages to mend. These may link to
+# a redirect that leads to the problem: so lines() follows redirects backwards. The zoo's report is
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -2947,9 +2949,9 @@ class Report:
 # 24  Command line
 # ================
 # The problem: people read the output, programs the exit status. Either may stop the crawl early.
-# The idea: the report goes to stdout, all else of a crawl to stderr; the exit status (see --help)
-# says how it went. An OSError or a CrawlError is printed in a line or two, without a traceback.
-# (_parse_arguments() is a list, to skip.) The last page follows a Ctrl-C through the whole file.
+# The idea: the report goes to stdout, all else to stderr; the exit status (see --help) says how it
+# went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too; only after a second
+# Ctrl-C there is none. An OSError or a CrawlError is printed in a line or two, without a traceback.
 
 PROGRESS = 0.25  # seconds between two states of the progress line
 
@@ -2961,7 +2963,7 @@ def header(text: str) -> list[str]:
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit."""
+    """Return the options, or exit. (It is a list, to skip.)"""
     parser = argparse.ArgumentParser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
@@ -3065,8 +3067,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        finally:  # the report is printed also after a signal, a full disk or a bug
-            if crawler.ended:
+        finally:  # after an error, too
+            if crawler.ended:  # no task is left
                 for line in report.lines(crawler, time.monotonic() - began, options.quiet):
                     print(line, flush=True)
     if not report.has_found_a_site():

@@ -2867,18 +2867,14 @@ def no_page(location: str) -> Story:
         {"/": "-> /a", "/a": "-> /b", "/b": "<a href=/c><a href=/d>", "/c": "-> /e", "/e": ""},
         {"max_pages": 1, "max_tasks": 1},
         {"/": "302", "/a": "302", "/b": "200", "/c": "302", "/e": "200", "/d": "page limit"}),
+    "an excluded root is left out": ({"/": ""}, {"roots": ["/", "/x"], "exclude": "x"},
+                                     {"/": "200", "/x": "excluded"}),
     "what robots.txt forbids takes its place under the limit once": (
         {f"/{number}": f"<a href=/{number + 1}><a href=/no.jpg><img src=/no.jpg>" for number in range(9)} | {
             "/robots.txt": "User-agent: *\nDisallow: /no", "/9": ""}, {"roots": ["/0"], "max_pages": 11},
         {f"/{number}": "200" for number in range(10)} | {"/no.jpg": "robots.txt: Disallow: /no"})})
 def test_of_scope_and_roots(story: Story) -> None:
     assert set(told(story).client.checked) <= {"/logo"}
-
-
-def test_an_exclude_must_spare_the_roots() -> None:
-    for root, pattern in (("h", "x|h/$"), ("http://localhost", "cal")):
-        with raises(crawl.CrawlError, match="--exclude '.*' would leave out https?://"):
-            crawl.Crawler(root, exclude=pattern)
 
 
 def test_what_the_roots_refer_to_is_let_in_when_all_of_them_have_ended() -> None:
