@@ -1588,7 +1588,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# If there is no answer yet, the URL waits, and is queued again then. So an admitted URL is
+# If there is no answer yet, the URL waits, and is queued again then. Until it is taken in, it is
 #
 #     in `later`        until its round begins                       §17
 #     in `queue`        until a worker takes it                      §17
@@ -1597,7 +1597,6 @@ async def fetch(url: str, **options: Any) -> Response:
 #     in `line`         until its site calls it: it is its turn      §15
 #     with a timer      until it is time for another try             §20
 #     in `held`         from its answer in round 0 until round 1     §21
-#
 # From the second row to the sixth the queue counts it as unfinished. If none is, the round ends.
 
 # 11  Documents
@@ -1657,7 +1656,7 @@ def _decode_entity(match: re.Match[str]) -> str:
 
 def _value_of(found: str) -> str:
     """Return a value as it is meant: without the quote that begins it, and entities decoded."""
-    value = found.lstrip("\"'")  # (in "?a=1&copy=3" html.unescape would see an entity, too)
+    value = found.lstrip("\"'")  # (Below, ";": html.unescape sees an entity in "?a=1&copy=3".)
     return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
 
 
@@ -2080,7 +2079,7 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
-# Now the crawl itself: one object that all workers share. Its class has six layers, one on another:
+# Now the crawl itself: one object that all workers share. Its class has six layers, in order:
 #
 #     Scope       covers(), objection()           References    tell(), admit_references()
 #     Frontier    admit(), follow(), requeue()    Asking        _answer()
@@ -2410,16 +2409,17 @@ class References(Places):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
         """Admit links, or assets (if *check*); return their URLs, and the places they name."""
-        nodes, parsed = dict[Node, None](), 0   # nodes: a set in order
-        for reference in dict.fromkeys(references):
+        met, nodes, parsed = dict[str, Node](), dict[Node, None](), 0   # met: by address
+        for reference in references:
             address, _, fragment = reference.partition("#")
-            node = self.seen_urls.get(_join(base, folder, address))
+            node = met.get(address) or self.seen_urls.get(_join(base, folder, address))
             if node is None or check not in node.met_as:
                 node = self._parse_and_admit(page, address, base, check)
                 node.met_as += (check,)
                 parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
+            met[address] = node
             nodes[node] = None
             if fragment and self.options.fragments and not check:
                 nodes[self.node_of_place(node, fragment)] = None
@@ -2530,7 +2530,7 @@ class Asking(References):
         is_slowed = response.status == 429 and self.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
-        has_failed = response.status != 429 and not 0 < response.status < 400
+        has_failed = not 0 < response.status < 400 and response.status != 429
         is_wanted = self._wants(node, response)
         if method == "HEAD" and (has_failed or is_wanted):
             self.requeue(node)  # 5
