@@ -3067,10 +3067,10 @@ def _crawl_and_report(arguments: list[str]) -> int:
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        finally:  # after an error, too
-            if crawler.ended:  # no task is left
-                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
-                    print(line, flush=True)
+        finally:  # after an error, too, when no task is left
+            seconds = time.monotonic() - began
+            for line in report.lines(crawler, seconds, options.quiet) if crawler.ended else []:
+                print(line, flush=True)
     if not report.has_found_a_site():
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
