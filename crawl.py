@@ -1160,14 +1160,14 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
     WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
     another scheme, or none, or more than MAX_URL characters."""
-    text = _trim(reference)
-    match = _SCHEME.match(text)  # 1. the scheme
+    text = _trim(reference)  # say HTTP:\\H:80\b\%2e\c?d
+    match = _SCHEME.match(text)  # 1. the scheme: http
     scheme = match[1].lower() if match else (base.scheme if base else "")
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
-    head, mark, query = (text[match.end():] if match else text).partition("?")  # 2. the query
-    head = head.replace("\\", "/")
-    if head.startswith("//"):  # 3. the host, in //host/x and http://host/x; or else the page's
+    head, mark, query = (text[match.end():] if match else text).partition("?")  # 2. the query: d
+    head = head.replace("\\", "/")  # //H:80/b/%2e/c
+    if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
         authority, _, path = head.lstrip("/").partition("/")
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
@@ -1177,7 +1177,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         path = "/" + path
     elif match or base is None:  # a scheme, but no // (base is None for mypy alone)
         raise ValueError(f"// was expected behind {scheme}:")
-    else:
+    else:  # the page's host
         origin, _, host, port, target = base
         path = target.partition("?")[0]
         if head.startswith("/"):  # /x
@@ -1186,7 +1186,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
             path = path[:path.rfind("/") + 1] + head
         elif not mark:  # an empty reference: the page itself
             _, mark, query = target.partition("?")
-    target = _parse_path(path) + mark + _escape_query(query)  # 4. no dots, but escapes
+    target = _parse_path(path) + mark + _escape_query(query)  # 4. in one spelling: /b/c?d
     if len(origin) + len(target) > MAX_URL:
         raise UnfetchableError(f"longer than {MAX_URL} characters")
     return URL(origin, scheme, host, port, target)
@@ -1708,7 +1708,7 @@ _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     (?i: a | area ) [\s/] {_SEPARATOR}     # `a `
-    {_ATTRIBUTE}*?      # `class="top" `: one more, and one more, until href follows, or the end
+    {_ATTRIBUTE}*?      # `class="top" `: ever more, and none is taken back, until href, or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
@@ -1891,10 +1891,14 @@ class Robots:
 # 14  Records
 # ===========
 # The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record. (An Answer holds it, and the Response.) Two of them:
+# The idea: one value says so, a Record. answer_of() makes it of a Response, and returns an Answer,
+# which holds both. Of a URL's end the Record keeps
 #
-#     Record("http://cam.org/lion.jpg", 404, "404 Not Found", "broken", is_check=True, tries=2, ...)
-#     Record("http://zoo.org/staff/keys", skipped="robots.txt: Disallow: /staff/", ...)
+#     404 Not Found               status=404, kind="broken", error="404 Not Found"
+#     302, Location: lion.jpg     status=302, next_url="lion.jpg"
+#     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
+#     no answer for 30 s          status=0, kind="timed out", error="..."
+#     what robots.txt forbids     skipped="robots.txt: Disallow: /staff/" (from §20: no Response)
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -2191,7 +2195,7 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    met_as: tuple[bool, ...] = ()   # has False if a link led to it, True if an asset did (§19)
+    met_as: tuple[bool, ...] = ()   # has False once a link led to it, True once an asset did (§19)
     # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
@@ -2461,11 +2465,10 @@ class References(Places):
 #
 # Else the server is asked, and the response decides:
 #
-#     5  HEAD failed, other than by 429, or it found  None: it is queued at once, for a GET
-#        a style sheet on the crawl's hosts
-#     6  the response is final, or the last try's     Answer
+#     5  HEAD failed (not by 429), or found a sheet   None: it is queued at once, for a GET
+#     6  no other try is left, or none would help     Answer
 #     7  it is a 429 of the crawl's hosts             None: it is queued at once, for the line
-#     8  it is another failure                        None: it is queued after 1 s, 2 s ...
+#     8  another try may help                         None: it is queued after 1 s, 2 s ...
 #
 # A site's first URL asks for the robots.txt, and others wait with it. If that has to be asked for
 # again, they all are queued again after 1 s, 2 s ..., and the first that comes asks.
@@ -2526,22 +2529,21 @@ class Asking(References):
         at, began = time.time(), loop.time()
         node.tries += 1
         response = await self._fetch(url, method, partial(self._wants, node))
-        seconds = loop.time() - began
         is_slowed = response.status == 429 and self.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
-        has_failed = not 0 < response.status < 400 and response.status != 429
         is_wanted = self._wants(node, response)
-        if method == "HEAD" and (has_failed or is_wanted):
-            self.requeue(node)  # 5
-        elif not self._tries_again(response, node.tries):
-            return answer_of(  # 6
+        has_failed = not 0 < response.status < 400 and response.status != 429
+        if method == "HEAD" and (has_failed or is_wanted):  # 5
+            self.requeue(node)
+        elif not self._tries_again(response, node.tries):  # 6
+            return answer_of(
                 url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
-                seconds=round(seconds, 3), is_check=node.is_check)
-        elif is_slowed:
-            self.requeue(node)  # 7
-        else:
-            wait = max(_back_off(node.tries), pause)  # 8
+                seconds=round(loop.time() - began, 3), is_check=node.is_check)
+        elif is_slowed:  # 7
+            self.requeue(node)
+        else:  # 8
+            wait = max(_back_off(node.tries), pause)
             self.waits.append(loop.call_later(wait, self.requeue, node))
         return None
 
@@ -2583,8 +2585,8 @@ class Asking(References):
     async def _load_robots(self, site: Site) -> float:
         """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
 
-        Redirects are followed within the scope. 2xx brings rules; after 429, 500 or more, or no
-        valid response, all URLs of the site fail; else all are allowed (RFC 9309, 2.3.1)."""
+        It has no Node: its redirects are followed here, within the scope. 2xx brings rules; 429,
+        5xx or no valid response fails the site's URLs; else all are allowed (RFC 9309, 2.3.1)."""
         target = site.url._replace(target="/robots.txt")
         for _ in range(1 + ROBOTS_REDIRECTS):
             url = target
@@ -2953,7 +2955,41 @@ class Report:
 # went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too; only after a second
 # Ctrl-C there is none. An OSError or a CrawlError is printed in a line or two, without a traceback.
 
-PROGRESS = 0.25  # seconds between two states of the progress line
+PROGRESS = 0.25         # seconds between two states of the progress line
+_CLEAR = "\r\x1b[K"    # clears that line on a terminal
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print on stderr, if that can be written."""
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+async def _show_progress(crawler: Crawler, report: Report) -> None:
+    """Say on the terminal, again and again, how far the crawl is."""
+    try:
+        while True:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
+                    f"{_count_of(len(report.problems), 'problem')} "
+                    f"{''.join(crawler.fetches()[:1])}")
+            _say(f"{_CLEAR}{line[:columns - 1]}", end="")
+            await sleep(PROGRESS)
+    finally:
+        _say(_CLEAR, end="")
+
+
+async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
+    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
+    loop = get_running_loop()
+    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
+        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
+    if live:
+        create_task(_show_progress(crawler, report))  # until run() cancels it
+    try:
+        await crawler.crawl()
+    finally:
+        signal.signal(signal.SIGQUIT, before)
 
 
 def header(text: str) -> list[str]:
@@ -3003,42 +3039,6 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _say(text: str, end: str = "\n") -> None:
-    """Print on stderr, if that can be written."""
-    with suppress(OSError):
-        print(text, end=end, file=sys.stderr, flush=True)
-
-
-_CLEAR = "\r\x1b[K"  # the terminal's line, on which the progress stands
-
-
-async def _show_progress(crawler: Crawler, report: Report) -> None:
-    """Say on the terminal, again and again, how far the crawl is."""
-    try:
-        while True:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
-                    f"{_count_of(len(report.problems), 'problem')} "
-                    f"{''.join(crawler.fetches()[:1])}")
-            _say(f"{_CLEAR}{line[:columns - 1]}", end="")
-            await sleep(PROGRESS)
-    finally:
-        _say(_CLEAR, end="")
-
-
-async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
-    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
-    loop = get_running_loop()
-    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
-        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
-    if live:
-        create_task(_show_progress(crawler, report))  # until run() cancels it
-    try:
-        await crawler.crawl()
-    finally:
-        signal.signal(signal.SIGQUIT, before)
-
-
 def _crawl_and_report(arguments: list[str]) -> int:
     """Crawl, say what came of it, and return the exit status."""
     try:
@@ -3082,7 +3082,7 @@ def main(arguments: list[str]) -> int:
     """Do what *arguments* (sys.argv[1:]) ask for, in the main thread; return the exit status."""
     try:
         status = _crawl_and_report(arguments)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, where an error of a full disk is still caught
         return status
     except KeyboardInterrupt as end:
         return 128 + int(end.args[0] if end.args else signal.SIGINT)
