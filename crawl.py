@@ -1168,7 +1168,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     head, mark, query = (text[match.end():] if match else text).partition("?")  # 2. the query: d
     head = head.replace("\\", "/")  # //H:80/b/%2e/c
     if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
-        authority, _, path = head.lstrip("/").partition("/")
+        authority, _, path = head.lstrip("/").partition("/")  # as browsers take ///h
         found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
         if found is None or int(found[2] or 0) > 65535:
             raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
@@ -1588,16 +1588,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
 #             queue.task_done()
 #
-# If there is no answer yet, the URL waits, and is queued again then. Until it is taken in, it is
-#
-#     in `later`        until its round begins                       §17
-#     in `queue`        until a worker takes it                      §17
-#     in `in_flight`    while the worker waits for an answer         §21
-#     in `waiting`      until its site's robots.txt is known         §20
-#     in `line`         until its site calls it: it is its turn      §15
-#     with a timer      until it is time for another try             §20
-#     in `held`         from its answer in round 0 until round 1     §21
-# From the second row to the sixth the queue counts it as unfinished. If none is, the round ends.
+# If there is no answer yet, the URL is queued again later. A round ends when all are taken in.
 
 # 11  Documents
 # =============
@@ -1689,6 +1680,7 @@ def read_sheet(text: str) -> Markup:
 #     <p class="x">                         no match
 #
 # The cost: other tags are not skipped: it finds a link in <p title="<a href=/>"> (or a comment).
+# You may take the parts of _TAGS on trust, and go on with _read_meta().
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute. (a and area: see _LINK.)
@@ -1982,13 +1974,13 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
     as written (§19 makes URLs of them)."""
     status, base, failure = response.status, url, response.error
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
-    if status >= 400:
+    if status >= 400:  # 404
         fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
                       error=f"{status} {_printable(response.reason)}".rstrip())
-    elif status in _REDIRECTS:
+    elif status in _REDIRECTS:  # 302
         location = response.headers.get("location", "").encode("latin-1")
         fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
-    elif read and status and (reader := reader_of(response.content_type)):
+    elif read and status and (reader := reader_of(response.content_type)):  # 200
         try:
             markup, charset, base = _read(url, response, reader)
             follow = markup.nofollow.isdisjoint(("robots", product.lower()))
@@ -1996,7 +1988,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
                           links=markup.links if follow else ())
         except LimitError as limit:
             failure = limit
-    if failure:
+    if failure:  # no answer, or a page that is too much
         fields.update(error=_explain(failure), kind=_kind_of(failure))
     return Answer(Record(f"{url}", **fields), base, response)
 
@@ -2195,7 +2187,7 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    met_as: tuple[bool, ...] = ()   # has False once a link led to it, True once an asset did (§19)
+    is_linked = is_shown = False    # whether a link has led to it; whether an asset has (§19)
     # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
@@ -2273,7 +2265,7 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays in node.round if that has begun, or is no later than its_round.
+        # 2. A known URL stays if its round has begun (too late), or is no later (nothing to gain).
         node = self.seen_urls.get(f"{url}")
         if node and node.round <= max(self.round, its_round):
             return node
@@ -2362,8 +2354,8 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a URL, parsing
-# would give that URL; and if a link has led there before, another link changes nothing, nor does
-# an asset after an asset (see Node.met_as). On the zoo's /cats/
+# would give that URL; and if a link has led there before, another changes nothing, for its round is
+# no earlier. (The same is true of two assets, but not of a link and an asset.) On the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2373,9 +2365,7 @@ SLICE = 100  # references that are parsed between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), quickly, as mere text.
-
-    For most that is the URL's one spelling: for ./a, though not for x/../a."""
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
     first = reference[:1]
     if first == "/":  # /x, and //host/x
         return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
@@ -2417,9 +2407,10 @@ class References(Places):
         for reference in references:
             address, _, fragment = reference.partition("#")
             node = met.get(address) or self.seen_urls.get(_join(base, folder, address))
-            if node is None or check not in node.met_as:
+            if node is None or not (node.is_shown if check else node.is_linked):
                 node = self._parse_and_admit(page, address, base, check)
-                node.met_as += (check,)
+                node.is_shown |= check
+                node.is_linked |= not check
                 parsed += 1
                 if parsed % SLICE == 0:
                     await sleep(0)
@@ -2548,7 +2539,6 @@ class Asking(References):
         return None
 
     def _requeue_waiting(self, site: Site) -> None:
-        """Queue the URLs again that wait for a site's robots.txt."""
         while site.waiting:
             self.requeue(site.waiting.popleft())
 
@@ -2594,7 +2584,7 @@ class Asking(References):
             record = answer_of(url, response, False).record
             with suppress(ValueError):
                 target = parse_url(record.next_url, url)  # for "", without a redirect, it is url
-            if target == url or not self.covers(target):
+            if target == url or not self.covers(target):  # it is no redirect, or not followed
                 break
         site.tries += 1
         if self._tries_again(response, site.tries):
@@ -2615,6 +2605,17 @@ class Asking(References):
 # the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
 # redirects are taken in; other answers are held until all hosts are known. A server's faults become
 # Records; any other error ends the crawl, and so does Ctrl-C (see the last page).
+#
+# So until a URL is taken in, it is in one of these places. In those with a * the queue counts it as
+# unfinished; when none is, the round ends.
+#
+#       later        until its round begins (§17)
+#     * queue        until a worker takes it (§17)
+#     * in_flight    while the worker waits for an answer
+#     * waiting      until its site's robots.txt is known (§20)
+#     * line         until its site calls it: it is its turn (§15)
+#     * waits        until it is time for another try (§20)
+#       held         from its answer in round 0 until round 1
 
 class Crawler(Asking):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
@@ -2631,9 +2632,8 @@ class Crawler(Asking):
                 raise CrawlError(f"{name}: a number of at least {low} was expected, not {value!r}")
         try:
             has_scheme = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])").match  # (localhost:80: no)
-            texts = [roots] if isinstance(roots, str) else roots
             super().__init__([parse_url(text if has_scheme(text) else f"https://{text}")
-                              for text in texts], options)
+                              for text in ([roots] if isinstance(roots, str) else roots)], options)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
         self.in_flight = dict[Node, float]()    # URLs whose answers workers wait for; since when
@@ -2851,8 +2851,8 @@ class Journal:
 # 23  Report
 # ==========
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
-# The idea: print the records of problems by kind and URL, with the pages to mend. These may link to
-# a redirect that leads to the problem: so lines() follows redirects backwards. The zoo's report is
+# The idea: print problems by kind and URL, each with the pages to mend. As these may link to what
+# redirects there, lines() follows redirects backwards. (The rest is formatting, to skim.)
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
