@@ -1112,21 +1112,21 @@ def _parse_host(text: str) -> str:
         straße.de        ValueError: the library would ask for strasse.de"""
     host = text.lower()
     try:
-        if len(host) > MAX_HOST or max(map(len, host.split("."))) > 63:  # before costly work
+        if len(host) > MAX_HOST or max(map(len, host.split("."))) > 63:  # 1. its length
             raise ValueError
-        if host.startswith("["):
+        if host.startswith("["):  # 2. IPv6
             packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
-        if not host.isascii():
+        if not host.isascii():  # 3. other letters
             # A name that NFKC, or the library's IDNA, would change, as ß into ss, is refused.
             if not unicodedata.is_normalized("NFKC", host) or (
                     host.encode("idna").decode("idna") != host):
                 raise ValueError
             name = host.encode("idna").decode()
         if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]{1,63}(?:[.]|$))+", name):
-            raise ValueError
-        if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # it can only be IPv4
+            raise ValueError  # 4. the characters of a name
+        if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # 5. IPv4
             socket.inet_pton(socket.AF_INET, name)
         return name
     except (OSError, ValueError):
@@ -1604,7 +1604,7 @@ async def fetch(url: str, **options: Any) -> Response:
 # And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
-MAX_JOINED = 20_000_000   # characters: the length of a document's base times its references
+MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
 _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
 
@@ -1906,20 +1906,23 @@ class Record(NamedTuple):
     """How one URL ended; its line in the journal holds the fields that are not empty."""
 
     url: str                        # as str(URL); or words that are no URL (§19), or url#id (§18)
+    # How it ended
     status: int = 0                 # of HTTP; 0: there was no valid answer
     error: str = ""                 # what is wrong, in words
     kind: str = ""                  # which of PROBLEMS that is
     skipped: str = ""               # the reason why it was not fetched
-    is_check: bool = False          # whether it was only checked
     next_url: str = ""              # where it redirects to
     content_type: str = ""          # as the server sent it
     encoding: str = ""              # the charset, if its body was read
     size: int = 0                   # bytes, decoded
-    at: float = 0.0                 # Unix time of the request
-    seconds: float = 0.0            # from there to the end of the answer
+    # How it was asked for
+    is_check: bool = False          # whether it was only checked
     tries: int = 0                  # requests for the URL; or for robots.txt, if that failed
-    depth: int = 0                  # links from a root
+    at: float = 0.0                 # Unix time of the last request
+    seconds: float = 0.0            # from there to the end of the answer
+    # What led to it, and what it refers to
     parent: str = ""                # the page, or the redirect, that led to it
+    depth: int = 0                  # links from a root
     links: tuple[str, ...] = ()     # what a page links to: as written, until §19 makes URLs of it
     assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
@@ -1949,7 +1952,6 @@ def _explain(error: Any) -> str:
 
 
 def _kind_of(failure: Exception) -> str:
-    """Return the kind of an error: one of PROBLEMS."""
     return ("timed out" if isinstance(failure, TimeoutError) else
             "bad certificate" if hasattr(failure, "verify_code") else
             "refused" if isinstance(failure, OSError) else
@@ -2071,7 +2073,7 @@ class Site:
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # else end_turn() will come here
+        elif self.line and not (self.called or self.asked):  # else that URL's end_turn() comes here
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2403,7 +2405,7 @@ class References(Places):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> list[str]:
         """Admit links, or assets (if *check*); return their URLs, and the places they name."""
-        met, nodes, parsed = dict[str, Node](), dict[Node, None](), 0   # met: by address
+        met, nodes, parsed = dict[str, Node](), dict[Node, None](), 0  # met: on this page
         for reference in references:
             address, _, fragment = reference.partition("#")
             node = met.get(address) or self.seen_urls.get(_join(base, folder, address))
@@ -2524,7 +2526,7 @@ class Asking(References):
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
         is_wanted = self._wants(node, response)
-        has_failed = not 0 < response.status < 400 and response.status != 429
+        has_failed = response.status == 0 or (response.status >= 400 and response.status != 429)
         if method == "HEAD" and (has_failed or is_wanted):  # 5
             self.requeue(node)
         elif not self._tries_again(response, node.tries):  # 6
@@ -2558,7 +2560,7 @@ class Asking(References):
         return (may_pass or response.status in _TEMPORARY) and tries < self.options.max_tries
 
     def _wants(self, node: Node, head: Response | Record) -> bool:
-        """Return whether a body is to be read: that of a page, or a sheet, if there is a reader."""
+        """Return whether a body is to be read, by its *head*: a page's, or a sheet's."""
         reader = reader_of(head.content_type) if 200 <= head.status < 300 else None
         if reader is read_sheet:
             return self.covers(node.url)
@@ -2872,7 +2874,6 @@ def _count_of(number: int, noun: str) -> str:
 
 
 def _several(texts: Iterable[str]) -> str:
-    """Return the first three of some texts, and how many more there are."""
     several = sorted(set(texts))
     return ", ".join(several[:3]) + (f" and {len(several) - 3} more" if several[3:] else "")
 
@@ -3040,7 +3041,6 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def _crawl_and_report(arguments: list[str]) -> int:
-    """Crawl, say what came of it, and return the exit status."""
     try:
         options = _parse_arguments(arguments)
     except SystemExit as end:  # of wrong use, --help and --version
