@@ -1376,7 +1376,6 @@ class ResponseParser:
             yield
 
     def _take(self, size: int) -> Generator[None, None, bytes]:
-        """Wait for *size* bytes and take them out of the buffer."""
         yield from self._need(size)
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
@@ -1573,7 +1572,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 #     round 0    /                    a page: its answer is held until round 1
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
-#                /cats/               admits /map.png, /staff/keys to this round, the lion to CHECKS
+#                /cats/               moves /map.png here, admits /staff/keys, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
@@ -1599,9 +1598,9 @@ async def fetch(url: str, **options: Any) -> Response:
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
-# whose end stands the table of readers. The invariant: the time is linear in the text's length. A
-# repetition is short, or does not backtrack: `*+` not over characters, `(?>...*)` not over groups.
-# And a comment or script that has no end takes all the rest.
+# whose end stands the table of readers. The invariant: the time is linear in the text's length.
+# For repetitions do not backtrack, unless they are short: of characters it is `*+`, of groups
+# `(?>...*)`. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
@@ -1647,7 +1646,7 @@ def _decode_entity(match: re.Match[str]) -> str:
 
 def _value_of(found: str) -> str:
     """Return a value as it is meant: without the quote that begins it, and entities decoded."""
-    value = found.lstrip("\"'")  # (Below, ";": html.unescape sees an entity in "?a=1&copy=3".)
+    value = found.lstrip("\"'")  # (Only with ";": html.unescape sees one in "?a=1&copy=3".)
     return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
 
 
@@ -1683,7 +1682,7 @@ def read_sheet(text: str) -> Markup:
 # You may take the parts of _TAGS on trust, and go on with _read_meta().
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
-# Which of Markup's fields an element adds to, by which attribute. (a and area: see _LINK.)
+# Which of Markup's fields an element adds to, by which attribute. (a and area: _LINK, for speed.)
 _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base", "href"),
          "object": ("assets", "data"), "link": ("", "href"), "meta": ("", "")}
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
@@ -2077,7 +2076,7 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
-# Now the crawl itself: one object that all workers share. Its class has six layers, in order:
+# Now, after a pause, the crawl itself: one object that all workers share. Its class has six layers:
 #
 #     Scope       covers(), objection()           References    tell(), admit_references()
 #     Frontier    admit(), follow(), requeue()    Asking        _answer()
@@ -2269,7 +2268,7 @@ class Frontier(Scope):
         its_round, reason = self._round_of(url, depth, check, is_counted)
         # 2. A known URL stays if its round has begun (too late), or is no later (nothing to gain).
         node = self.seen_urls.get(f"{url}")
-        if node and node.round <= max(self.round, its_round):
+        if node and (node.round <= self.round or node.round <= its_round):
             return node
         # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
         site = parent.site if parent and reason else self._site_of(url)
@@ -2330,15 +2329,16 @@ class Places(Frontier):
         if reader_of(response.content_type) is read_markup:
             page.ids = ids_of(response.text)
 
-    def node_of_place(self, page: Node, fragment: str) -> Node:
-        """Return the Node of a place on *page*, or *page* itself if the fragment names none."""
-        fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
-        if re.match("(?i)(?:top)?$|[/!]", fragment):  # "#top", "#" and "#!/x" are no places
-            return page
-        text = f"{page.text}#{_escape(fragment)}"
-        place = self.seen_urls.setdefault(text, Node(text, page.site))
-        place.place_on = page
-        return place
+    def places_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
+        """Yield the Nodes of places that links name; *pages*: by links without fragments."""
+        for link in links:
+            address, _, fragment = link.partition("#")
+            fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
+                text = f"{pages[address].text}#{_escape(fragment)}"
+                place = self.seen_urls.setdefault(text, Node(text, pages[address].site))
+                place.place_on = pages[address]
+                yield place
 
     def missing_places(self) -> Iterator[Record]:
         """Yield a record of each place that is missing on a page that was read."""
@@ -2356,14 +2356,14 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a URL, parsing
-# would give that URL; and if a link has led there before, another changes nothing, for its round is
-# no earlier. (The same is true of two assets, but not of a link and an asset.) On the zoo's /cats/
+# would give that URL; and if a link has led there before, another changes nothing: its round is no
+# earlier. (Nor does an asset after an asset; but a link may make a page of a check.) So on /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 
-SLICE = 100  # references that are parsed between two ticks
+SLICE = 100  # references that are looked up between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
@@ -2396,34 +2396,36 @@ class References(Places):
         """Admit what a page refers to; return its *record* with URLs for links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
+        nodes = [*links.values()]
+        if self.options.fragments:
+            nodes += self.places_of(record.links, links)
+        linked = [node.text for node in nodes]
         if self.options.pages_only:  # named, but not parsed, for a --resume that checks them
-            assets = list(dict.fromkeys(_join(base, folder, one.strip()) for one in record.assets))
+            shown = [_join(base, folder, one.strip()) for one in record.assets]
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
-        return record._replace(links=tuple(links), assets=tuple(assets))
+            nodes += assets.values()
+            shown = [node.text for node in assets.values()]
+        for node in set(nodes):
+            if not node.is_well:  # the report names the pages that refer to a problem
+                node.linked_from.append(page.text)
+        return record._replace(links=tuple(dict.fromkeys(linked)),
+                               assets=tuple(dict.fromkeys(shown)))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                          check: bool) -> list[str]:
-        """Admit links, or assets (if *check*); return their URLs, and the places they name."""
-        met, nodes, parsed = dict[str, Node](), dict[Node, None](), 0  # met: on this page
-        for reference in references:
-            address, _, fragment = reference.partition("#")
-            node = met.get(address) or self.seen_urls.get(_join(base, folder, address))
+                          check: bool) -> dict[str, Node]:
+        """Admit links, or assets (if *check*); return Nodes by references without fragments."""
+        nodes = dict[str, Node]()
+        for address in {reference.partition("#")[0]: None for reference in references}:
+            node = self.seen_urls.get(_join(base, folder, address))
             if node is None or not (node.is_shown if check else node.is_linked):
                 node = self._parse_and_admit(page, address, base, check)
                 node.is_shown |= check
                 node.is_linked |= not check
-                parsed += 1
-                if parsed % SLICE == 0:
-                    await sleep(0)
-            met[address] = node
-            nodes[node] = None
-            if fragment and self.options.fragments and not check:
-                nodes[self.node_of_place(node, fragment)] = None
-        for node in nodes:
-            if not node.is_well:  # the report names the pages that refer to a problem
-                node.linked_from.append(page.text)
-        return [node.text for node in nodes]
+            nodes[address] = node
+            if len(nodes) % SLICE == 0:
+                await sleep(0)
+        return nodes
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
         """Parse a reference and admit its URL; if that fails, return the Node of its words."""
@@ -2690,7 +2692,7 @@ class Crawler(Asking):
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
-            del answer  # a page is not held while the next is waited for
+            del answer  # its page is let go while the next is waited for
         self.queue.task_done()  # of None
 
     async def _take_in(self, node: Node, answer: Answer) -> None:
@@ -2771,7 +2773,7 @@ class Journal:
     """A file with one JSON object a line, one line for each Record.
 
     The file must be new or empty. With *resume* it may hold records: its definite answers replace
-    the server's. With *recheck* those do that have nothing to do with a problem. Raises CrawlError
+    the server's. With *recheck* problems, and what leads to them, are forgotten first. CrawlError
     for a file that cannot be opened, is used by another crawl, or is no journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
@@ -2816,7 +2818,7 @@ class Journal:
         for url, offset in self._offsets.items():
             record = self._record_at(offset)
             if record.kind:
-                problems.add(url.partition("#")[0])  # a place is its page's, even once mended
+                problems.add(url.partition("#")[0])  # of a place, the page is asked for again
             if record.next_url:
                 redirects[url] = record.next_url
         while more := {url for url in redirects if redirects[url] in problems} - problems:
@@ -2881,8 +2883,7 @@ def _several(texts: Iterable[str]) -> str:
 def _story(record: Record, ways: list[Node]) -> Iterator[str]:
     """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
     yield f"  {record.url}"
-    times = f", {record.tries} times" if record.tries > 1 and not record.status else ""
-    yield f"    {record.error}{times}"
+    yield f"    {record.error}"
     if redirects := _several(way.text for way in ways[1:]):
         yield f"    redirected from {redirects}"
     if pages := _several(page for way in ways for page in way.linked_from):
@@ -2931,7 +2932,6 @@ class Report:
             yield from self._numbers(crawler, seconds)
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
-        """Yield the lines at the end: how much, how fast, and what was not fetched."""
         names, queued = [node.text for node in crawler.in_flight], crawler.num_waiting()
         if names or queued:
             yield f"cut off: {queued} queued, {len(names)} in flight {_several(names)}".rstrip()
