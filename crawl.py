@@ -1670,7 +1670,8 @@ def read_sheet(text: str) -> Markup:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
-# tag is sought inside a match. (html.parser takes 20 x as long.) _TAGS captures
+# tag is sought inside a match. (html.parser takes 20 x as long.) You may take its parts on trust and
+# go on with _read_meta(). It captures
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1679,7 +1680,6 @@ def read_sheet(text: str) -> Markup:
 #     <p class="x">                         no match
 #
 # The cost: other tags are not skipped: it finds a link in <p title="<a href=/>"> (or a comment).
-# You may take the parts of _TAGS on trust, and go on with _read_meta().
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute. (a and area: _LINK, for speed.)
@@ -1902,7 +1902,7 @@ class CrawlError(Exception):
 
 
 class Record(NamedTuple):
-    """How one URL ended; its line in the journal holds the fields that are not empty."""
+    """How one URL ended (in fields to look up). The journal holds those that are not empty."""
 
     url: str                        # as str(URL); or words that are no URL (§19), or url#id (§18)
     # How it ended
@@ -1989,7 +1989,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
                           links=markup.links if follow else ())
         except LimitError as limit:
             failure = limit
-    if failure:  # no answer, or a page that is too much
+    if failure:  # no answer, or a page that is too much; it has the last word
         fields.update(error=_explain(failure), kind=_kind_of(failure))
     return Answer(Record(f"{url}", **fields), base, response)
 
@@ -2029,7 +2029,7 @@ class Site:
     timer = Handle(_ignore, ())     # for the next turn
 
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
-        self.url, self.delay, self.requeue = url, delay, requeue  # (any URL of the origin)
+        self.url, self.delay, self.requeue = url, delay, requeue  # requeue(node): for a worker
         self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
         self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
         self._loop = get_running_loop()
@@ -2174,7 +2174,6 @@ class Scope:
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
 #     /cats/ was read    has ended   round 1        CHECKS
-#     round 1            has ended   has ended      CHECKS
 
 MAX_AHEAD = 100     # URLs of a chain of redirects that are looked at, to find a circle
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
@@ -2355,9 +2354,10 @@ class Places(Frontier):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: join a reference to its page as mere text. If that is the one spelling of a URL, parsing
-# would give that URL; and if a link has led there before, another changes nothing: its round is no
-# earlier. (Nor does an asset after an asset; but a link may make a page of a check.) So on /cats/
+# The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
+# parsing would give that URL. And if a link has led there before, this one changes nothing: a page
+# that is read later links to the same round, or to a later one. It is the same with assets; but a
+# link to what only assets have led to is parsed: it may make a page of a check. So on /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2489,7 +2489,6 @@ class Asking(References):
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def _answer(self, node: Node) -> Answer | None:
-        """Return what came of a URL, None if it will be queued again."""
         site, url = node.site, node.url
         if site.robots is None:  # 1
             site.waiting.append(node)
@@ -2955,6 +2954,7 @@ class Report:
 # The idea: the report goes to stdout, all else to stderr; the exit status (see --help) says how it
 # went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too; only after a second
 # Ctrl-C there is none. An OSError or a CrawlError is printed in a line or two, without a traceback.
+# main() calls _crawl_and_report(), which runs _crawl(). The options are a list, to skip.
 
 PROGRESS = 0.25         # seconds between two states of the progress line
 _CLEAR = "\r\x1b[K"    # clears that line on a terminal
@@ -3000,7 +3000,7 @@ def header(text: str) -> list[str]:
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit. (It is a list, to skip.)"""
+    """Return the options, or exit."""
     parser = argparse.ArgumentParser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
