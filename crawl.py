@@ -1558,8 +1558,8 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way. The sections above serve any program; the rest is about crawling. Sections 11 to 14 read
-# documents and record how URLs ended, 15 to 22 run the crawl. Here is a site with two broken links:
+# Half-way, and the end of the evening. The sections above serve any program. Of the rest, 11 to 14
+# read documents and record how URLs ended, 15 to 22 run the crawl. Here are two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1599,29 +1599,13 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length.
-# For repetitions do not backtrack, unless they are short: of characters it is `*+`, of groups
-# `(?>...*)`. And a comment or script that has no end takes all the rest.
+# For no repetition gives back what it took (`*+` of characters, `(?>...*)` of groups), but for some
+# short ones. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
 _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
-
-
-def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
-    charset = "utf-8"
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        charset = "utf-16"
-    elif body[:3] != b"\xef\xbb\xbf":
-        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
-        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
-            charset = match[1].decode().lower()
-    with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
-        return body.decode(charset, "replace"), charset
-    return body.decode("utf-8", "replace"), "utf-8"
 
 
 class Markup(NamedTuple):
@@ -1633,10 +1617,13 @@ class Markup(NamedTuple):
     nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
 
 
-def _check_count(count: int, base: str = "") -> None:
-    """Raise LimitError for too many tags or references, or too long a *base* to join to each."""
-    if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
-        raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
+def read_sheet(text: str) -> Markup:
+    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
+    text = re.sub(r"(?s)/\*.*?(?:\*/|\Z)|@namespace[^;]*+", "", text)
+    values = re.findall(
+        r"""(?i)(?:url\(\s*+|@import\s*+(?=["']))("[^"\n]*+|'[^'\n]*+|[^"'()\s]++)""", text)
+    used = (value.lstrip("\"'") for value in values if "\\" not in value)
+    return Markup(assets=tuple(filter(None, used)))
 
 
 def _decode_entity(match: re.Match[str]) -> str:
@@ -1657,21 +1644,34 @@ def read_sitemap(text: str) -> Markup:
     return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in urls))
 
 
-def read_sheet(text: str) -> Markup:
-    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
-    text = re.sub(r"(?s)/\*.*?(?:\*/|\Z)|@namespace[^;]*+", "", text)
-    values = re.findall(
-        r"""(?i)(?:url\(\s*+|@import\s*+(?=["']))("[^"\n]*+|'[^'\n]*+|[^"'()\s]++)""", text)
-    used = (value.lstrip("\"'") for value in values if "\\" not in value)
-    return Markup(assets=tuple(filter(None, used)))
+def _check_count(count: int, base: str = "") -> None:
+    """Raise LimitError for too many tags or references, or too long a *base* to join to each."""
+    if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
+        raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
+
+
+def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
+    """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
+    charset = "utf-8"
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        charset = "utf-16"
+    elif body[:3] != b"\xef\xbb\xbf":
+        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
+                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
+        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
+        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
+            charset = match[1].decode().lower()
+    with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
+        return body.decode(charset, "replace"), charset
+    return body.decode("utf-8", "replace"), "utf-8"
 
 
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
-# tag is sought inside a match. (html.parser takes 20 x as long.) You may take its parts on trust and
-# go on with _read_meta(). It captures
+# tag is sought inside a match. (html.parser takes 20 x as long.) You may trust its parts, and go on
+# at _read_meta(). It captures
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1912,7 +1912,7 @@ class Record(NamedTuple):
     skipped: str = ""               # the reason why it was not fetched
     next_url: str = ""              # where it redirects to
     content_type: str = ""          # as the server sent it
-    encoding: str = ""              # the charset, if its body was read
+    encoding: str = ""              # the charset: empty unless its body was read
     size: int = 0                   # bytes, decoded
     # How it was asked for
     is_check: bool = False          # whether it was only checked
@@ -2041,7 +2041,7 @@ class Site:
     def is_free(self) -> bool:
         """Return whether another URL may be asked for now."""
         is_busy = self.called or (self.asked and self.pace())
-        return not is_busy and self.free_at <= self._loop.time()
+        return not is_busy and self.free_at <= self._loop.time()  # nor is it resting
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
@@ -2072,7 +2072,7 @@ class Site:
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # else that URL's end_turn() comes here
+        elif self.line and not (self.called or self.asked):  # else end_turn() will come
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2265,9 +2265,11 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays if its round has begun (too late), or is no later (nothing to gain).
+        # 2. A known URL stays in its round, unless it can still move to an earlier one.
         node = self.seen_urls.get(f"{url}")
-        if node and (node.round <= self.round or node.round <= its_round):
+        if node and node.round <= self.round:  # its round has begun: it is too late
+            return node
+        if node and node.round <= its_round:  # there is nothing to gain
             return node
         # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
         site = parent.site if parent and reason else self._site_of(url)
@@ -2356,8 +2358,8 @@ class Places(Frontier):
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
 # parsing would give that URL. And if a link has led there before, this one changes nothing: a page
-# that is read later links to the same round, or to a later one. It is the same with assets; but a
-# link to what only assets have led to is parsed: it may make a page of a check. So on /cats/
+# that is read later links to the same round, or to a later one. It is the same with assets. So on
+# the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2418,6 +2420,7 @@ class References(Places):
         nodes = dict[str, Node]()
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = self.seen_urls.get(_join(base, folder, address))
+            # It is new, or was met as an asset alone: then a link may make a page of a check.
             if node is None or not (node.is_shown if check else node.is_linked):
                 node = self._parse_and_admit(page, address, base, check)
                 node.is_shown |= check
@@ -2428,7 +2431,6 @@ class References(Places):
         return nodes
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        """Parse a reference and admit its URL; if that fails, return the Node of its words."""
         try:
             url = parse_url(reference, base)
         except ValueError as error:
@@ -2513,9 +2515,8 @@ class Asking(References):
         record = journal.find(node.text)
         if record is None or record.is_check != node.is_check:
             return None  # as where a check of that day is a page today
-        if self._wants(node, record) and not (record.encoding or record.kind):
-            return None  # its body is wanted, and was not read (kind: this was tried, and failed)
-        return record
+        was_tried = record.encoding or record.kind  # its body was read, or that failed
+        return record if was_tried or not self._wants(node, record) else None
 
     async def _request(self, node: Node, url: URL) -> Answer | None:
         """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
@@ -2796,7 +2797,6 @@ class Journal:
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
     def _index(self) -> None:
-        """Note where each URL's last line begins; a line with "skipped" does not count."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             try:
