@@ -1599,8 +1599,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length.
-# For no repetition gives back what it took (`*+` of characters, `(?>...*)` of groups), but for some
-# short ones. And a comment or script that has no end takes all the rest.
+# For no repetition gives back what it took (`*+` of characters, `(?>...*)` of groups), but for
+# a few in short texts. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
@@ -1688,8 +1688,8 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# An attribute is a name, perhaps a value, and a separator: `class="top" `. A value has the quote
-# that begins it, which _value_of() removes; the separator has the quote that ends the value:
+# To trust, from here to _read_meta(). An attribute is a name, perhaps a value, and a separator. A
+# value has its first quote, which _value_of() removes; the separator has the value's last quote:
 #     <a  class =  "top    "           href = "/birds#owl    ">
 #         _NAME    _VALUE  _SEPARATOR         _VALUE (link)  _REST
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
@@ -2464,7 +2464,7 @@ class References(Places):
 #
 #     5  HEAD failed (not by 429), or found a sheet   None: it is queued at once, for a GET
 #     6  no other try is left, or none would help     Answer
-#     7  it is a 429 of the crawl's hosts             None: it is queued at once, for the line
+#     7  it is a 429 of the crawl's hosts             None: it is queued at once: the line rests
 #     8  another try may help                         None: it is queued after 1 s, 2 s ...
 #
 # A site's first URL asks for the robots.txt, and others wait with it. If that has to be asked for
@@ -2486,8 +2486,8 @@ class Asking(References):
         super().__init__(roots, options)
         self.client = Client(options.headers, options.timeout, options.max_body,
                              max(MAX_IDLE, options.max_tasks))
-        self.waits = list[Handle]()     # the timers of further tries
-        self.ages = list[float]()   # the times of the answers that were taken from the journal
+        self.timers = list[Handle]()    # of further tries
+        self.ages = list[float]()       # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
     async def _answer(self, node: Node) -> Answer | None:
@@ -2496,7 +2496,7 @@ class Asking(References):
             site.waiting.append(node)
             if len(site.waiting) == 1:  # the first asks for it
                 wait = await self._load_robots(site)
-                self.waits.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
+                self.timers.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
             return None
         if isinstance(site.robots, Record):  # 2
             return Answer(site.robots._replace(url=node.text), url)  # told of each URL
@@ -2506,17 +2506,6 @@ class Asking(References):
             self.ages.append(record.at)
             return Answer(record, url, from_journal=True)
         return await self._request(node, url) if site.take_turn(node) else None  # 4
-
-    def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if the URL would be asked for in the same way today."""
-        journal = self.options.journal
-        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
-            return None  # roots and their targets are asked for anew; so are pages, for their ids
-        record = journal.find(node.text)
-        if record is None or record.is_check != node.is_check:
-            return None  # as where a check of that day is a page today
-        was_tried = record.encoding or record.kind  # its body was read, or that failed
-        return record if was_tried or not self._wants(node, record) else None
 
     async def _request(self, node: Node, url: URL) -> Answer | None:
         """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
@@ -2539,12 +2528,19 @@ class Asking(References):
             self.requeue(node)
         else:  # 8
             wait = max(_back_off(node.tries), pause)
-            self.waits.append(loop.call_later(wait, self.requeue, node))
+            self.timers.append(loop.call_later(wait, self.requeue, node))
         return None
 
-    def _requeue_waiting(self, site: Site) -> None:
-        while site.waiting:
-            self.requeue(site.waiting.popleft())
+    def _remembered(self, node: Node) -> Record | None:
+        """Return the journal's answer, if the URL would be asked for in the same way today."""
+        journal = self.options.journal
+        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
+            return None  # roots and their targets are asked for anew; so are pages, for their ids
+        record = journal.find(node.text)
+        if record is None or record.is_check != node.is_check:
+            return None  # as where a check of that day is a page today
+        # It will do if its body was read, or that failed, or is not wanted today.
+        return record if record.encoding or record.kind or not self._wants(node, record) else None
 
     def _pause(self, url: URL, response: Response) -> float:
         """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
@@ -2575,6 +2571,10 @@ class Asking(References):
             return await self.client.fetch(url, method, trusted, wanted)
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
+
+    def _requeue_waiting(self, site: Site) -> None:
+        while site.waiting:
+            self.requeue(site.waiting.popleft())
 
     async def _load_robots(self, site: Site) -> float:
         """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
@@ -2616,9 +2616,9 @@ class Asking(References):
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
 #     * in_flight    while the worker waits for an answer
-#     * waiting      until its site's robots.txt is known (§20)
+#     * waiting      until its site's robots.txt is known (§20; the first asks, in_flight)
 #     * line         until its site calls it: it is its turn (§15)
-#     * waits        until it is time for another try (§20)
+#     * timers       until it is time for another try (§20)
 #       held         from its answer in round 0 until round 1
 
 class Crawler(Asking):
@@ -2658,7 +2658,7 @@ class Crawler(Asking):
                 rest.cancel()
                 await _until_done(rest)
                 self.ended = True
-                for each in self.waits + [site.timer for site in self.sites.values()]:
+                for each in self.timers + [site.timer for site in self.sites.values()]:
                     each.cancel()
 
     async def _rounds(self) -> None:
