@@ -1957,6 +1957,15 @@ def _kind_of(failure: Exception) -> str:
             "over a limit" if isinstance(failure, LimitError) else "broken")
 
 
+def _may_pass(response: Response) -> bool:
+    """Return whether another try may go better."""
+    error = response.error
+    # A wrong certificate and a host name that does not exist are final.
+    is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
+    return (response.status in _TEMPORARY
+            or (isinstance(error, (OSError, TruncatedError)) and not is_final))
+
+
 def _read(url: URL, response: Response, reader: Callable[[str], Markup]) -> tuple[Markup, str, URL]:
     """Return a document's Markup, its charset, and the base of its references; LimitError."""
     response.text, charset = decode_page(response.body, response.content_type)
@@ -2265,11 +2274,9 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays in its round, unless it can still move to an earlier one.
+        # 2. A known URL stays if its round has begun (too late), or is no later (nothing to gain).
         node = self.seen_urls.get(f"{url}")
-        if node and node.round <= self.round:  # its round has begun: it is too late
-            return node
-        if node and node.round <= its_round:  # there is nothing to gain
+        if node and (node.round <= self.round or node.round <= its_round):
             return node
         # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
         site = parent.site if parent and reason else self._site_of(url)
@@ -2520,7 +2527,7 @@ class Asking(References):
         has_failed = response.status == 0 or (response.status >= 400 and response.status != 429)
         if method == "HEAD" and (has_failed or is_wanted):  # 5
             self.requeue(node)
-        elif not self._tries_again(response, node.tries):  # 6
+        elif node.tries >= self.options.max_tries or not _may_pass(response):  # 6
             return answer_of(
                 url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
                 seconds=round(loop.time() - began, 3), is_check=node.is_check)
@@ -2539,8 +2546,8 @@ class Asking(References):
         record = journal.find(node.text)
         if record is None or record.is_check != node.is_check:
             return None  # as where a check of that day is a page today
-        # It will do if its body was read, or that failed, or is not wanted today.
-        return record if record.encoding or record.kind or not self._wants(node, record) else None
+        was_tried = record.encoding or record.kind  # its body was read, or that failed
+        return record if was_tried or not self._wants(node, record) else None
 
     def _pause(self, url: URL, response: Response) -> float:
         """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
@@ -2548,14 +2555,6 @@ class Asking(References):
         # Only the crawl's hosts are heeded; and not in round 0, whose end all others wait for.
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
-
-    def _tries_again(self, response: Response, tries: int) -> bool:
-        """Return whether another try is left, and may help."""
-        error = response.error
-        # A wrong certificate and a host name that does not exist are final.
-        is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
-        may_pass = isinstance(error, (OSError, TruncatedError)) and not is_final
-        return (may_pass or response.status in _TEMPORARY) and tries < self.options.max_tries
 
     def _wants(self, node: Node, head: Response | Record) -> bool:
         """Return whether a body is to be read, by its *head*: a page's, or a sheet's."""
@@ -2581,17 +2580,18 @@ class Asking(References):
 
         It has no Node: its redirects are followed here, within the scope. 2xx brings rules; 429,
         5xx or no valid response fails the site's URLs; else all are allowed (RFC 9309, 2.3.1)."""
-        target = site.url._replace(target="/robots.txt")
+        url = site.url._replace(target="/robots.txt")
         for _ in range(1 + ROBOTS_REDIRECTS):
-            url = target
             response = await self._fetch(url, "GET", lambda head: head.status < 300)
             record = answer_of(url, response, False).record
-            with suppress(ValueError):
-                target = parse_url(record.next_url, url)  # for "", without a redirect, it is url
-            if target == url or not self.covers(target):  # it is no redirect, or not followed
+            try:
+                url = parse_url(record.next_url, url)
+            except ValueError:  # it leads nowhere
+                break
+            if not record.next_url or not self.covers(url):
                 break
         site.tries += 1
-        if self._tries_again(response, site.tries):
+        if site.tries < self.options.max_tries and _may_pass(response):
             return _back_off(site.tries)
         if 0 < response.status < 500 and response.status != 429:
             site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
