@@ -2196,7 +2196,6 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    is_linked = is_shown = False    # whether a link has led to it; whether an asset has (§19)
     # How it was asked for (§20)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
@@ -2364,9 +2363,9 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
-# parsing would give that URL. And if a link has led there before, this one changes nothing: a page
-# that is read later links to the same round, or to a later one. It is the same with assets. So on
-# the zoo's /cats/
+# parsing would give that URL. To admit it again changes nothing (§17) if its round is no later than
+# that to which the reference leads; or if it was left out, for then another link is, too. (An asset
+# may be checked after all. And what a limit left out stays left out.) So on the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2425,13 +2424,11 @@ class References(Places):
                           check: bool) -> dict[str, Node]:
         """Admit links, or assets (if *check*); return Nodes by references without fragments."""
         nodes = dict[str, Node]()
+        its_round = CHECKS if check else page.depth + 1  # (without --depth: 0 or 1, no later)
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = self.seen_urls.get(_join(base, folder, address))
-            # It is new, or was met as an asset alone: then a link may make a page of a check.
-            if node is None or not (node.is_shown if check else node.is_linked):
+            if node is None or (node.round > its_round and (check or not node.reason)):
                 node = self._parse_and_admit(page, address, base, check)
-                node.is_shown |= check
-                node.is_linked |= not check
             nodes[address] = node
             if len(nodes) % SLICE == 0:
                 await sleep(0)
