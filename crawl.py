@@ -2057,7 +2057,7 @@ class Site:
         if node is self.called:
             self.called = None
         elif self.line or not self.is_free():
-            self.line.insert(0 if node.tries else len(self.line), node)  # another try goes first
+            (self.line.appendleft if node.tries else self.line.append)(node)  # tried: it goes first
             self.advance()
             return False
         self.asked += 1
@@ -2081,7 +2081,7 @@ class Site:
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # else end_turn() will come
+        elif self.line and not (self.called or self.asked):  # else end_turn() follows
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2363,13 +2363,16 @@ class Places(Frontier):
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
 # The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
-# parsing would give that URL. To admit it again changes nothing (§17) if its round is no later than
-# that to which the reference leads; or if it was left out, for then another link is, too. (An asset
-# may be checked after all. And what a limit left out stays left out.) So on the zoo's /cats/
+# parsing would give that URL. So on the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
+#
+# And what is known need not be admitted again if it is
+#
+#     in the round to which the reference leads, or in an earlier one: there it would stay (§17)
+#     left out, and the reference is a link: it stays left out (an asset may yet be checked)
 
 SLICE = 100  # references that are looked up between two ticks
 
@@ -2951,43 +2954,10 @@ class Report:
 # The idea: the report goes to stdout, all else to stderr; the exit status (see --help) says how it
 # went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too; only after a second
 # Ctrl-C there is none. An OSError or a CrawlError is printed in a line or two, without a traceback.
-# main() calls _crawl_and_report(), which runs _crawl(). The options are a list, to skip.
+# The options come first: a list, to skip. main() calls _crawl_and_report(), which runs _crawl().
 
 PROGRESS = 0.25         # seconds between two states of the progress line
 _CLEAR = "\r\x1b[K"    # clears that line on a terminal
-
-
-def _say(text: str, end: str = "\n") -> None:
-    """Print on stderr, if that can be written."""
-    with suppress(OSError):
-        print(text, end=end, file=sys.stderr, flush=True)
-
-
-async def _show_progress(crawler: Crawler, report: Report) -> None:
-    """Say on the terminal, again and again, how far the crawl is."""
-    try:
-        while True:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
-                    f"{_count_of(len(report.problems), 'problem')} "
-                    f"{''.join(crawler.fetches()[:1])}")
-            _say(f"{_CLEAR}{line[:columns - 1]}", end="")
-            await sleep(PROGRESS)
-    finally:
-        _say(_CLEAR, end="")
-
-
-async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
-    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
-    loop = get_running_loop()
-    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
-        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
-    if live:
-        create_task(_show_progress(crawler, report))  # until run() cancels it
-    try:
-        await crawler.crawl()
-    finally:
-        signal.signal(signal.SIGQUIT, before)
 
 
 def header(text: str) -> list[str]:
@@ -3035,6 +3005,39 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     if (options.resume or options.recheck) and options.file is None:
         parser.error("--resume and --recheck need -o FILE")
     return options
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print on stderr, if that can be written."""
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+async def _show_progress(crawler: Crawler, report: Report) -> None:
+    """Say on the terminal, again and again, how far the crawl is."""
+    try:
+        while True:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
+                    f"{_count_of(len(report.problems), 'problem')} "
+                    f"{''.join(crawler.fetches()[:1])}")
+            _say(f"{_CLEAR}{line[:columns - 1]}", end="")
+            await sleep(PROGRESS)
+    finally:
+        _say(_CLEAR, end="")
+
+
+async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
+    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
+    loop = get_running_loop()
+    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
+        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
+    if live:
+        create_task(_show_progress(crawler, report))  # until run() cancels it
+    try:
+        await crawler.crawl()
+    finally:
+        signal.signal(signal.SIGQUIT, before)
 
 
 def _crawl_and_report(arguments: list[str]) -> int:
