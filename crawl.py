@@ -2427,10 +2427,10 @@ class References(Places):
                           check: bool) -> dict[str, Node]:
         """Admit links, or assets (if *check*); return Nodes by references without fragments."""
         nodes = dict[str, Node]()
-        its_round = CHECKS if check else page.depth + 1  # (without --depth: 0 or 1, no later)
+        its_round = CHECKS if check else page.depth + 1  # (without --depth it is 1, as good)
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = self.seen_urls.get(_join(base, folder, address))
-            if node is None or (node.round > its_round and (check or not node.reason)):
+            if not (node and (node.round <= its_round or (node.reason and not check))):
                 node = self._parse_and_admit(page, address, base, check)
             nodes[address] = node
             if len(nodes) % SLICE == 0:
@@ -2460,7 +2460,8 @@ class References(Places):
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
-# (§14), or None if the URL will be queued again:
+# (§14), or None if the URL will be queued again. To begin with, the first URL of a site asks for the
+# robots.txt. Others wait with it; if it has to be asked for again, all are queued after 1 s, 2 s ...
 #
 #     1  robots.txt is not known yet                  None: it waits until that is known
 #     2  robots.txt failed, or forbids the URL        Answer
@@ -2473,16 +2474,12 @@ class References(Places):
 #     6  no other try is left, or none would help     Answer
 #     7  it is a 429 of the crawl's hosts             None: it is queued at once: the line rests
 #     8  another try may help                         None: it is queued after 1 s, 2 s ...
-#
-# A site's first URL asks for the robots.txt, and others wait with it. If that has to be asked for
-# again, they all are queued again after 1 s, 2 s ..., and the first that comes asks.
 
 BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
 ROBOTS_REDIRECTS = 5  # of a robots.txt that are followed: RFC 9309 section 2.3.1.2
 
 
 def _back_off(tries: int) -> float:
-    """Return the seconds to wait after so many tries: 1, 2, 4 ... times 0.5 to 1.5, at random."""
     return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
 
@@ -2496,6 +2493,46 @@ class Asking(References):
         self.timers = list[Handle]()    # of further tries
         self.ages = list[float]()       # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
+
+    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
+        """Return the response to a request; without one, a Response with status 0 and the error."""
+        try:
+            trusted = (url.scheme, *self.host(url)) in self.trusted
+            return await self.client.fetch(url, method, trusted, wanted)
+        except (OSError, ProtocolError) as error:
+            return Response(0, 0, "", {}, error)
+
+    def _requeue_waiting(self, site: Site) -> None:
+        while site.waiting:
+            self.requeue(site.waiting.popleft())
+
+    async def _load_robots(self, site: Site) -> float:
+        """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
+
+        It has no Node: its redirects are followed here, within the scope. RFC 9309, 2.3.1:
+            2xx                               brings rules
+            429, 5xx, no valid response       after the last try, the site's URLs fail
+            else                              all is allowed"""
+        url = site.url._replace(target="/robots.txt")
+        for _ in range(1 + ROBOTS_REDIRECTS):
+            response = await self._fetch(url, "GET", lambda head: head.status < 300)
+            record = answer_of(url, response, False).record
+            try:
+                url = parse_url(record.next_url, url)
+            except ValueError:  # it leads nowhere
+                break
+            if not record.next_url or not self.covers(url):
+                break
+        site.tries += 1
+        if site.tries < self.options.max_tries and _may_pass(response):
+            return _back_off(site.tries)
+        if 0 < response.status < 500 and response.status != 429:
+            site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
+            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
+        else:
+            site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
+                                          error=f"robots.txt: {record.error}", tries=site.tries)
+        return 0.0
 
     async def _answer(self, node: Node) -> Answer | None:
         site, url = node.site, node.url
@@ -2520,11 +2557,12 @@ class Asking(References):
         at, began = time.time(), loop.time()
         node.tries += 1
         response = await self._fetch(url, method, partial(self._wants, node))
-        is_slowed = response.status == 429 and self.covers(url)
+        is_429 = response.status == 429
+        is_slowed = is_429 and self.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
         is_wanted = self._wants(node, response)
-        has_failed = response.status == 0 or (response.status >= 400 and response.status != 429)
+        has_failed = (response.status == 0 or response.status >= 400) and not is_429
         if method == "HEAD" and (has_failed or is_wanted):  # 5
             self.requeue(node)
         elif node.tries >= self.options.max_tries or not _may_pass(response):  # 6
@@ -2562,44 +2600,6 @@ class Asking(References):
         if reader is read_sheet:
             return self.covers(node.url)
         return reader is not None and not node.is_check
-
-    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
-        """Return the response to a request; without one, a Response with status 0 and the error."""
-        try:
-            trusted = (url.scheme, *self.host(url)) in self.trusted
-            return await self.client.fetch(url, method, trusted, wanted)
-        except (OSError, ProtocolError) as error:
-            return Response(0, 0, "", {}, error)
-
-    def _requeue_waiting(self, site: Site) -> None:
-        while site.waiting:
-            self.requeue(site.waiting.popleft())
-
-    async def _load_robots(self, site: Site) -> float:
-        """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
-
-        It has no Node: its redirects are followed here, within the scope. 2xx brings rules; 429,
-        5xx or no valid response fails the site's URLs; else all are allowed (RFC 9309, 2.3.1)."""
-        url = site.url._replace(target="/robots.txt")
-        for _ in range(1 + ROBOTS_REDIRECTS):
-            response = await self._fetch(url, "GET", lambda head: head.status < 300)
-            record = answer_of(url, response, False).record
-            try:
-                url = parse_url(record.next_url, url)
-            except ValueError:  # it leads nowhere
-                break
-            if not record.next_url or not self.covers(url):
-                break
-        site.tries += 1
-        if site.tries < self.options.max_tries and _may_pass(response):
-            return _back_off(site.tries)
-        if 0 < response.status < 500 and response.status != 429:
-            site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
-            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
-        else:
-            site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
-                                          error=f"robots.txt: {record.error}", tries=site.tries)
-        return 0.0
 
 
 # 21  Crawler
@@ -2954,10 +2954,42 @@ class Report:
 # The idea: the report goes to stdout, all else to stderr; the exit status (see --help) says how it
 # went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too; only after a second
 # Ctrl-C there is none. An OSError or a CrawlError is printed in a line or two, without a traceback.
-# The options come first: a list, to skip. main() calls _crawl_and_report(), which runs _crawl().
 
 PROGRESS = 0.25         # seconds between two states of the progress line
 _CLEAR = "\r\x1b[K"    # clears that line on a terminal
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print on stderr, if that can be written."""
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
+async def _show_progress(crawler: Crawler, report: Report) -> None:
+    """Say on the terminal, again and again, how far the crawl is."""
+    try:
+        while True:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
+                    f"{_count_of(len(report.problems), 'problem')} "
+                    f"{''.join(crawler.fetches()[:1])}")
+            _say(f"{_CLEAR}{line[:columns - 1]}", end="")
+            await sleep(PROGRESS)
+    finally:
+        _say(_CLEAR, end="")
+
+
+async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
+    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
+    loop = get_running_loop()
+    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
+        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
+    if live:
+        create_task(_show_progress(crawler, report))  # until run() cancels it
+    try:
+        await crawler.crawl()
+    finally:
+        signal.signal(signal.SIGQUIT, before)
 
 
 def header(text: str) -> list[str]:
@@ -2967,7 +2999,7 @@ def header(text: str) -> list[str]:
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit."""
+    """Return the options, or exit. (It is a list, to skip.)"""
     parser = argparse.ArgumentParser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
@@ -3005,39 +3037,6 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     if (options.resume or options.recheck) and options.file is None:
         parser.error("--resume and --recheck need -o FILE")
     return options
-
-
-def _say(text: str, end: str = "\n") -> None:
-    """Print on stderr, if that can be written."""
-    with suppress(OSError):
-        print(text, end=end, file=sys.stderr, flush=True)
-
-
-async def _show_progress(crawler: Crawler, report: Report) -> None:
-    """Say on the terminal, again and again, how far the crawl is."""
-    try:
-        while True:
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
-                    f"{_count_of(len(report.problems), 'problem')} "
-                    f"{''.join(crawler.fetches()[:1])}")
-            _say(f"{_CLEAR}{line[:columns - 1]}", end="")
-            await sleep(PROGRESS)
-    finally:
-        _say(_CLEAR, end="")
-
-
-async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
-    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
-    loop = get_running_loop()
-    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
-        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
-    if live:
-        create_task(_show_progress(crawler, report))  # until run() cancels it
-    try:
-        await crawler.crawl()
-    finally:
-        signal.signal(signal.SIGQUIT, before)
 
 
 def _crawl_and_report(arguments: list[str]) -> int:
