@@ -2256,6 +2256,10 @@ class Frontier(Scope):
         level = min(depth, 1) if self.options.depth is None else depth  # None: pages share round 1
         return (NEVER if reason else CHECKS if check else level), reason
 
+    def may_move(self, node: Node, its_round: int) -> bool:
+        """Return whether a known URL may move to *its_round*: it is earlier, and not too late."""
+        return its_round < node.round > self.round
+
     def _site_of(self, url: URL) -> Site:
         """Return the Site of a URL; one outside the scope is not asked for robots.txt."""
         if url.origin not in self.sites:
@@ -2273,9 +2277,9 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays if its round has begun (too late), or is no later (nothing to gain).
+        # 2. A known URL stays where it is, or moves.
         node = self.seen_urls.get(f"{url}")
-        if node and (node.round <= self.round or node.round <= its_round):
+        if node and not self.may_move(node, its_round):
             return node
         # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
         site = parent.site if parent and reason else self._site_of(url)
@@ -2369,10 +2373,8 @@ class Places(Frontier):
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 #
-# And what is known need not be admitted again if it is
-#
-#     in the round to which the reference leads, or in an earlier one: there it would stay (§17)
-#     left out, and the reference is a link: it stays left out (an asset may yet be checked)
+# A known URL is parsed and admitted again only if it may_move() to an earlier round (§17). If it is
+# left out, another link does not change that; but an asset may: it is checked on any host.
 
 SLICE = 100  # references that are looked up between two ticks
 
@@ -2430,7 +2432,7 @@ class References(Places):
         its_round = CHECKS if check else page.depth + 1  # (without --depth it is 1, as good)
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = self.seen_urls.get(_join(base, folder, address))
-            if not (node and (node.round <= its_round or (node.reason and not check))):
+            if node is None or (check or not node.reason) and self.may_move(node, its_round):
                 node = self._parse_and_admit(page, address, base, check)
             nodes[address] = node
             if len(nodes) % SLICE == 0:
@@ -2460,8 +2462,8 @@ class References(Places):
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
-# (§14), or None if the URL will be queued again. To begin with, the first URL of a site asks for the
-# robots.txt. Others wait with it; if it has to be asked for again, all are queued after 1 s, 2 s ...
+# (§14), or None if the URL will be queued again. To begin with, a site's first URL asks for its
+# robots.txt. Others wait with it; if another try is needed, all are queued after 1 s, 2 s ...
 #
 #     1  robots.txt is not known yet                  None: it waits until that is known
 #     2  robots.txt failed, or forbids the URL        Answer
@@ -2476,7 +2478,7 @@ class References(Places):
 #     8  another try may help                         None: it is queued after 1 s, 2 s ...
 
 BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
-ROBOTS_REDIRECTS = 5  # of a robots.txt that are followed: RFC 9309 section 2.3.1.2
+ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
 
 
 def _back_off(tries: int) -> float:
@@ -2514,7 +2516,7 @@ class Asking(References):
             429, 5xx, no valid response       after the last try, the site's URLs fail
             else                              all is allowed"""
         url = site.url._replace(target="/robots.txt")
-        for _ in range(1 + ROBOTS_REDIRECTS):
+        for _ in range(ROBOTS_REQUESTS):
             response = await self._fetch(url, "GET", lambda head: head.status < 300)
             record = answer_of(url, response, False).record
             try:
@@ -2557,12 +2559,11 @@ class Asking(References):
         at, began = time.time(), loop.time()
         node.tries += 1
         response = await self._fetch(url, method, partial(self._wants, node))
-        is_429 = response.status == 429
-        is_slowed = is_429 and self.covers(url)
+        is_slowed = response.status == 429 and self.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
         is_wanted = self._wants(node, response)
-        has_failed = (response.status == 0 or response.status >= 400) and not is_429
+        has_failed = not (response.status == 429 or 0 < response.status < 400)
         if method == "HEAD" and (has_failed or is_wanted):  # 5
             self.requeue(node)
         elif node.tries >= self.options.max_tries or not _may_pass(response):  # 6
@@ -3067,8 +3068,8 @@ def _crawl_and_report(arguments: list[str]) -> int:
         try:
             run(_crawl(crawler, report, live))
         finally:  # after an error, too, when no task is left
-            seconds = time.monotonic() - began
-            for line in report.lines(crawler, seconds, options.quiet) if crawler.ended else []:
+            for line in (report.lines(crawler, time.monotonic() - began, options.quiet)
+                         if crawler.ended else []):
                 print(line, flush=True)
     if not report.has_found_a_site():
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
