@@ -2472,10 +2472,10 @@ class References(Places):
 #
 # Else the server is asked, and the response decides:
 #
-#     5  HEAD failed (not by 429), or found a sheet   None: it is queued at once, for a GET
-#     6  no other try is left, or none would help     Answer
-#     7  it is a 429 of the crawl's hosts             None: it is queued at once: the line rests
-#     8  another try may help                         None: it is queued after 1 s, 2 s ...
+#     5  429 of the crawl's hosts, and a try is left  None: it is queued at once: the line rests
+#     6  it may pass, and a try is left               None: it is queued after 1 s, 2 s ...
+#     7  HEAD failed, or found a sheet to be read     None: it is queued at once, for a GET
+#     8  else                                         Answer
 
 BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
 ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
@@ -2563,19 +2563,18 @@ class Asking(References):
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
         is_wanted = self._wants(node, response)
-        has_failed = not (response.status == 429 or 0 < response.status < 400)
-        if method == "HEAD" and (has_failed or is_wanted):  # 5
-            self.requeue(node)
-        elif node.tries >= self.options.max_tries or not _may_pass(response):  # 6
-            return answer_of(
-                url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
-                seconds=round(loop.time() - began, 3), is_check=node.is_check)
-        elif is_slowed:  # 7
-            self.requeue(node)
-        else:  # 8
-            wait = max(_back_off(node.tries), pause)
+        has_failed = response.status == 0 or response.status >= 400
+
+        if node.tries < self.options.max_tries and _may_pass(response):  # 5, 6
+            wait = 0.0 if is_slowed else max(_back_off(node.tries), pause)
             self.timers.append(loop.call_later(wait, self.requeue, node))
-        return None
+            return None
+        if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
+            self.requeue(node)
+            return None
+        return answer_of(  # 8
+            url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
+            seconds=round(loop.time() - began, 3), is_check=node.is_check)
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""

@@ -2251,8 +2251,8 @@ def test_a_429_is_a_try_like_others(answers: tuple[Any, ...], end: str) -> None:
 
 @each("answer, end", [
     (399, "HEAD 399"), (400, "GET 400 broken x2"), (404, "GET 404 broken x2"),
-    (ConnectionResetError(), "GET refused x2"), (429, "HEAD 429 blocked")])
-def test_a_check_is_asked_by_get_after_any_error_but_429(answer: Any, end: str) -> None:
+    (ConnectionResetError(), "GET refused x2"), (429, "GET 429 blocked x2")])
+def test_a_check_is_asked_by_get_after_any_error(answer: Any, end: str) -> None:
     assert simulated({"/": "<img src=/i>", "/i": answer}, max_tries=1).ends["/i"] == end
 
 
