@@ -34,9 +34,9 @@ and an explanation of both, meant to be read from here to the end.
     15  Sites            no site too often
     16  Scope            what belongs to the crawl, and how to crawl
     17  Frontier         each URL once
-    18  Places           what a link's #place must lead to
-    19  References       what pages refer to, let into the frontier
-    20  Asking           robots.txt, the journal, the server, another try
+    18  Asking           robots.txt, the journal, the server, another try
+    19  Places           what a link's #place must lead to
+    20  References       what pages refer to, let into the frontier
     21  Crawler          workers, rounds, what came of URLs
     22  Journal          the file that remembers how URLs ended
     23  Report           what was found, by kind and URL
@@ -1247,7 +1247,7 @@ class Response:
     body            decoded; empty when it was not wanted
     text            in a crawl, the body of a document that was read (§14), as a str
     reusable        whether the connection can take another request
-    error           in a crawl (§20), what came in place of an answer; status is 0 then"""
+    error           in a crawl (§18), what came in place of an answer; status is 0 then"""
 
     def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
                  error: Exception | None = None) -> None:
@@ -1570,7 +1570,7 @@ async def fetch(url: str, **options: Any) -> Response:
 # A URL that is met is admitted to a round, or left out. First comes the root, which may redirect to
 # another host of the crawl; then its pages; then (CHECKS) what is only checked; then places:
 #
-#     round 0    /                    a page: its answer is held until round 1
+#     round 0    /                    a page: held, until all hosts of the crawl are known
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
 #                /cats/               moves /map.png here, admits /staff/keys, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
@@ -1582,9 +1582,9 @@ async def fetch(url: str, **options: Any) -> Response:
 # The URLs that are admitted to the present round are queued. Each worker is a task with this loop:
 #
 #     while node := await queue.get():
-#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §20
+#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §18
 #         if answer:
-#             await self._take_in(node, answer)   admits what it refers to, §19; tells a Record, §14
+#             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
 #             queue.task_done()
 #
 # If there is no answer yet, the URL is queued again later. A round ends when all are taken in.
@@ -1599,8 +1599,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length.
-# For no repetition gives back what it took (`*+` of characters, `(?>...*)` of groups), but for
-# a few in short texts. And a comment or script that has no end takes all the rest.
+# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few that do
+# work on short texts. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
@@ -1670,8 +1670,8 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
-# tag is sought inside a match. (html.parser takes 20 x as long.) You may trust its parts, and go on
-# at _read_meta(). It captures
+# tag is sought inside a match. (html.parser takes 20 x as long.) Each match gives read_markup() the
+# groups link, tag, raw and inside:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1688,8 +1688,8 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# To trust, from here to _read_meta(). An attribute is a name, perhaps a value, and a separator. A
-# value has its first quote, which _value_of() removes; the separator has the value's last quote:
+# Now the parts of _TAGS: you may trust them, and go on at _read_meta(). A _VALUE has its first
+# quote, which _value_of() removes; the _SEPARATOR behind it has its last:
 #     <a  class =  "top    "           href = "/birds#owl    ">
 #         _NAME    _VALUE  _SEPARATOR         _VALUE (link)  _REST
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
@@ -1889,7 +1889,7 @@ class Robots:
 #     302, Location: lion.jpg     status=302, next_url="lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
 #     no answer for 30 s          status=0, kind="timed out", error="..."
-#     what robots.txt forbids     skipped="robots.txt: Disallow: /staff/" (from §20: no Response)
+#     what robots.txt forbids     skipped="robots.txt: Disallow: /staff/" (from §18: no Response)
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
@@ -1904,7 +1904,7 @@ class CrawlError(Exception):
 class Record(NamedTuple):
     """How one URL ended (in fields to look up). The journal holds those that are not empty."""
 
-    url: str                        # as str(URL); or words that are no URL (§19), or url#id (§18)
+    url: str                        # as str(URL); or words that are no URL (§20), or url#id (§19)
     # How it ended
     status: int = 0                 # of HTTP; 0: there was no valid answer
     error: str = ""                 # what is wrong, in words
@@ -1922,7 +1922,7 @@ class Record(NamedTuple):
     # What led to it, and what it refers to
     parent: str = ""                # the page, or the redirect, that led to it
     depth: int = 0                  # links from a root
-    links: tuple[str, ...] = ()     # what a page links to: as written, until §19 makes URLs of it
+    links: tuple[str, ...] = ()     # what a page links to: as written, until §20 makes URLs of it
     assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
 
@@ -1981,7 +1981,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
     """Return the Answer of a response, or of the error in its place.
 
     The Record of a page to be *read* has its assets, and its links if *product* may follow them,
-    as written (§19 makes URLs of them)."""
+    as written (§20 makes URLs of them)."""
     status, base, failure = response.status, url, response.error
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
     if status >= 400:  # 404
@@ -2087,9 +2087,9 @@ class Site:
 
 # Now, after a pause, the crawl itself: one object that all workers share. Its class has six layers:
 #
-#     Scope       covers(), objection()           References    tell(), admit_references()
-#     Frontier    admit(), follow(), requeue()    Asking        _answer()
-#     Places      note_ids(), missing_places()    Crawler       crawl(), by _rounds() and _work()
+#     Scope       covers(), objection()           Places        note_ids(), missing_places()
+#     Frontier    admit(), follow(), requeue()    References    tell(), admit_references()
+#     Asking      _answer()                       Crawler       crawl(), by _rounds() and _work()
 
 # 16  Scope
 # =========
@@ -2196,12 +2196,12 @@ class Node:
     reason = ""                     # why the URL is left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
-    # How it was asked for (§20)
+    # How it was asked for (§18)
     is_check = False                # whether the URL is only checked
     tries = 0                       # requests so far: the first of a check is HEAD, others are GET
     # What came of it
     next_node: Node | None = None   # the target of a redirect
-    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§18)
+    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§19)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
     def __init__(self, text: str, site: Site) -> None:
@@ -2257,8 +2257,8 @@ class Frontier(Scope):
         return (NEVER if reason else CHECKS if check else level), reason
 
     def may_move(self, node: Node, its_round: int) -> bool:
-        """Return whether a known URL may move to *its_round*: it is earlier, and not too late."""
-        return its_round < node.round > self.round
+        """Return whether *its_round* is earlier than a URL's round, which has not begun either."""
+        return its_round < node.round and node.round > self.round
 
     def _site_of(self, url: URL) -> Site:
         """Return the Site of a URL; one outside the scope is not asked for robots.txt."""
@@ -2319,146 +2319,7 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# 18  Places
-# ==========
-# The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
-# The idea: note the ids of each page that is read (in §21), and give each place that a link names a
-# Node (in §19). In the end compare both. If /b redirects to /birds, a link to /b#owl is compared
-# with the ids of /birds, for /b has none. A page that was not read is taken to have every place.
-
-def ids_of(text: str) -> frozenset[str]:
-    """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    ids = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
-    return frozenset(map(_value_of, ids))
-
-
-class Places(Frontier):
-    """The frontier, and the places, url#id, that links name."""
-
-    def note_ids(self, page: Node, response: Response) -> None:
-        """Note which places there are on a page that was read."""
-        if reader_of(response.content_type) is read_markup:
-            page.ids = ids_of(response.text)
-
-    def places_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
-        """Yield the Nodes of places that links name; *pages*: by links without fragments."""
-        for link in links:
-            address, _, fragment = link.partition("#")
-            fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
-                text = f"{pages[address].text}#{_escape(fragment)}"
-                place = self.seen_urls.setdefault(text, Node(text, pages[address].site))
-                place.place_on = pages[address]
-                yield place
-
-    def missing_places(self) -> Iterator[Record]:
-        """Yield a record of each place that is missing on a page that was read."""
-        for text, node in self.seen_urls.items():
-            if node.place_on and not self.exclude.search(text):
-                fragment, steps = text.partition("#")[2], node.place_on.ahead()
-                ids = next((step.ids for step in steps if step.ids is not None), None)
-                if ids is not None and ids.isdisjoint((fragment, unquote(fragment))):
-                    yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
-                                 kind="broken", parent=min(node.linked_from))
-
-
-# 19  References
-# ==============
-# The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
-# would more than double the time that a page takes.
-# The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
-# parsing would give that URL. So on the zoo's /cats/
-#
-#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
-#     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
-#     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
-#
-# A known URL is parsed and admitted again only if it may_move() to an earlier round (§17). If it is
-# left out, another link does not change that; but an asset may: it is checked on any host.
-
-SLICE = 100  # references that are looked up between two ticks
-
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
-    first = reference[:1]
-    if first == "/":  # /x, and //host/x
-        return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
-    if first in ("", "?"):  # the page itself, and ?q on it
-        page = base.target.partition("?")[0] if first else base.target
-        return base.origin + page + reference
-    if ":" in reference:  # http://host/x, and what may have a scheme
-        return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is parsed)
-        reference = reference.removeprefix("./")
-        while reference[:3] == "../":
-            folder, reference = folder.rpartition("/")[0], reference[3:]
-    return f"{base.origin}{folder}/{reference}"
-
-
-class References(Places):
-    """The frontier, and how it gets the URLs that pages refer to."""
-
-    def tell(self, record: Record, from_journal: bool = False) -> None:
-        """Hand a record to on_record and, unless the journal gave it, to the journal."""
-        if self.options.journal and not from_journal:
-            self.options.journal.write(record)
-        self.options.on_record(record)
-
-    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
-        """Admit what a page refers to; return its *record* with URLs for links and assets."""
-        folder = base.target.partition("?")[0].rpartition("/")[0]
-        links = await self._admit_each(page, record.links, base, folder, False)
-        nodes = [*links.values()]
-        if self.options.fragments:
-            nodes += self.places_of(record.links, links)
-        linked = [node.text for node in nodes]
-        if self.options.pages_only:  # named, but not parsed, for a --resume that checks them
-            shown = [_join(base, folder, one.strip()) for one in record.assets]
-        else:
-            assets = await self._admit_each(page, record.assets, base, folder, True)
-            nodes += assets.values()
-            shown = [node.text for node in assets.values()]
-        for node in set(nodes):
-            if not node.is_well:  # the report names the pages that refer to a problem
-                node.linked_from.append(page.text)
-        return record._replace(links=tuple(dict.fromkeys(linked)),
-                               assets=tuple(dict.fromkeys(shown)))
-
-    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                          check: bool) -> dict[str, Node]:
-        """Admit links, or assets (if *check*); return Nodes by references without fragments."""
-        nodes = dict[str, Node]()
-        its_round = CHECKS if check else page.depth + 1  # (without --depth it is 1, as good)
-        for address in {reference.partition("#")[0]: None for reference in references}:
-            node = self.seen_urls.get(_join(base, folder, address))
-            if node is None or (check or not node.reason) and self.may_move(node, its_round):
-                node = self._parse_and_admit(page, address, base, check)
-            nodes[address] = node
-            if len(nodes) % SLICE == 0:
-                await sleep(0)
-        return nodes
-
-    def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        try:
-            url = parse_url(reference, base)
-        except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still no URL
-            node = self.seen_urls.get(words)
-            if node is None:
-                node = self.seen_urls[words] = Node(words, page.site)
-                if isinstance(error, UnfetchableError):
-                    node.reason = f"{error}"
-                elif self.exclude.search(words):
-                    node.reason = "excluded"
-                else:
-                    self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
-                                     depth=page.depth + 1, parent=page.text))
-            return node
-        return self.admit(url, page, page.depth + 1, 0, check)
-
-
-# 20  Asking
+# 18  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
@@ -2485,7 +2346,7 @@ def _back_off(tries: int) -> float:
     return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
 
-class Asking(References):
+class Asking(Frontier):
     """The frontier, and what servers answer."""
 
     def __init__(self, roots: list[URL], options: Options) -> None:
@@ -2602,6 +2463,146 @@ class Asking(References):
         return reader is not None and not node.is_check
 
 
+# 19  Places
+# ==========
+# The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
+# The idea: note the ids of each page that is read (in §21), and give each place that a link names a
+# Node (in §20). In the end compare both. If /b redirects to /birds, a link to /b#owl is compared
+# with the ids of /birds, for /b has none. A page that was not read is taken to have every place.
+
+def ids_of(text: str) -> frozenset[str]:
+    """Return the places of a page to which a fragment can lead, and perhaps some more."""
+    ids = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
+    return frozenset(map(_value_of, ids))
+
+
+class Places(Asking):
+    """The frontier, and the places, url#id, that links name."""
+
+    def note_ids(self, page: Node, response: Response) -> None:
+        """Note which places there are on a page that was read."""
+        if reader_of(response.content_type) is read_markup:
+            page.ids = ids_of(response.text)
+
+    def places_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
+        """Yield the Nodes of places that links name; *pages*: by links without fragments."""
+        for link in links:
+            address, _, fragment = link.partition("#")
+            fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
+                text = f"{pages[address].text}#{_escape(fragment)}"
+                place = self.seen_urls.setdefault(text, Node(text, pages[address].site))
+                place.place_on = pages[address]
+                yield place
+
+    def missing_places(self) -> Iterator[Record]:
+        """Yield a record of each place that is missing on a page that was read."""
+        for text, node in self.seen_urls.items():
+            if node.place_on and not self.exclude.search(text):
+                fragment, steps = text.partition("#")[2], node.place_on.ahead()
+                ids = next((step.ids for step in steps if step.ids is not None), None)
+                if ids is not None and ids.isdisjoint((fragment, unquote(fragment))):
+                    yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
+                                 kind="broken", parent=min(node.linked_from))
+
+
+# 20  References
+# ==============
+# The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
+# would more than double the time that a page takes.
+# The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
+# parsing would give that URL. So on the zoo's /cats/
+#
+#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
+#     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
+#     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
+#
+# A known URL is parsed and admitted again only if it may_move() to an earlier round (§17). If it is
+# left out, another link does not change that; but an asset may: it is checked on any host.
+
+SLICE = 100  # references that are looked up between two ticks
+
+
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
+    first = reference[:1]
+    if first == "/":  # /x, and //host/x
+        return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
+    if first in ("", "?"):  # the page itself, and ?q on it
+        page = base.target.partition("?")[0] if first else base.target
+        return base.origin + page + reference
+    if ":" in reference:  # http://host/x, and what may have a scheme
+        return reference
+    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is parsed)
+        reference = reference.removeprefix("./")
+        while reference[:3] == "../":
+            folder, reference = folder.rpartition("/")[0], reference[3:]
+    return f"{base.origin}{folder}/{reference}"
+
+
+class References(Places):
+    """The frontier, and how it gets the URLs that pages refer to."""
+
+    def tell(self, record: Record, from_journal: bool = False) -> None:
+        """Hand a record to on_record and, unless the journal gave it, to the journal."""
+        if self.options.journal and not from_journal:
+            self.options.journal.write(record)
+        self.options.on_record(record)
+
+    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
+        """Admit what a page refers to; return its *record* with URLs for links and assets."""
+        folder = base.target.partition("?")[0].rpartition("/")[0]
+        links = await self._admit_each(page, record.links, base, folder, False)
+        nodes = [*links.values()]
+        if self.options.fragments:
+            nodes += self.places_of(record.links, links)
+        linked = [node.text for node in nodes]
+        if self.options.pages_only:  # named, but not parsed, for a --resume that checks them
+            shown = [_join(base, folder, one.strip()) for one in record.assets]
+        else:
+            assets = await self._admit_each(page, record.assets, base, folder, True)
+            nodes += assets.values()
+            shown = [node.text for node in assets.values()]
+        for node in set(nodes):
+            if not node.is_well:  # the report names the pages that refer to a problem
+                node.linked_from.append(page.text)
+        return record._replace(links=tuple(dict.fromkeys(linked)),
+                               assets=tuple(dict.fromkeys(shown)))
+
+    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
+                          check: bool) -> dict[str, Node]:
+        """Admit links, or assets (if *check*); return Nodes by references without fragments."""
+        nodes = dict[str, Node]()
+        its_round = CHECKS if check else page.depth + 1  # (no --depth: any before CHECKS will do)
+        for address in {reference.partition("#")[0]: None for reference in references}:
+            node = self.seen_urls.get(_join(base, folder, address))
+            stays_out = node and node.reason and not check  # (an asset is checked on any host)
+            if not node or (self.may_move(node, its_round) and not stays_out):
+                node = self._parse_and_admit(page, address, base, check)
+            nodes[address] = node
+            if len(nodes) % SLICE == 0:
+                await sleep(0)
+        return nodes
+
+    def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
+        try:
+            url = parse_url(reference, base)
+        except ValueError as error:
+            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still no URL
+            node = self.seen_urls.get(words)
+            if node is None:
+                node = self.seen_urls[words] = Node(words, page.site)
+                if isinstance(error, UnfetchableError):
+                    node.reason = f"{error}"
+                elif self.exclude.search(words):
+                    node.reason = "excluded"
+                else:
+                    self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
+                                     depth=page.depth + 1, parent=page.text))
+            return node
+        return self.admit(url, page, page.depth + 1, 0, check)
+
+
 # 21  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
@@ -2616,12 +2617,12 @@ class Asking(References):
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
 #     * in_flight    while the worker waits for an answer
-#     * waiting      until its site's robots.txt is known (§20; the first asks, in_flight)
+#     * waiting      until its site's robots.txt is known (§18; the first asks, in_flight)
 #     * line         until its site calls it: it is its turn (§15)
-#     * timers       until it is time for another try (§20)
+#     * timers       until it is time for another try (§18)
 #       held         from its answer in round 0 until round 1
 
-class Crawler(Asking):
+class Crawler(References):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
@@ -2855,7 +2856,7 @@ class Journal:
 # ==========
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
 # The idea: print problems by kind and URL, each with the pages to mend. As these may link to what
-# redirects there, lines() follows redirects backwards. (The rest is formatting, to skim.)
+# redirects there, lines() follows redirects backwards. (You may skim _numbers(), the last part.)
 #
 #     broken (2)
 #       http://cam.org/lion.jpg

@@ -2325,143 +2325,7 @@ async def test_each_way_to_a_url_can_only_bring_it_forward(
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
-# 18  Places
-# ==========
-
-def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
-    """Return which places are missing, and which pages lead there."""
-    crawler = simulated(site, fragments=True, **options)
-    return [(short(record.url), record.error, [*map(short, dict.fromkeys(
-        crawler.seen_urls[record.url].linked_from))])
-            for record in crawler.told if "#" in record.url]
-
-
-def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
-    assert sorted(missing({
-        "/": "<p id=here><a href=#here><a href='#nowhere'><a href=/a#good><a href=/a#bad><a href=/b>",
-        "/a": "<a name=good><a href=/#here><a href=/#lost>",
-        "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>"})) == [
-        ("/#lost", "no id 'lost' on the page", ["/a"]), ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
-        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
-
-
-@each("fragment", ["", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9",
-                                      "caf\u00e9", "caf&eacute;", "a:~:text=x", " a "])
-def test_nothing_is_said_of_fragments_that_are_no_places(fragment: str) -> None:
-    assert missing({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
-
-
-def test_a_redirect_passes_a_fragment_on() -> None:
-    site = {"/": "<a href=/old#x><a href=/older#y><a href=/new#w>", "/new": "<p id=x>", "/old": "-> /new",
-            "/older": "-> /old"}
-    assert {(url, *pages) for url, _, pages in missing(site)} == {("/older#y", "/"), ("/new#w", "/")}
-    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
-    assert missing({"/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring) == []
-
-
-def test_only_pages_that_were_read_are_judged() -> None:
-    assert missing({"/": "<a href=/gone#x><a href=//o/#x><a href=/css#x>", "http://o/": "",
-                    "/css": (200, {"content-type": "text/css"}, "")}, external=True) == []
-    crawler = simulated({"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
-                        exclude="a b|gone")
-    assert crawler.ends == {"/": "200", "http://c d/": "broken", "http://a b/": "excluded"}
-
-
-def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: Path) -> None:
-    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
-    for turn in range(2):
-        crawler = journaled(tmp_path / "journal", site, fragments=True)
-        assert [record.url for record in crawler.told if record.kind] == ["http://h/a#x"]
-        assert crawler.asked == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
-
-
-# 19  References
-# ==============
-
-async def referred(frontier: crawl.References, page: crawl.Node, links: Sequence[str],
-                   assets: Sequence[str] = (), base: str = "") -> crawl.Record:
-    """Let in what a page refers to; return its record."""
-    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
-    return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
-
-
-async def test_mutated_references_mean_what_the_parser_says(rng: Random) -> None:
-    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":",
-              " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
-    frontier, page, _ = frontier_of()
-    for _ in range(ROUNDS):
-        reference = re.sub("[ \t]+#", "#", "".join(rng.choices(pieces, k=rng.randrange(5))))
-        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
-        (found,) = (await referred(frontier, page, [reference], (), base)).links
-        try:
-            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (reference, base)
-        except ValueError:
-            (again,) = (await referred(frontier, page, [found], (), base)).links
-            for words in (found, again):  # as they were written, or with the scheme that they mean
-                with raises(ValueError):
-                    crawl.parse_url(words, crawl.parse_url(base))
-
-
-async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
-    frontier, page, _ = frontier_of()
-    for reference, meaning in (("//h//x", "http://h//x"), (" http://h//x", "http://h//x"),
-                               ("a//b", "http://h/a//b"), ("http://a b#x", "http://a b"),
-                               ("/x/../y", "http://h/y"), ("http://h ", "http://h/")):
-        for _ in range(2):
-            assert (await referred(frontier, page, [reference])).links == (meaning,)
-
-
-async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
-    frontier, page, told = frontier_of()
-    long = "/" + "x" * 9000
-    for links in (["http://exa mple/", "mailto:x", "HTP://h", "tel:1", long, " http://\u0661 b/#x"],
-                  ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]]):
-        await referred(frontier, page, links, ["http://exa mple/"])
-    assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
-        (words, "broken", 1, "http://h/")
-        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")]
-    assert told[0].error == "no URL: 'exa mple' is not a host"
-    assert {url: node.reason for url, node in frontier.seen_urls.items() if node.reason} == {
-        "mailto:x": "mailto: neither http nor https", "HTP://h": "htp: neither http nor https",
-        "tel:1": "tel: neither http nor https", long[:8001]: "longer than 8000 characters"}
-    assert set(frontier.seen_urls[told[0].url].linked_from) == {"http://h/"}
-
-
-def test_long_words_are_the_same_to_a_crawl_that_goes_on(tmp_path: Path) -> None:
-    site = {"/": "<a href=/p>", "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>"}
-    first, again = (journaled(tmp_path / "journal", site).ends for _ in range(2))
-    assert first == again and "broken" in first.values()
-
-
-async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
-    frontier, root, _ = frontier_of()
-    await referred(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
-    assert (await referred(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
-    assert frontier.seen_urls["http://h/?page=2"].reason == ""
-
-
-@each("known, ticks", [(1600, 16), (8, 14)])
-async def test_while_links_are_parsed_others_run(known: int, ticks: int) -> None:
-    frontier, root, _ = frontier_of()
-    links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
-    record = crawl.Record(root.text, links=links)
-    assert len(list(frontier.admit_references(root, record, root.url).__await__())) in (ticks - 1, ticks)
-
-
-async def test_a_long_reference_costs_no_more_than_its_length() -> None:
-    frontier, root, _ = frontier_of()
-    with linear_time():
-        await referred(frontier, root, ["../" * 3_000_000 + "x" * 8_000])
-    assert [*frontier.seen_urls.values()][-1].reason == "longer than 8000 characters"
-
-
-def test_with_pages_only_assets_stay_in_the_record() -> None:
-    site: Site = {"/": "<base href=/d/p><img src=' i#x'><img src=1:2><img src=./i#x><a href=/>"}
-    crawler = simulated(site, pages_only=True)
-    assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
-
-
-# 20  Asking
+# 18  Asking
 # ==========
 
 Story = tuple[Site, dict[str, Any], dict[str, str]]  # a site, options (and roots), what became of each URL
@@ -2704,6 +2568,142 @@ def test_what_is_no_page_is_not_read(site: Server) -> None:
     site.answers["/radio"] = play_on
     record = crawled(site.url, timeout=5, max_tries=1).records[site.url + "/radio"]
     assert (record.status, record.error, record.size) == (200, "", 0)
+
+
+# 19  Places
+# ==========
+
+def missing(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
+    """Return which places are missing, and which pages lead there."""
+    crawler = simulated(site, fragments=True, **options)
+    return [(short(record.url), record.error, [*map(short, dict.fromkeys(
+        crawler.seen_urls[record.url].linked_from))])
+            for record in crawler.told if "#" in record.url]
+
+
+def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
+    assert sorted(missing({
+        "/": "<p id=here><a href=#here><a href='#nowhere'><a href=/a#good><a href=/a#bad><a href=/b>",
+        "/a": "<a name=good><a href=/#here><a href=/#lost>",
+        "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>"})) == [
+        ("/#lost", "no id 'lost' on the page", ["/a"]), ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
+        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
+
+
+@each("fragment", ["", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9",
+                                      "caf\u00e9", "caf&eacute;", "a:~:text=x", " a "])
+def test_nothing_is_said_of_fragments_that_are_no_places(fragment: str) -> None:
+    assert missing({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
+
+
+def test_a_redirect_passes_a_fragment_on() -> None:
+    site = {"/": "<a href=/old#x><a href=/older#y><a href=/new#w>", "/new": "<p id=x>", "/old": "-> /new",
+            "/older": "-> /old"}
+    assert {(url, *pages) for url, _, pages in missing(site)} == {("/older#y", "/"), ("/new#w", "/")}
+    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
+    assert missing({"/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring) == []
+
+
+def test_only_pages_that_were_read_are_judged() -> None:
+    assert missing({"/": "<a href=/gone#x><a href=//o/#x><a href=/css#x>", "http://o/": "",
+                    "/css": (200, {"content-type": "text/css"}, "")}, external=True) == []
+    crawler = simulated({"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
+                        exclude="a b|gone")
+    assert crawler.ends == {"/": "200", "http://c d/": "broken", "http://a b/": "excluded"}
+
+
+def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: Path) -> None:
+    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
+    for turn in range(2):
+        crawler = journaled(tmp_path / "journal", site, fragments=True)
+        assert [record.url for record in crawler.told if record.kind] == ["http://h/a#x"]
+        assert crawler.asked == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
+
+
+# 20  References
+# ==============
+
+async def referred(frontier: crawl.References, page: crawl.Node, links: Sequence[str],
+                   assets: Sequence[str] = (), base: str = "") -> crawl.Record:
+    """Let in what a page refers to; return its record."""
+    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
+    return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
+
+
+async def test_mutated_references_mean_what_the_parser_says(rng: Random) -> None:
+    pieces = ["a", "b.c", "..", "../", "/", "?", "q=1", "~", "http://h", "_", ".", "a/", "@", "#", "%41", ":",
+              " ", "&", ";,!", "//h", "%2E", "%e2", "http:", "\\", "./", "\t", "://"]
+    frontier, page, _ = frontier_of()
+    for _ in range(ROUNDS):
+        reference = re.sub("[ \t]+#", "#", "".join(rng.choices(pieces, k=rng.randrange(5))))
+        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
+        (found,) = (await referred(frontier, page, [reference], (), base)).links
+        try:
+            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (reference, base)
+        except ValueError:
+            (again,) = (await referred(frontier, page, [found], (), base)).links
+            for words in (found, again):  # as they were written, or with the scheme that they mean
+                with raises(ValueError):
+                    crawl.parse_url(words, crawl.parse_url(base))
+
+
+async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
+    frontier, page, _ = frontier_of()
+    for reference, meaning in (("//h//x", "http://h//x"), (" http://h//x", "http://h//x"),
+                               ("a//b", "http://h/a//b"), ("http://a b#x", "http://a b"),
+                               ("/x/../y", "http://h/y"), ("http://h ", "http://h/")):
+        for _ in range(2):
+            assert (await referred(frontier, page, [reference])).links == (meaning,)
+
+
+async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
+    frontier, page, told = frontier_of()
+    long = "/" + "x" * 9000
+    for links in (["http://exa mple/", "mailto:x", "HTP://h", "tel:1", long, " http://\u0661 b/#x"],
+                  ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]]):
+        await referred(frontier, page, links, ["http://exa mple/"])
+    assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
+        (words, "broken", 1, "http://h/")
+        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")]
+    assert told[0].error == "no URL: 'exa mple' is not a host"
+    assert {url: node.reason for url, node in frontier.seen_urls.items() if node.reason} == {
+        "mailto:x": "mailto: neither http nor https", "HTP://h": "htp: neither http nor https",
+        "tel:1": "tel: neither http nor https", long[:8001]: "longer than 8000 characters"}
+    assert set(frontier.seen_urls[told[0].url].linked_from) == {"http://h/"}
+
+
+def test_long_words_are_the_same_to_a_crawl_that_goes_on(tmp_path: Path) -> None:
+    site = {"/": "<a href=/p>", "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>"}
+    first, again = (journaled(tmp_path / "journal", site).ends for _ in range(2))
+    assert first == again and "broken" in first.values()
+
+
+async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
+    frontier, root, _ = frontier_of()
+    await referred(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
+    assert (await referred(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
+    assert frontier.seen_urls["http://h/?page=2"].reason == ""
+
+
+@each("known, ticks", [(1600, 16), (8, 14)])
+async def test_while_links_are_parsed_others_run(known: int, ticks: int) -> None:
+    frontier, root, _ = frontier_of()
+    links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
+    record = crawl.Record(root.text, links=links)
+    assert len(list(frontier.admit_references(root, record, root.url).__await__())) in (ticks - 1, ticks)
+
+
+async def test_a_long_reference_costs_no_more_than_its_length() -> None:
+    frontier, root, _ = frontier_of()
+    with linear_time():
+        await referred(frontier, root, ["../" * 3_000_000 + "x" * 8_000])
+    assert [*frontier.seen_urls.values()][-1].reason == "longer than 8000 characters"
+
+
+def test_with_pages_only_assets_stay_in_the_record() -> None:
+    site: Site = {"/": "<base href=/d/p><img src=' i#x'><img src=1:2><img src=./i#x><a href=/>"}
+    crawler = simulated(site, pages_only=True)
+    assert crawler.records["/"].assets == ("http://h/d/i#x", "1:2")
 
 
 # 21  Crawler
