@@ -2232,6 +2232,7 @@ class Frontier(Scope):
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
+        self.links, self.assets = dict[str, Node](), dict[str, Node]()  # those met as such (§20)
         self.later = defaultdict[int, list[Node]](list)     # by the round that they wait for
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
@@ -2256,10 +2257,6 @@ class Frontier(Scope):
         level = min(depth, 1) if self.options.depth is None else depth  # None: pages share round 1
         return (NEVER if reason else CHECKS if check else level), reason
 
-    def may_move(self, node: Node, its_round: int) -> bool:
-        """Return whether *its_round* is earlier than a URL's round, which has not begun either."""
-        return its_round < node.round and node.round > self.round
-
     def _site_of(self, url: URL) -> Site:
         """Return the Site of a URL; one outside the scope is not asked for robots.txt."""
         if url.origin not in self.sites:
@@ -2277,9 +2274,9 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays where it is, or moves.
+        # 2. A known URL stays where it is, unless it can be asked for earlier, and was not yet.
         node = self.seen_urls.get(f"{url}")
-        if node and not self.may_move(node, its_round):
+        if node and node.round <= max(its_round, self.round):
             return node
         # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
         site = parent.site if parent and reason else self._site_of(url)
@@ -2424,7 +2421,7 @@ class Asking(Frontier):
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
         is_wanted = self._wants(node, response)
-        has_failed = response.status == 0 or response.status >= 400
+        has_failed = not 0 < response.status < 400
 
         if node.tries < self.options.max_tries and _may_pass(response):  # 5, 6
             wait = 0.0 if is_slowed else max(_back_off(node.tries), pause)
@@ -2490,9 +2487,10 @@ class Places(Asking):
             address, _, fragment = link.partition("#")
             fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
             if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
-                text = f"{pages[address].text}#{_escape(fragment)}"
-                place = self.seen_urls.setdefault(text, Node(text, pages[address].site))
-                place.place_on = pages[address]
+                page = pages[address]
+                text = f"{page.text}#{_escape(fragment)}"
+                place = self.seen_urls.setdefault(text, Node(text, page.site))
+                place.place_on = page
                 yield place
 
     def missing_places(self) -> Iterator[Record]:
@@ -2510,15 +2508,14 @@ class Places(Asking):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: join a reference to its page as mere text. If that is the one spelling of a known URL,
-# parsing would give that URL. So on the zoo's /cats/
+# The idea: admit a URL once as a link, and once as an asset. A second link would change nothing:
+# no page that is read later leads to an earlier round (§17). To see which URL a reference means,
+# join it to its page as mere text: if that is a URL's one spelling, parsing would give that URL. So
+# on the zoo's /cats/
 #
-#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a, which is known
+#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: one Node, admitted once
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
-#
-# A known URL is parsed and admitted again only if it may_move() to an earlier round (§17). If it is
-# left out, another link does not change that; but an asset may: it is checked on any host.
 
 SLICE = 100  # references that are looked up between two ticks
 
@@ -2572,13 +2569,12 @@ class References(Places):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
         """Admit links, or assets (if *check*); return Nodes by references without fragments."""
-        nodes = dict[str, Node]()
-        its_round = CHECKS if check else page.depth + 1  # (no --depth: any before CHECKS will do)
+        nodes, known = dict[str, Node](), self.assets if check else self.links
         for address in {reference.partition("#")[0]: None for reference in references}:
-            node = self.seen_urls.get(_join(base, folder, address))
-            stays_out = node and node.reason and not check  # (an asset is checked on any host)
-            if not node or (self.may_move(node, its_round) and not stays_out):
+            node = known.get(_join(base, folder, address))
+            if not node:
                 node = self._parse_and_admit(page, address, base, check)
+                known[node.text] = node
             nodes[address] = node
             if len(nodes) % SLICE == 0:
                 await sleep(0)
@@ -2589,18 +2585,20 @@ class References(Places):
             url = parse_url(reference, base)
         except ValueError as error:
             words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still no URL
-            node = self.seen_urls.get(words)
-            if node is None:
-                node = self.seen_urls[words] = Node(words, page.site)
-                if isinstance(error, UnfetchableError):
-                    node.reason = f"{error}"
-                elif self.exclude.search(words):
-                    node.reason = "excluded"
-                else:
-                    self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
-                                     depth=page.depth + 1, parent=page.text))
-            return node
+            return self.seen_urls.get(words) or self._admit_words(page, words, error)
         return self.admit(url, page, page.depth + 1, 0, check)
+
+    def _admit_words(self, page: Node, words: str, error: ValueError) -> Node:
+        """Return a Node for words that are no URL: left out, or broken."""
+        node = self.seen_urls[words] = Node(words, page.site)
+        if isinstance(error, UnfetchableError):
+            node.reason = f"{error}"
+        elif self.exclude.search(words):
+            node.reason = "excluded"
+        else:
+            self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
+                             depth=page.depth + 1, parent=page.text))
+        return node
 
 
 # 21  Crawler
