@@ -1175,7 +1175,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # a scheme, but no // (base is None for mypy alone)
+    elif match or base is None:  # a scheme, but no //
         raise ValueError(f"// was expected behind {scheme}:")
     else:  # the page's host
         origin, _, host, port, target = base
@@ -1599,8 +1599,8 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 # read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
 # whose end stands the table of readers. The invariant: the time is linear in the text's length.
-# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few that do
-# work on short texts. And a comment or script that has no end takes all the rest.
+# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few that
+# may are used on short texts only. And a comment or script that has no end takes all the rest.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
@@ -1679,7 +1679,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 #     <!-- <a href=/> -->                   nothing
 #     <p class="x">                         no match
 #
-# The cost: other tags are not skipped: it finds a link in <p title="<a href=/>"> (or a comment).
+# The cost: other tags are not skipped, so that a link, or a comment, is found in their values, too.
 
 MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
 # Which of Markup's fields an element adds to, by which attribute. (a and area: _LINK, for speed.)
@@ -1957,7 +1957,7 @@ def _kind_of(failure: Exception) -> str:
             "over a limit" if isinstance(failure, LimitError) else "broken")
 
 
-def _may_pass(response: Response) -> bool:
+def _is_temporary(response: Response) -> bool:
     """Return whether another try may go better."""
     error = response.error
     # A wrong certificate and a host name that does not exist are final.
@@ -2021,7 +2021,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
 #
 #     the site answers    it rests at least for          the delay that was learned
 #     429                 Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       the longer of its delays       shrinks by 3 %, but never to 0
+#     anything else       the longer of its delays       shrinks by 3 %, and stays above 0
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
@@ -2331,7 +2331,7 @@ class Frontier(Scope):
 # Else the server is asked, and the response decides:
 #
 #     5  429 of the crawl's hosts, and a try is left  None: it is queued at once: the line rests
-#     6  it may pass, and a try is left               None: it is queued after 1 s, 2 s ...
+#     6  a temporary failure, and a try is left      None: it is queued after 1 s, 2 s ...
 #     7  HEAD failed, or found a sheet to be read     None: it is queued at once, for a GET
 #     8  else                                         Answer
 
@@ -2384,7 +2384,7 @@ class Asking(Frontier):
             if not record.next_url or not self.covers(url):
                 break
         site.tries += 1
-        if site.tries < self.options.max_tries and _may_pass(response):
+        if site.tries < self.options.max_tries and _is_temporary(response):
             return _back_off(site.tries)
         if 0 < response.status < 500 and response.status != 429:
             site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
@@ -2395,6 +2395,7 @@ class Asking(Frontier):
         return 0.0
 
     async def _answer(self, node: Node) -> Answer | None:
+        """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
         site, url = node.site, node.url
         if site.robots is None:  # 1
             site.waiting.append(node)
@@ -2423,7 +2424,7 @@ class Asking(Frontier):
         is_wanted = self._wants(node, response)
         has_failed = not 0 < response.status < 400
 
-        if node.tries < self.options.max_tries and _may_pass(response):  # 5, 6
+        if node.tries < self.options.max_tries and _is_temporary(response):  # 5, 6
             wait = 0.0 if is_slowed else max(_back_off(node.tries), pause)
             self.timers.append(loop.call_later(wait, self.requeue, node))
             return None
@@ -2442,8 +2443,8 @@ class Asking(Frontier):
         record = journal.find(node.text)
         if record is None or record.is_check != node.is_check:
             return None  # as where a check of that day is a page today
-        was_tried = record.encoding or record.kind  # its body was read, or that failed
-        return record if was_tried or not self._wants(node, record) else None
+        was_read = record.encoding or record.kind  # or that failed
+        return None if self._wants(node, record) and not was_read else record
 
     def _pause(self, url: URL, response: Response) -> float:
         """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
@@ -2687,7 +2688,7 @@ class Crawler(References):
             await sleep(0)  # poll, for what follows may be work, and need no server
             self.in_flight[node] = get_running_loop().time()
             answer = self.held.pop(node, None) or await self._answer(node)
-            del self.in_flight[node]
+            del self.in_flight[node]  # (not if the crawl is cut off: the report names these)
             if answer:
                 await self._take_in(node, answer)
                 self.queue.task_done()
@@ -2782,7 +2783,7 @@ class Journal:
             flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
             self._file = os.open(path, flags, 0o666)
             self._files.callback(os.close, self._file)
-            if os.path.isfile(path):
+            if os.path.isfile(path):  # (nobody can lock or resume a pipe)
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.getsize(path) and not (resume or recheck):
                     raise ValueError("it is not empty; --resume goes on with it")
