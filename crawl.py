@@ -27,7 +27,7 @@ and an explanation of both, meant to be read from here to the end.
      8  URLs             one spelling for each address
      9  HTTP messages    bytes to responses
     10  HTTP client      connections kept and reused
-    11  Documents        bytes to text, and a reader for it
+    11  Documents        style sheets, sitemaps, and how bytes become text
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
     14  Records          how a URL ended
@@ -1670,8 +1670,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
-# tag is sought inside a match. (html.parser takes 20 x as long.) Each match gives read_markup() the
-# groups link, tag, raw and inside:
+# tag is sought inside a match. (html.parser takes 20 x as long.) read_markup() gets its groups:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1980,8 +1979,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
               **fields: Any) -> Answer:
     """Return the Answer of a response, or of the error in its place.
 
-    The Record of a page to be *read* has its assets, and its links if *product* may follow them,
-    as written (§20 makes URLs of them)."""
+    A page that is *read* gives assets, and links if *product* may follow them; both as written."""
     status, base, failure = response.status, url, response.error
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
     if status >= 400:  # 404
@@ -2081,7 +2079,7 @@ class Site:
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # else end_turn() follows
+        elif self.line and not (self.called or self.asked):  # (else their end_turn() comes here)
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2237,7 +2235,7 @@ class Frontier(Scope):
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
     def requeue(self, node: Node) -> None:
-        """Put a URL back into the queue, which goes on counting it as one unfinished item."""
+        """Put a URL back into the queue, which goes on counting it: as one item, never as none."""
         self.queue.put_nowait(node)
         self.queue.task_done()
 
@@ -2252,7 +2250,7 @@ class Frontier(Scope):
     def _round_of(self, url: URL, depth: int, check: bool, is_counted: bool) -> tuple[int, str]:
         """Return in which round to ask for *url* if there is no other way to it; if NEVER, why."""
         reason = self.objection(url, depth, check)
-        if is_counted and not reason and self._quota[check] == 0:
+        if is_counted and not reason and not self._quota[check]:
             reason = "page limit"
         level = min(depth, 1) if self.options.depth is None else depth  # None: pages share round 1
         return (NEVER if reason else CHECKS if check else level), reason
@@ -2274,7 +2272,7 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays where it is, unless it can be asked for earlier, and was not yet.
+        # 2. A known URL stays where it is if its round is no later than this one, or has begun.
         node = self.seen_urls.get(f"{url}")
         if node and node.round <= max(its_round, self.round):
             return node
@@ -2331,7 +2329,7 @@ class Frontier(Scope):
 # Else the server is asked, and the response decides:
 #
 #     5  429 of the crawl's hosts, and a try is left  None: it is queued at once: the line rests
-#     6  a temporary failure, and a try is left      None: it is queued after 1 s, 2 s ...
+#     6  a temporary failure, and a try is left       None: it is queued after 1 s, 2 s ...
 #     7  HEAD failed, or found a sheet to be read     None: it is queued at once, for a GET
 #     8  else                                         Answer
 
@@ -2424,9 +2422,12 @@ class Asking(Frontier):
         is_wanted = self._wants(node, response)
         has_failed = not 0 < response.status < 400
 
-        if node.tries < self.options.max_tries and _is_temporary(response):  # 5, 6
-            wait = 0.0 if is_slowed else max(_back_off(node.tries), pause)
-            self.timers.append(loop.call_later(wait, self.requeue, node))
+        if node.tries < self.options.max_tries and _is_temporary(response):
+            if is_slowed:  # 5
+                self.requeue(node)
+            else:  # 6
+                self.timers.append(
+                    loop.call_later(max(_back_off(node.tries), pause), self.requeue, node))
             return None
         if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
             self.requeue(node)
@@ -2443,7 +2444,7 @@ class Asking(Frontier):
         record = journal.find(node.text)
         if record is None or record.is_check != node.is_check:
             return None  # as where a check of that day is a page today
-        was_read = record.encoding or record.kind  # or that failed
+        was_read = record.encoding or record.kind  # (a sheet was not, if its host is new today)
         return None if self._wants(node, record) and not was_read else record
 
     def _pause(self, url: URL, response: Response) -> float:
@@ -2509,10 +2510,10 @@ class Places(Asking):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: admit a URL once as a link, and once as an asset. A second link would change nothing:
-# no page that is read later leads to an earlier round (§17). To see which URL a reference means,
-# join it to its page as mere text: if that is a URL's one spelling, parsing would give that URL. So
-# on the zoo's /cats/
+# The idea: admit a URL once as a link, and once as an asset. A second link would change nothing: it
+# is met in the same round as the first, or later, and so leads to no earlier round. To see which
+# URL a reference means, join it to its page as mere text: if that is a URL's one spelling, parsing
+# would give that URL. So on the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: one Node, admitted once
 #     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
@@ -2635,8 +2636,8 @@ class Crawler(References):
             if value is not None and not low <= value < CHECKS:
                 raise CrawlError(f"{name}: a number of at least {low} was expected, not {value!r}")
         try:
-            has_scheme = re.compile("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])").match  # (localhost:80: no)
-            super().__init__([parse_url(text if has_scheme(text) else f"https://{text}")
+            scheme = "[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])"  # (localhost:80 has none)
+            super().__init__([parse_url(text if re.match(scheme, text) else f"https://{text}")
                               for text in ([roots] if isinstance(roots, str) else roots)], options)
         except (ValueError, re.error, OverflowError, RecursionError) as error:
             raise CrawlError(_explain(error))
@@ -2717,7 +2718,7 @@ class Crawler(References):
 
     def num_waiting(self) -> int:
         """Return how many URLs wait (one that was moved counts in its old round, too)."""
-        later = sum(map(len, self.later.values())) + (len(self.held) if self.round == 0 else 0)
+        later = sum(map(len, self.later.values())) + len(self.held) * (self.round == 0)
         return self.queue.unfinished - len(self.in_flight) + later
 
     def fetches(self) -> list[str]:
