@@ -1559,7 +1559,8 @@ async def fetch(url: str, **options: Any) -> Response:
 
 
 # Half-way, and the end of the evening. The sections above serve any program. Of the rest, 11 to 14
-# read documents and record how URLs ended, 15 to 22 run the crawl. Here are two broken links:
+# read documents and record how URLs ended, 15 to 22 run the crawl. Tomorrow begins with a site that
+# has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1687,10 +1688,10 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# Now the parts of _TAGS: you may trust them, and go on at _read_meta(). A _VALUE has its first
-# quote, which _value_of() removes; the _SEPARATOR behind it has its last:
-#     <a  class =  "top    "           href = "/birds#owl    ">
-#         _NAME    _VALUE  _SEPARATOR         _VALUE (link)  _REST
+# Now the parts of _TAGS: you may trust them, and go on at _read_meta(). _value_of() takes the first
+# quote off, _SEPARATOR matches the last. In <a class="top" href="/birds#owl"> there are
+#     _NAME  class      _VALUE  "top            _SEPARATOR  " and a blank
+#                       _VALUE  "/birds#owl     _REST       ">
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+ (?=") | '[^']*+ (?=') | [^\s>]*+ )"""
 _SEPARATOR = r"[\s/\"']*+"
@@ -2083,11 +2084,11 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
-# Now, after a pause, the crawl itself: one object that all workers share. Its class has six layers:
+# A good place to rest. Now the crawl itself, one object that all workers share, of six layers:
 #
 #     Scope       covers(), objection()           Places        note_ids(), missing_places()
-#     Frontier    admit(), follow(), requeue()    References    tell(), admit_references()
-#     Asking      _answer()                       Crawler       crawl(), by _rounds() and _work()
+#     Frontier    admit(), follow(), requeue()    References    admit_references()
+#     Asking      _answer(), tell()               Crawler       crawl(), by _rounds() and _work()
 
 # 16  Scope
 # =========
@@ -2274,7 +2275,7 @@ class Frontier(Scope):
         its_round, reason = self._round_of(url, depth, check, is_counted)
         # 2. A known URL stays where it is if its round is no later than this one, or has begun.
         node = self.seen_urls.get(f"{url}")
-        if node and node.round <= max(its_round, self.round):
+        if node and (node.round <= its_round or node.round <= self.round):
             return node
         # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
         site = parent.site if parent and reason else self._site_of(url)
@@ -2328,7 +2329,7 @@ class Frontier(Scope):
 #
 # Else the server is asked, and the response decides:
 #
-#     5  429 of the crawl's hosts, and a try is left  None: it is queued at once: the line rests
+#     5  429 of the crawl's hosts, and a try is left  None: it goes first in its line, which rests
 #     6  a temporary failure, and a try is left       None: it is queued after 1 s, 2 s ...
 #     7  HEAD failed, or found a sheet to be read     None: it is queued at once, for a GET
 #     8  else                                         Answer
@@ -2351,6 +2352,12 @@ class Asking(Frontier):
         self.timers = list[Handle]()    # of further tries
         self.ages = list[float]()       # the times of the answers that were taken from the journal
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
+
+    def tell(self, record: Record, from_journal: bool = False) -> None:
+        """Hand a record to on_record and, unless the journal gave it, to the journal."""
+        if self.options.journal and not from_journal:
+            self.options.journal.write(record)
+        self.options.on_record(record)
 
     async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
         """Return the response to a request; without one, a Response with status 0 and the error."""
@@ -2542,12 +2549,6 @@ def _join(base: URL, folder: str, reference: str) -> str:
 class References(Places):
     """The frontier, and how it gets the URLs that pages refer to."""
 
-    def tell(self, record: Record, from_journal: bool = False) -> None:
-        """Hand a record to on_record and, unless the journal gave it, to the journal."""
-        if self.options.journal and not from_journal:
-            self.options.journal.write(record)
-        self.options.on_record(record)
-
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Admit what a page refers to; return its *record* with URLs for links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
@@ -2576,7 +2577,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node
+                known[node.text] = node  # (an odd spelling is parsed each time)
             nodes[address] = node
             if len(nodes) % SLICE == 0:
                 await sleep(0)
@@ -2993,6 +2994,40 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
         signal.signal(signal.SIGQUIT, before)
 
 
+def _crawl_and_report(options: argparse.Namespace) -> int:
+    report = Report()
+
+    def on_record(record: Record) -> None:
+        report.add(record)
+        if options.verbose:
+            what = record.error or f"{record.skipped or record.status} {record.next_url}".rstrip()
+            parent = f" (from {record.parent})" if record.parent else ""
+            _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
+
+    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
+    given |= {"headers": dict(options.headers), "on_record": on_record,
+              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
+    crawler = Crawler(options.roots, **given)  # before FILE is begun, for it may fail
+    with ExitStack() as files:
+        if options.file is not None:
+            journal = Journal(options.file, options.resume, options.recheck)
+            files.enter_context(closing(journal))
+            crawler.options = crawler.options._replace(journal=journal)
+        live = sys.stderr.isatty() and not (options.verbose or options.quiet)
+        began = time.monotonic()
+        try:
+            run(_crawl(crawler, report, live))
+        finally:  # after an error, too, when no task is left
+            for line in (report.lines(crawler, time.monotonic() - began, options.quiet)
+                         if crawler.ended else []):
+                print(line, flush=True)
+    if not report.has_found_a_site():
+        why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
+        raise CrawlError(f"nothing could be crawled: {why[0]} "
+                         f"({' '.join(options.roots)}; a root without http:// is https)")
+    return bool(report.problems)
+
+
 def header(text: str) -> list[str]:
     """Return the name and the value of "Name: value"; ValueError without a colon."""
     name, value = text.split(":", 1)
@@ -3040,48 +3075,13 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _crawl_and_report(arguments: list[str]) -> int:
-    try:
-        options = _parse_arguments(arguments)
-    except SystemExit as end:  # of wrong use, --help and --version
-        return cast(int, end.code)
-    report = Report()
-
-    def on_record(record: Record) -> None:
-        report.add(record)
-        if options.verbose:
-            what = record.error or f"{record.skipped or record.status} {record.next_url}".rstrip()
-            parent = f" (from {record.parent})" if record.parent else ""
-            _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
-
-    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
-    given |= {"headers": dict(options.headers), "on_record": on_record,
-              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
-    crawler = Crawler(options.roots, **given)  # before FILE is begun, for it may fail
-    with ExitStack() as files:
-        if options.file is not None:
-            journal = Journal(options.file, options.resume, options.recheck)
-            files.enter_context(closing(journal))
-            crawler.options = crawler.options._replace(journal=journal)
-        live = sys.stderr.isatty() and not (options.verbose or options.quiet)
-        began = time.monotonic()
-        try:
-            run(_crawl(crawler, report, live))
-        finally:  # after an error, too, when no task is left
-            for line in (report.lines(crawler, time.monotonic() - began, options.quiet)
-                         if crawler.ended else []):
-                print(line, flush=True)
-    if not report.has_found_a_site():
-        why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
-        raise CrawlError(f"nothing could be crawled: {why[0]} "
-                         f"({' '.join(options.roots)}; a root without http:// is https)")
-    return bool(report.problems)
-
-
 def main(arguments: list[str]) -> int:
     """Do what *arguments* (sys.argv[1:]) ask for, in the main thread; return the exit status."""
     try:
-        status = _crawl_and_report(arguments)
+        try:
+            status = _crawl_and_report(_parse_arguments(arguments))
+        except SystemExit as end:  # of wrong use, --help and --version
+            status = cast(int, end.code)
         sys.stdout.flush()  # here, where an error of a full disk is still caught
         return status
     except KeyboardInterrupt as end:
