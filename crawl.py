@@ -2105,7 +2105,7 @@ class Site:
 #     http://zoo.org/menu.pdf   excluded           excluded
 
 class Options(NamedTuple):
-    """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most."""
+    """How to crawl: Crawler's arguments by name, to skip now. `crawl.py --help` explains most."""
 
     depth: int | None = None        # links from a root
     max_pages: int = 1_000_000      # and as many checks
@@ -2382,12 +2382,12 @@ class Asking(Frontier):
         for _ in range(ROBOTS_REQUESTS):
             response = await self._fetch(url, "GET", lambda head: head.status < 300)
             record = answer_of(url, response, False).record
-            try:
-                url = parse_url(record.next_url, url)
-            except ValueError:  # it leads nowhere
-                break
-            if not record.next_url or not self.covers(url):
-                break
+            if record.next_url:
+                with suppress(ValueError):  # it leads nowhere
+                    url = parse_url(record.next_url, url)
+                    if self.covers(url):
+                        continue
+            break
         site.tries += 1
         if site.tries < self.options.max_tries and _is_temporary(response):
             return _back_off(site.tries)
@@ -2446,13 +2446,15 @@ class Asking(Frontier):
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
         journal = self.options.journal
-        if not journal or node.depth == 0 or (self.options.fragments and not node.is_check):
-            return None  # roots and their targets are asked for anew; so are pages, for their ids
+        if not journal or node.depth == 0:  # a root, or what it redirects to
+            return None
+        if self.options.fragments and not node.is_check:  # a page is read, for its ids
+            return None
         record = journal.find(node.text)
-        if record is None or record.is_check != node.is_check:
-            return None  # as where a check of that day is a page today
-        was_read = record.encoding or record.kind  # (a sheet was not, if its host is new today)
-        return None if self._wants(node, record) and not was_read else record
+        if not record or record.is_check != node.is_check:  # it was a check, and is a page today
+            return None
+        must_read = self._wants(node, record) and not (record.encoding or record.kind)
+        return None if must_read else record  # (a sheet must, if its host is new in the crawl)
 
     def _pause(self, url: URL, response: Response) -> float:
         """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
@@ -2496,10 +2498,9 @@ class Places(Asking):
             address, _, fragment = link.partition("#")
             fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
             if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
-                page = pages[address]
-                text = f"{page.text}#{_escape(fragment)}"
-                place = self.seen_urls.setdefault(text, Node(text, page.site))
-                place.place_on = page
+                text = f"{pages[address].text}#{_escape(fragment)}"
+                place = self.seen_urls.setdefault(text, Node(text, pages[address].site))
+                place.place_on = pages[address]
                 yield place
 
     def missing_places(self) -> Iterator[Record]:
@@ -2510,7 +2511,7 @@ class Places(Asking):
                 ids = next((step.ids for step in steps if step.ids is not None), None)
                 if ids is not None and ids.isdisjoint((fragment, unquote(fragment))):
                     yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
-                                 kind="broken", parent=min(node.linked_from))
+                                 kind="broken", parent=min(node.linked_from))  # (§20 notes them)
 
 
 # 20  References
@@ -2749,7 +2750,6 @@ class Crawler(References):
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
 #     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
-#     {"url": "http://zoo.org/birds#owl", "kind": "broken", ...}    a place: /birds is forgotten
 
 def _parse_record(line: bytes) -> Record:
     if not line.endswith(b"}\n"):
@@ -2819,7 +2819,7 @@ class Journal:
         for url, offset in self._offsets.items():
             record = self._record_at(offset)
             if record.kind:
-                problems.add(url.partition("#")[0])  # of a place, the page is asked for again
+                problems.add(url)
             if record.next_url:
                 redirects[url] = record.next_url
         while more := {url for url in redirects if redirects[url] in problems} - problems:
