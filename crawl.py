@@ -2084,8 +2084,7 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
-# A good place to rest. Now the crawl itself, one object that all workers share, of six layers:
-#
+# Now the crawl itself, one object that all workers share, of six layers:
 #     Scope       covers(), objection()           Places        note_ids(), missing_places()
 #     Frontier    admit(), follow(), requeue()    References    admit_references()
 #     Asking      _answer(), tell()               Crawler       crawl(), by _rounds() and _work()
@@ -2315,6 +2314,18 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
+# A good place to rest. What was met is in the frontier; next it is asked for, and what it refers to
+# is met. Until a URL is taken in (§21), it is in one of these places. In those with a * the queue
+# counts it as unfinished; when none is, the round ends.
+#
+#       later        until its round begins (§17)
+#     * queue        until a worker takes it (§17)
+#     * in_flight    while the worker waits for an answer (§21)
+#     * waiting      until its site's robots.txt is known (§18; the first asks, in_flight)
+#     * line         until its site calls it: it is its turn (§15)
+#     * timers       until it is time for another try (§18)
+#       held         from its answer in round 0 until round 1 (§21)
+
 # 18  Asking
 # ==========
 # The problem: find out what came of one URL, by as few requests as may be.
@@ -2367,6 +2378,48 @@ class Asking(Frontier):
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
 
+    async def _answer(self, node: Node) -> Answer | None:
+        """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
+        site, url = node.site, node.url
+        if site.robots is None:  # 1
+            site.waiting.append(node)
+            if len(site.waiting) == 1:  # the first asks for it
+                wait = await self._load_robots(site)
+                self.timers.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
+            return None
+        if isinstance(site.robots, Record):  # 2
+            return Answer(site.robots._replace(url=node.text), url)  # told of each URL
+        if rule := site.robots.rule(url.target):
+            return Answer(Record(node.text, skipped=f"robots.txt: {rule}"), url)
+        if record := self._remembered(node):  # 3
+            self.ages.append(record.at)
+            return Answer(record, url, from_journal=True)
+        return await self._request(node, url) if site.take_turn(node) else None  # 4
+
+    async def _request(self, node: Node, url: URL) -> Answer | None:
+        """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
+        loop, method = get_running_loop(), "HEAD" if node.is_check and not node.tries else "GET"
+        at, began = time.time(), loop.time()
+        node.tries += 1
+        response = await self._fetch(url, method, partial(self._wants, node))
+        is_slowed = response.status == 429 and self.covers(url)
+        pause = self._pause(url, response)
+        node.site.end_turn(is_slowed, pause)
+        if node.tries < self.options.max_tries and _is_temporary(response):
+            if is_slowed:  # 5
+                self.requeue(node)
+            else:  # 6
+                self.timers.append(
+                    loop.call_later(max(_back_off(node.tries), pause), self.requeue, node))
+            return None
+        is_wanted, has_failed = self._wants(node, response), not 0 < response.status < 400
+        if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
+            self.requeue(node)
+            return None
+        return answer_of(  # 8
+            url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
+            seconds=round(loop.time() - began, 3), is_check=node.is_check)
+
     def _requeue_waiting(self, site: Site) -> None:
         while site.waiting:
             self.requeue(site.waiting.popleft())
@@ -2398,50 +2451,6 @@ class Asking(Frontier):
             site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
                                           error=f"robots.txt: {record.error}", tries=site.tries)
         return 0.0
-
-    async def _answer(self, node: Node) -> Answer | None:
-        """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
-        site, url = node.site, node.url
-        if site.robots is None:  # 1
-            site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first asks for it
-                wait = await self._load_robots(site)
-                self.timers.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
-            return None
-        if isinstance(site.robots, Record):  # 2
-            return Answer(site.robots._replace(url=node.text), url)  # told of each URL
-        if rule := site.robots.rule(url.target):
-            return Answer(Record(node.text, skipped=f"robots.txt: {rule}"), url)
-        if record := self._remembered(node):  # 3
-            self.ages.append(record.at)
-            return Answer(record, url, from_journal=True)
-        return await self._request(node, url) if site.take_turn(node) else None  # 4
-
-    async def _request(self, node: Node, url: URL) -> Answer | None:
-        """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
-        loop, method = get_running_loop(), "HEAD" if node.is_check and not node.tries else "GET"
-        at, began = time.time(), loop.time()
-        node.tries += 1
-        response = await self._fetch(url, method, partial(self._wants, node))
-        is_slowed = response.status == 429 and self.covers(url)
-        pause = self._pause(url, response)
-        node.site.end_turn(is_slowed, pause)
-        is_wanted = self._wants(node, response)
-        has_failed = not 0 < response.status < 400
-
-        if node.tries < self.options.max_tries and _is_temporary(response):
-            if is_slowed:  # 5
-                self.requeue(node)
-            else:  # 6
-                self.timers.append(
-                    loop.call_later(max(_back_off(node.tries), pause), self.requeue, node))
-            return None
-        if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
-            self.requeue(node)
-            return None
-        return answer_of(  # 8
-            url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
-            seconds=round(loop.time() - began, 3), is_check=node.is_check)
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
@@ -2612,17 +2621,6 @@ class References(Places):
 # the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
 # redirects are taken in; other answers are held until all hosts are known. A server's faults become
 # Records; any other error ends the crawl, and so does Ctrl-C (see the last page).
-#
-# So until a URL is taken in, it is in one of these places. In those with a * the queue counts it as
-# unfinished; when none is, the round ends.
-#
-#       later        until its round begins (§17)
-#     * queue        until a worker takes it (§17)
-#     * in_flight    while the worker waits for an answer
-#     * waiting      until its site's robots.txt is known (§18; the first asks, in_flight)
-#     * line         until its site calls it: it is its turn (§15)
-#     * timers       until it is time for another try (§18)
-#       held         from its answer in round 0 until round 1
 
 class Crawler(References):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
@@ -2670,7 +2668,7 @@ class Crawler(References):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()     # until each root has an answer, and all hosts are known
-        self.begin(1)
+        self.begin(1)               # for which no URL waits yet
         for node in self.held:      # their answers are taken in now
             self.queue.put_nowait(node)
         await self.queue.join()     # until its pages are read
