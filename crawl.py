@@ -2333,7 +2333,7 @@ class Frontier(Scope):
 # (§14), or None if the URL will be queued again. To begin with, a site's first URL asks for its
 # robots.txt. Others wait with it; if another try is needed, all are queued after 1 s, 2 s ...
 #
-#     1  robots.txt is not known yet                  None: it waits until that is known
+#     1  robots.txt is not known yet                  None: it waits for that, or for another try
 #     2  robots.txt failed, or forbids the URL        Answer
 #     3  an earlier crawl's journal (§22) has it      Answer
 #     4  it is not the URL's turn                     None: it stands in its site's line (§15)
@@ -2587,7 +2587,7 @@ class References(Places):
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node  # (an odd spelling is parsed each time)
+                known[node.text] = node  # by its one spelling: others are parsed each time
             nodes[address] = node
             if len(nodes) % SLICE == 0:
                 await sleep(0)
