@@ -1559,8 +1559,8 @@ async def fetch(url: str, **options: Any) -> Response:
 
 
 # Half-way, and the end of the evening. The sections above serve any program. Of the rest, 11 to 14
-# read documents and record how URLs ended, 15 to 22 run the crawl. Tomorrow begins with a site that
-# has two broken links:
+# read documents and record how URLs ended, 15 to 24 run the crawl, and report. Tomorrow begins with
+# a site that has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
