@@ -2272,7 +2272,7 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays where it is if its round is no later than this one, or has begun.
+        # 2. A known URL stays where it is if its own round is no later than that, or has begun.
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
             return node
@@ -2507,9 +2507,10 @@ class Places(Asking):
             address, _, fragment = link.partition("#")
             fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
             if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
-                text = f"{pages[address].text}#{_escape(fragment)}"
-                place = self.seen_urls.setdefault(text, Node(text, pages[address].site))
-                place.place_on = pages[address]
+                page = pages[address]
+                text = f"{page.text}#{_escape(fragment)}"
+                place = self.seen_urls.setdefault(text, Node(text, page.site))
+                place.place_on = page
                 yield place
 
     def missing_places(self) -> Iterator[Record]:
@@ -2797,6 +2798,7 @@ class Journal:
             raise CrawlError(f"{path}: {what}{_explain(error)}")
 
     def _index(self) -> None:
+        """Note where each URL's last line begins; a line with "skipped" does not count."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             try:
