@@ -1507,12 +1507,12 @@ class Client:
 
     def _take_idle(self, origin: str) -> Stream | None:
         """Take out the stream of *origin* used last; those that are readable are closed."""
-        while stream := next((each for each, its_origin in reversed(self.pool.items())
-                              if its_origin == origin), None):
-            del self.pool[stream]
-            if not stream.readable():
-                return stream
-            stream.close()
+        for stream, its_origin in reversed([*self.pool.items()]):
+            if its_origin == origin:
+                del self.pool[stream]
+                if not stream.readable():
+                    return stream
+                stream.close()
         return None
 
     async def _exchange(self, stream: Stream, origin: str, request: bytes,
@@ -1558,9 +1558,9 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# Half-way, and the end of the evening. The sections above serve any program. Of the rest, 11 to 14
-# read documents and record how URLs ended, 15 to 24 run the crawl, and report. Tomorrow begins with
-# a site that has two broken links:
+# The first evening may end here, half-way. The sections above serve any program. Of the rest, 11 to
+# 14 read documents and record how URLs ended, 15 to 24 run the crawl, and report. Tomorrow begins
+# with a site that has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1609,48 +1609,6 @@ _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40
 _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
 
 
-class Markup(NamedTuple):
-    """What a document refers to: as written, with entities decoded."""
-
-    links: tuple[str, ...] = ()     # where one can go: pages, frames; all URLs of a sitemap
-    assets: tuple[str, ...] = ()    # what is shown or used: images, scripts, styles
-    base: str = ""                  # <base href>: links and assets are relative to it
-    nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
-
-
-def read_sheet(text: str) -> Markup:
-    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
-    text = re.sub(r"(?s)/\*.*?(?:\*/|\Z)|@namespace[^;]*+", "", text)
-    values = re.findall(
-        r"""(?i)(?:url\(\s*+|@import\s*+(?=["']))("[^"\n]*+|'[^'\n]*+|[^"'()\s]++)""", text)
-    used = (value.lstrip("\"'") for value in values if "\\" not in value)
-    return Markup(assets=tuple(filter(None, used)))
-
-
-def _decode_entity(match: re.Match[str]) -> str:
-    decoded = html.unescape(match[0])
-    return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
-
-
-def _value_of(found: str) -> str:
-    """Return a value as it is meant: without the quote that begins it, and entities decoded."""
-    value = found.lstrip("\"'")  # (Only with ";": html.unescape sees one in "?a=1&copy=3".)
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
-
-
-def read_sitemap(text: str) -> Markup:
-    """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
-    # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
-    urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
-    return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in urls))
-
-
-def _check_count(count: int, base: str = "") -> None:
-    """Raise LimitError for too many tags or references, or too long a *base* to join to each."""
-    if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
-        raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
-
-
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
     charset = "utf-8"
@@ -1665,6 +1623,48 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
         return body.decode(charset, "replace"), charset
     return body.decode("utf-8", "replace"), "utf-8"
+
+
+class Markup(NamedTuple):
+    """What a document refers to: as written, with entities decoded."""
+
+    links: tuple[str, ...] = ()     # where one can go: pages, frames; all URLs of a sitemap
+    assets: tuple[str, ...] = ()    # what is shown or used: images, scripts, styles
+    base: str = ""                  # <base href>: links and assets are relative to it
+    nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
+
+
+def _check_count(count: int, base: str = "") -> None:
+    """Raise LimitError for too many tags or references, or too long a *base* to join to each."""
+    if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
+        raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
+
+
+def _decode_entity(match: re.Match[str]) -> str:
+    decoded = html.unescape(match[0])
+    return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
+
+
+def _value_of(found: str) -> str:
+    """Return a value as it is meant: without the quote that begins it, and entities decoded."""
+    value = found.lstrip("\"'")  # (Only with ";": html.unescape sees one in "?a=1&copy=3".)
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
+
+
+def read_sheet(text: str) -> Markup:
+    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
+    text = re.sub(r"(?s)/\*.*?(?:\*/|\Z)|@namespace[^;]*+", "", text)
+    values = re.findall(
+        r"""(?i)(?:url\(\s*+|@import\s*+(?=["']))("[^"\n]*+|'[^'\n]*+|[^"'()\s]++)""", text)
+    used = (value.lstrip("\"'") for value in values if "\\" not in value)
+    return Markup(assets=tuple(filter(None, used)))
+
+
+def read_sitemap(text: str) -> Markup:
+    """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
+    # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
+    urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
+    return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in urls))
 
 
 # 12  Links
@@ -1886,7 +1886,7 @@ class Robots:
 # which holds both. Of a URL's end the Record keeps
 #
 #     404 Not Found               status=404, kind="broken", error="404 Not Found"
-#     302, Location: lion.jpg     status=302, next_url="lion.jpg"
+#     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
 #     no answer for 30 s          status=0, kind="timed out", error="..."
 #     what robots.txt forbids     skipped="robots.txt: Disallow: /staff/" (from §18: no Response)
@@ -1988,7 +1988,13 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
                       error=f"{status} {_printable(response.reason)}".rstrip())
     elif status in _REDIRECTS:  # 302
         location = response.headers.get("location", "").encode("latin-1")
-        fields.update(next_url=location.decode("utf-8", "replace"))  # as browsers take it
+        try:
+            if not location:
+                raise ValueError("it has no Location")
+            target = parse_url(location.decode("utf-8", "replace"), url)  # as browsers take it
+            fields.update(next_url=f"{target}")
+        except ValueError as error:
+            fields.update(kind="broken", error=f"a redirect that leads nowhere: {_explain(error)}")
     elif read and status and (reader := reader_of(response.content_type)):  # 200
         try:
             markup, charset, base = _read(url, response, reader)
@@ -2291,15 +2297,8 @@ class Frontier(Scope):
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Admit the target of a redirect; return its *record*, with the target or the problem."""
-        try:
-            if not record.next_url:
-                raise ValueError("it has no Location")
-            target = parse_url(record.next_url, node.url)
-        except ValueError as error:
-            return record._replace(next_url=_printable(record.next_url), kind="broken",
-                                   error=f"a redirect that leads nowhere: {_explain(error)}")
-        record = record._replace(next_url=f"{target}")
+        """Admit the target of a redirect; return its *record*, with the problem if there is one."""
+        target = parse_url(record.next_url)
         if node.depth == 0:  # the scope grows
             self.hosts.add(self.host(target))
         known = self.seen_urls.get(record.next_url)
@@ -2314,9 +2313,9 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# A good place to rest. What was met is in the frontier; next it is asked for, and what it refers to
-# is met. Until a URL is taken in (§21), it is in one of these places. In those with a * the queue
-# counts it as unfinished; when none is, the round ends.
+# The second evening may end here; seven short sections are left. What was met is in the frontier.
+# Next it is asked for, and what it refers to is met. Until a URL is taken in (§21), it is in one of
+# these places. In those with a * the queue counts it as unfinished; when none is, the round ends.
 #
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
@@ -2378,6 +2377,13 @@ class Asking(Frontier):
         except (OSError, ProtocolError) as error:
             return Response(0, 0, "", {}, error)
 
+    def _wants(self, node: Node, head: Response) -> bool:
+        """Return whether a body is to be read, by its *head*: a page's, or a sheet's."""
+        reader = reader_of(head.content_type) if 200 <= head.status < 300 else None
+        if reader is read_sheet:
+            return self.covers(node.url)
+        return reader is not None and not node.is_check
+
     async def _answer(self, node: Node) -> Answer | None:
         """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
         site, url = node.site, node.url
@@ -2420,6 +2426,13 @@ class Asking(Frontier):
             url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
             seconds=round(loop.time() - began, 3), is_check=node.is_check)
 
+    def _pause(self, url: URL, response: Response) -> float:
+        """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
+        wish = response.headers.get("retry-after", "")
+        # Only the crawl's hosts are heeded; and not in round 0, whose end all others wait for.
+        is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
+        return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
+
     def _requeue_waiting(self, site: Site) -> None:
         while site.waiting:
             self.requeue(site.waiting.popleft())
@@ -2435,12 +2448,8 @@ class Asking(Frontier):
         for _ in range(ROBOTS_REQUESTS):
             response = await self._fetch(url, "GET", lambda head: head.status < 300)
             record = answer_of(url, response, False).record
-            if record.next_url:
-                with suppress(ValueError):  # it leads nowhere
-                    url = parse_url(record.next_url, url)
-                    if self.covers(url):
-                        continue
-            break
+            if not (record.next_url and self.covers(url := parse_url(record.next_url))):
+                break
         site.tries += 1
         if site.tries < self.options.max_tries and _is_temporary(response):
             return _back_off(site.tries)
@@ -2460,24 +2469,8 @@ class Asking(Frontier):
         if self.options.fragments and not node.is_check:  # a page is read, for its ids
             return None
         record = journal.find(node.text)
-        if not record or record.is_check != node.is_check:  # it was a check, and is a page today
-            return None
-        must_read = self._wants(node, record) and not (record.encoding or record.kind)
-        return None if must_read else record  # (a sheet must, if its host is new in the crawl)
-
-    def _pause(self, url: URL, response: Response) -> float:
-        """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
-        wish = response.headers.get("retry-after", "")
-        # Only the crawl's hosts are heeded; and not in round 0, whose end all others wait for.
-        is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
-        return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
-
-    def _wants(self, node: Node, head: Response | Record) -> bool:
-        """Return whether a body is to be read, by its *head*: a page's, or a sheet's."""
-        reader = reader_of(head.content_type) if 200 <= head.status < 300 else None
-        if reader is read_sheet:
-            return self.covers(node.url)
-        return reader is not None and not node.is_check
+        # (What was a check, and is a page today, was not read.)
+        return record if record and record.is_check == node.is_check else None
 
 
 # 19  Places
@@ -2528,13 +2521,15 @@ class Places(Asking):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea: admit a URL once as a link, and once as an asset. A second link would change nothing: it
-# is met in the same round as the first, or later, and so leads to no earlier round. To see which
-# URL a reference means, join it to its page as mere text: if that is a URL's one spelling, parsing
-# would give that URL. So on the zoo's /cats/
+# The idea, first: admit a URL once as a link, and once as an asset. Another link changes nothing:
+# /birds came to round 1 when / was read, and a page that is read later could only bring it there,
+# too, or to a later round. So what was met as a link is kept in `links`, by its one spelling.
+# Second: join a reference to its page as mere text. Nearly always that is its URL's one spelling,
+# and found. Else it is a new URL, or an odd spelling, and is parsed. So on the zoo's /cats/
 #
-#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: one Node, admitted once
-#     x/../a             is joined to http://zoo.org/cats/x/../a, no URL's spelling: it is parsed
+#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
+#     x/../a             is joined to http://zoo.org/cats/x/../a: parsed each time, for no URL is
+#                        spelled like that
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 
 SLICE = 100  # references that are looked up between two ticks
@@ -2699,12 +2694,12 @@ class Crawler(References):
 
     async def _take_in(self, node: Node, answer: Answer) -> None:
         """Admit the URLs that an answer leads to, and tell its Record."""
-        if self.round == 0 and answer.record.status not in _REDIRECTS:
+        if self.round == 0 and not answer.record.next_url:
             self.held[node] = answer
             return
         record = answer.record._replace(
             depth=node.depth, parent=node.parent.text if node.parent else "")
-        if record.status in _REDIRECTS:
+        if record.next_url:
             record = self.follow(node, record)
         elif record.encoding:  # it was read
             record = await self.admit_references(node, record, answer.base)
@@ -2761,6 +2756,8 @@ def _parse_record(line: bytes) -> Record:
     if (list(map(type, record)) != list(map(type, Record("")))
             or not all(isinstance(each, str) for each in record.links + record.assets)):
         raise ValueError("fields of other types were expected")
+    if record.next_url:
+        parse_url(record.next_url)  # ValueError if it is no URL
     return record
 
 
@@ -2881,16 +2878,6 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + (f" and {len(several) - 3} more" if several[3:] else "")
 
 
-def _story(record: Record, ways: list[Node]) -> Iterator[str]:
-    """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
-    yield f"  {record.url}"
-    yield f"    {record.error}"
-    if redirects := _several(way.text for way in ways[1:]):
-        yield f"    redirected from {redirects}"
-    if pages := _several(page for way in ways for page in way.linked_from):
-        yield f"    linked from {pages}"
-
-
 class Report:
     """Takes a crawl's records and sums them up."""
 
@@ -2911,7 +2898,7 @@ class Report:
 
     def has_found_a_site(self) -> bool:
         """Return whether a page was read, or there are a problem and some answer."""
-        return bool(self.pages or self.problems) and max(self.statuses, default=0) > 0
+        return any(self.statuses) and bool(self.pages or self.problems)  # (status 0: no answer)
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
@@ -2925,12 +2912,21 @@ class Report:
                 yield f"{kind} ({len(found)})"
             for record in found:
                 node = crawler.seen_urls[record.url]
-                yield from _story(record, [node, *redirects[node]])
+                yield from self._story(record, [node, *redirects[node]])
         if crawler.ages:
             yield (f"{_count_of(len(crawler.ages), 'answer')} from the journal, the oldest of "
                    f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
         if not brief:
             yield from self._numbers(crawler, seconds)
+
+    def _story(self, record: Record, ways: list[Node]) -> Iterator[str]:
+        """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
+        yield f"  {record.url}"
+        yield f"    {record.error}"
+        if redirects := _several(way.text for way in ways[1:]):
+            yield f"    redirected from {redirects}"
+        if pages := _several(page for way in ways for page in way.linked_from):
+            yield f"    linked from {pages}"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         names, queued = [node.text for node in crawler.in_flight], crawler.num_waiting()
