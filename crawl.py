@@ -2274,15 +2274,15 @@ class Frontier(Scope):
 
         It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
         that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
-        # 1. In which round would it be asked for? (Roots and redirects' targets are not counted.)
-        is_counted = depth > 0 and hops == 0
+        # 1. In which round would it be asked for? (/map.png, linked from /cats/: in round 1.)
+        is_counted = depth > 0 and hops == 0  # (a root, or a redirect's target, is not)
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays where it is if its own round is no later than that, or has begun.
+        # 2. A known URL stays where it is if its round is no later, or has begun. (The map's: later.)
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. It is new, or moves. (If it is left out, it needs no Site, and gets its page's.)
+        # 3. It is new, or moves, like the map. (What is left out gets its page's Site.)
         site = parent.site if parent and reason else self._site_of(url)
         node = self.seen_urls[f"{url}"] = node or Node(f"{url}", site)
         node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
@@ -2991,6 +2991,7 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
 
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
+    """Crawl, print the report, return the exit status; CrawlError if nothing could be crawled."""
     report = Report()
 
     def on_record(record: Record) -> None:
@@ -3013,7 +3014,7 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        finally:  # after an error, too, when no task is left
+        finally:  # after an error, too, but not after a second Ctrl-C: then tasks are left
             for line in (report.lines(crawler, time.monotonic() - began, options.quiet)
                          if crawler.ended else []):
                 print(line, flush=True)
