@@ -2198,6 +2198,7 @@ class Node:
 
     # How it was admitted, or why it was left out
     reason = ""                     # why the URL is left out
+    site: Site                      # if it is not left out
     parent: Node | None = None      # the page that led to it, or the URL that redirects to it
     depth = hops = 0                # links from a root; redirects in a row that led here
     # How it was asked for (§18)
@@ -2208,15 +2209,15 @@ class Node:
     ids: frozenset[str] | None = None   # of a page: its places, if they are known (§19)
     place_on: Node | None = None        # of a place: the Node of its page's URL
 
-    def __init__(self, text: str, site: Site) -> None:
-        self.text, self.site = text, site   # the page's site, if the URL is left out
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.round = NEVER      # in which the URL is asked for
         self.is_well = False    # whether it has ended, and is no problem and no redirect
         self.linked_from: list[str] = []    # the pages that refer to it; while is_well is False
 
     @property
     def url(self) -> URL:
-        """The URL, unless it is left out; made anew, for it takes three times the text's memory."""
+        """The URL, if it is not left out; made anew, for it takes three times the text's memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
@@ -2278,22 +2279,22 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0  # (a root, or a redirect's target, is not)
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays where it is if its round is no later, or has begun. (The map's: later.)
+        # 2. A known URL stays where it is if its round is no later, or has begun. (The map's: no.)
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. It is new, or moves, like the map. (What is left out gets its page's Site.)
-        site = parent.site if parent and reason else self._site_of(url)
-        node = self.seen_urls[f"{url}"] = node or Node(f"{url}", site)
-        node.site, node.parent, node.depth, node.hops = site, parent, depth, hops
+        # 3. It is new, or moves, like the map.
+        node = self.seen_urls[f"{url}"] = node or Node(f"{url}")
+        node.parent, node.depth, node.hops = parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
         # 4. Unless it is left out, it is queued now, or in its round.
-        if is_counted and not reason:
-            self._quota[check] -= 1
-        if its_round <= self.round:
-            self.queue.put_nowait(node)
-        elif not reason:
-            self.later[its_round].append(node)
+        if not reason:
+            node.site = self._site_of(url)
+            self._quota[check] -= is_counted
+            if its_round <= self.round:
+                self.queue.put_nowait(node)
+            else:
+                self.later[its_round].append(node)
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
@@ -2502,7 +2503,7 @@ class Places(Asking):
             if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
                 page = pages[address]
                 text = f"{page.text}#{_escape(fragment)}"
-                place = self.seen_urls.setdefault(text, Node(text, page.site))
+                place = self.seen_urls.setdefault(text, Node(text))
                 place.place_on = page
                 yield place
 
@@ -2599,7 +2600,7 @@ class References(Places):
 
     def _admit_words(self, page: Node, words: str, error: ValueError) -> Node:
         """Return a Node for words that are no URL: left out, or broken."""
-        node = self.seen_urls[words] = Node(words, page.site)
+        node = self.seen_urls[words] = Node(words)
         if isinstance(error, UnfetchableError):
             node.reason = f"{error}"
         elif self.exclude.search(words):
