@@ -1688,8 +1688,8 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# Now the parts of _TAGS: you may trust them, and go on at _read_meta(). _value_of() takes the first
-# quote off, _SEPARATOR matches the last. In <a class="top" href="/birds#owl"> there are
+# Now the parts of _TAGS: you may trust them, and go on at read_markup(), which takes its groups.
+# _value_of() takes the first quote off, _SEPARATOR matches the last. In the first tag above are
 #     _NAME  class      _VALUE  "top            _SEPARATOR  " and a blank
 #                       _VALUE  "/birds#owl     _REST       ">
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
@@ -2477,9 +2477,12 @@ class Asking(Frontier):
 # 19  Places
 # ==========
 # The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
-# The idea: note the ids of each page that is read (in §21), and give each place that a link names a
-# Node (in §20). In the end compare both. If /b redirects to /birds, a link to /b#owl is compared
-# with the ids of /birds, for /b has none. A page that was not read is taken to have every place.
+# The idea: each place that a link names gets a Node (in §20), each page that is read notes its ids
+# (in §21), and in the end both are compared. A page that was not read counts as having every place.
+#
+#     / links to /birds#owl    the place's Node has place_on, the Node of /birds
+#     /birds is read           its Node has ids: {"parrot"}
+#     the end                  no "owl": a Record (if /birds redirected, its target's ids would do)
 
 def ids_of(text: str) -> frozenset[str]:
     """Return the places of a page to which a fragment can lead, and perhaps some more."""
@@ -2522,15 +2525,14 @@ class Places(Asking):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea, first: admit a URL once as a link, and once as an asset. Another link changes nothing:
-# /birds came to round 1 when / was read, and a page that is read later could only bring it there,
-# too, or to a later round. So what was met as a link is kept in `links`, by its one spelling.
+# The idea, first: admit a URL once as a link, and once as an asset. Pages are read round by round:
+# the first link to /birds brings it to its earliest round, and another link changes nothing. So
+# what was met as a link is kept in `links`, by its one spelling.
 # Second: join a reference to its page as mere text. Nearly always that is its URL's one spelling,
 # and found. Else it is a new URL, or an odd spelling, and is parsed. So on the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
-#     x/../a             is joined to http://zoo.org/cats/x/../a: parsed each time, for no URL is
-#                        spelled like that
+#     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
 #     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
 
 SLICE = 100  # references that are looked up between two ticks
@@ -2854,8 +2856,8 @@ class Journal:
 # 23  Report
 # ==========
 # The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
-# The idea: print problems by kind and URL, each with the pages to mend. As these may link to what
-# redirects there, lines() follows redirects backwards. (You may skim _numbers(), the last part.)
+# The idea: print problems by kind and URL. The Record says what is wrong, the Node which pages link
+# there; and as they may link to what redirects there, lines() follows redirects backwards.
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -2903,7 +2905,7 @@ class Report:
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
-        redirects = defaultdict[Node, list[Node]](list)  # by what they lead to
+        redirects = defaultdict[Node, list[Node]](list)  # such as {lion.jpg: [lion]}
         for start in crawler.seen_urls.values():
             for step in start.ahead()[1:]:
                 redirects[step].append(start)
@@ -3015,10 +3017,10 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        finally:  # after an error, too, but not after a second Ctrl-C: then tasks are left
-            for line in (report.lines(crawler, time.monotonic() - began, options.quiet)
-                         if crawler.ended else []):
-                print(line, flush=True)
+        finally:  # after an error, too
+            if crawler.ended:  # (after a second Ctrl-C tasks are left)
+                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
+                    print(line, flush=True)
     if not report.has_found_a_site():
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
