@@ -1119,7 +1119,7 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
         if not host.isascii():  # 3. other letters
-            # A name that NFKC, or the library's IDNA, would change, as ß into ss, is refused.
+            # What NFKC, or the library's IDNA and back, would change, as ß into ss, is refused.
             if not unicodedata.is_normalized("NFKC", host) or (
                     host.encode("idna").decode("idna") != host):
                 raise ValueError
@@ -1293,7 +1293,7 @@ def _framing(method: str, response: Response) -> int | str:
         if coding.lower() != "chunked" or response.version == 0 or length:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
         return "chunked"
-    return int(length) if length else "close"
+    return "close" if length is None else int(length)
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
@@ -1573,7 +1573,7 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 #     round 0    /                    a page: held, until all hosts of the crawl are known
 #     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
-#                /cats/               moves /map.png here, admits /staff/keys, the lion to CHECKS
+#                /cats/               moves /map.png, admits /staff/keys here, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
@@ -1673,7 +1673,7 @@ def read_sitemap(text: str) -> Markup:
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
 # tag is sought inside a match. (html.parser takes 20 x as long.) read_markup() gets its groups:
 #
-#     <a class="top" href="/birds#owl">     link: "/birds#owl
+#     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is taken off later)
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
 #     <style>p { src: url(x) }</style>      tag: style>, raw: style, inside: p { src: url(x) }
 #     <!-- <a href=/> -->                   nothing
@@ -1689,7 +1689,7 @@ _USES |= dict.fromkeys("audio embed img input script source track video".split()
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 # Now the parts of _TAGS: you may trust them, and go on at read_markup(), which takes its groups.
-# _value_of() takes the first quote off, _SEPARATOR matches the last. In the first tag above are
+# _VALUE takes the first quote with it, _SEPARATOR the last. In the first tag above there are
 #     _NAME  class      _VALUE  "top            _SEPARATOR  " and a blank
 #                       _VALUE  "/birds#owl     _REST       ">
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
@@ -1901,6 +1901,28 @@ class CrawlError(Exception):
     """The crawl cannot begin (a bad root), or cannot go on (a full disk)."""
 
 
+def _printable(text: str) -> str:
+    """Return the beginning of foreign words, escaped: terminals might obey control characters."""
+    return _escape(text)[:MAX_SHOWN]
+
+
+def _explain(error: Any) -> str:
+    """Return an error in words that fit on a line."""
+    words = getattr(error, "strerror", "") or f"{error}"
+    if hasattr(error, "verify_code"):
+        words = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+    elif isinstance(error, re.error):
+        words = f"{error.pattern!r} is no regular expression: {error}"
+    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
+
+
+def _kind_of(failure: Exception) -> str:
+    return ("timed out" if isinstance(failure, TimeoutError) else
+            "bad certificate" if hasattr(failure, "verify_code") else
+            "refused" if isinstance(failure, OSError) else
+            "over a limit" if isinstance(failure, LimitError) else "broken")
+
+
 class Record(NamedTuple):
     """How one URL ended (in fields to look up). The journal holds those that are not empty."""
 
@@ -1933,37 +1955,6 @@ class Answer(NamedTuple):
     base: URL                       # of its links and assets
     response: Response | None = None    # if the server was asked
     from_journal: bool = False
-
-
-def _printable(text: str) -> str:
-    """Return the beginning of foreign words, escaped: terminals might obey control characters."""
-    return _escape(text)[:MAX_SHOWN]
-
-
-def _explain(error: Any) -> str:
-    """Return an error in words that fit on a line."""
-    words = getattr(error, "strerror", "") or f"{error}"
-    if hasattr(error, "verify_code"):
-        words = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    elif isinstance(error, re.error):
-        words = f"{error.pattern!r} is no regular expression: {error}"
-    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
-
-
-def _kind_of(failure: Exception) -> str:
-    return ("timed out" if isinstance(failure, TimeoutError) else
-            "bad certificate" if hasattr(failure, "verify_code") else
-            "refused" if isinstance(failure, OSError) else
-            "over a limit" if isinstance(failure, LimitError) else "broken")
-
-
-def _is_temporary(response: Response) -> bool:
-    """Return whether another try may go better."""
-    error = response.error
-    # A wrong certificate and a host name that does not exist are final.
-    is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
-    return (response.status in _TEMPORARY
-            or (isinstance(error, (OSError, TruncatedError)) and not is_final))
 
 
 def _read(url: URL, response: Response, reader: Callable[[str], Markup]) -> tuple[Markup, str, URL]:
@@ -2003,7 +1994,7 @@ def answer_of(url: URL, response: Response, read: bool = True, product: str = PR
                           links=markup.links if follow else ())
         except LimitError as limit:
             failure = limit
-    if failure:  # no answer, or a page that is too much; it has the last word
+    if failure:  # no answer, or a page that is too much
         fields.update(error=_explain(failure), kind=_kind_of(failure))
     return Answer(Record(f"{url}", **fields), base, response)
 
@@ -2081,12 +2072,14 @@ class Site:
         self.advance()
 
     def advance(self) -> None:
-        """Call the first in line if the site is free; if it rests, set a timer."""
+        """Call the first in line if the site is free; if it rests, set a timer.
+
+        While there is a line, end_turn() of a URL called or asked for comes here, or the timer."""
         self.timer.cancel()
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # (else their end_turn() comes here)
+        elif self.line and not (self.called or self.asked):
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
 
@@ -2314,7 +2307,7 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# The second evening may end here; seven short sections are left. What was met is in the frontier.
+# The second evening may end here; seven sections are left. What was met is in the frontier.
 # Next it is asked for, and what it refers to is met. Until a URL is taken in (§21), it is in one of
 # these places. In those with a * the queue counts it as unfinished; when none is, the round ends.
 #
@@ -2331,7 +2324,7 @@ class Frontier(Scope):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
 # (§14), or None if the URL will be queued again. To begin with, a site's first URL asks for its
-# robots.txt. Others wait with it; if another try is needed, all are queued after 1 s, 2 s ...
+# robots.txt and waits, as others do, till that is known or (after 1 s, 2 s ...) asked for again.
 #
 #     1  robots.txt is not known yet                  None: it waits for that, or for another try
 #     2  robots.txt failed, or forbids the URL        Answer
@@ -2351,6 +2344,15 @@ ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five re
 
 def _back_off(tries: int) -> float:
     return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
+
+
+def _is_temporary(response: Response) -> bool:
+    """Return whether another try may go better."""
+    error = response.error
+    # A wrong certificate and a host name that does not exist are final.
+    is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
+    return (response.status in _TEMPORARY
+            or (isinstance(error, (OSError, TruncatedError)) and not is_final))
 
 
 class Asking(Frontier):
@@ -2394,8 +2396,8 @@ class Asking(Frontier):
                 wait = await self._load_robots(site)
                 self.timers.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
             return None
-        if isinstance(site.robots, Record):  # 2
-            return Answer(site.robots._replace(url=node.text), url)  # told of each URL
+        if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
+            return Answer(site.robots._replace(url=node.text), url)
         if rule := site.robots.rule(url.target):
             return Answer(Record(node.text, skipped=f"robots.txt: {rule}"), url)
         if record := self._remembered(node):  # 3
@@ -2419,7 +2421,8 @@ class Asking(Frontier):
                 self.timers.append(
                     loop.call_later(max(_back_off(node.tries), pause), self.requeue, node))
             return None
-        is_wanted, has_failed = self._wants(node, response), not 0 < response.status < 400
+        is_wanted = self._wants(node, response)
+        has_failed = response.status == 0 or response.status >= 400
         if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
             self.requeue(node)
             return None
@@ -2529,7 +2532,7 @@ class Places(Asking):
 # the first link to /birds brings it to its earliest round, and another link changes nothing. So
 # what was met as a link is kept in `links`, by its one spelling.
 # Second: join a reference to its page as mere text. Nearly always that is its URL's one spelling,
-# and found. Else it is a new URL, or an odd spelling, and is parsed. So on the zoo's /cats/
+# and found. Else it is new, or oddly spelled, and is parsed: a join need not be right. On /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
 #     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
@@ -2717,8 +2720,9 @@ class Crawler(References):
 
     def num_waiting(self) -> int:
         """Return how many URLs wait (one that was moved counts in its old round, too)."""
-        later = sum(map(len, self.later.values())) + len(self.held) * (self.round == 0)
-        return self.queue.unfinished - len(self.in_flight) + later
+        held = len(self.held) if self.round == 0 else 0  # (later they are in the queue)
+        later = sum(map(len, self.later.values()))
+        return self.queue.unfinished - len(self.in_flight) + held + later
 
     def fetches(self) -> list[str]:
         """Return the URLs that are in flight, and for how long; the first is the oldest."""
@@ -2899,10 +2903,6 @@ class Report:
         self.size += record.size
         self.pages += bool(record.encoding and not record.is_check)
 
-    def has_found_a_site(self) -> bool:
-        """Return whether a page was read, or there are a problem and some answer."""
-        return any(self.statuses) and bool(self.pages or self.problems)  # (status 0: no answer)
-
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
         redirects = defaultdict[Node, list[Node]](list)  # such as {lion.jpg: [lion]}
@@ -3021,7 +3021,7 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             if crawler.ended:  # (after a second Ctrl-C tasks are left)
                 for line in report.lines(crawler, time.monotonic() - began, options.quiet):
                     print(line, flush=True)
-    if not report.has_found_a_site():
+    if not (any(report.statuses) and (report.pages or report.problems)):  # (status 0: no answer)
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
@@ -3035,7 +3035,7 @@ def header(text: str) -> list[str]:
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit. (It is a list, to skip.)"""
+    """Return the options, or exit. (It is a list: you may go on at main().)"""
     parser = argparse.ArgumentParser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
