@@ -2931,7 +2931,7 @@ class Report:
         if pages := _several(page for way in ways for page in way.linked_from):
             yield f"    linked from {pages}"
 
-    def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
+    def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:  # (you may skim it)
         names, queued = [node.text for node in crawler.in_flight], crawler.num_waiting()
         if names or queued:
             yield f"cut off: {queued} queued, {len(names)} in flight {_several(names)}".rstrip()
