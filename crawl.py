@@ -2031,12 +2031,12 @@ class Site:
     learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
     asked = slowed = tries = 0      # requests under way; 429s heeded; tries for robots.txt
     called: Node | None = None      # the URL whose turn it is, on its way through the queue
-    timer = Handle(_ignore, ())     # for the next turn
+    timer = Handle(_ignore, ())     # for the next turn, or for another try of robots.txt
 
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # requeue(node): for a worker
         self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
-        self.waiting, self.line = deque[Any](), deque[Any]()  # for robots.txt; for their turn
+        self.line = deque[Any]()  # URLs that may not be asked for yet
         self._loop = get_running_loop()
 
     def pace(self) -> float:
@@ -2081,6 +2081,11 @@ class Site:
             self.requeue(self.called)
         elif self.line and not (self.called or self.asked):
             self.timer = self._loop.call_at(self.free_at, self.advance)
+
+    def release(self) -> None:
+        """Queue all URLs in line: robots.txt is known, or another try of it is due (§18)."""
+        while self.line:
+            self.requeue(self.line.popleft())
 
 
 # Now the crawl itself, one object that all workers share, of six layers:
@@ -2314,8 +2319,7 @@ class Frontier(Scope):
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
 #     * in_flight    while the worker waits for an answer (§21)
-#     * waiting      until its site's robots.txt is known (§18; the first asks, in_flight)
-#     * line         until its site calls it: it is its turn (§15)
+#     * line         until its site's robots.txt is known (§18), or it is called for its turn (§15)
 #     * timers       until it is time for another try (§18)
 #       held         from its answer in round 0 until round 1 (§21)
 
@@ -2324,12 +2328,12 @@ class Frontier(Scope):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
 # (§14), or None if the URL will be queued again. To begin with, a site's first URL asks for its
-# robots.txt and waits, as others do, till that is known or (after 1 s, 2 s ...) asked for again.
+# robots.txt, and stands in line till that is known, or (after 1 s, 2 s ...) is asked for again.
 #
-#     1  robots.txt is not known yet                  None: it waits for that, or for another try
+#     1  robots.txt is not known yet                  None: it stands in its site's line till then
 #     2  robots.txt failed, or forbids the URL        Answer
 #     3  an earlier crawl's journal (§22) has it      Answer
-#     4  it is not the URL's turn                     None: it stands in its site's line (§15)
+#     4  it is not the URL's turn                     None: it stands there till it is called (§15)
 #
 # Else the server is asked, and the response decides:
 #
@@ -2391,10 +2395,10 @@ class Asking(Frontier):
         """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
         site, url = node.site, node.url
         if site.robots is None:  # 1
-            site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first asks for it
+            site.line.append(node)
+            if len(site.line) == 1:  # the first asks for it
                 wait = await self._load_robots(site)
-                self.timers.append(get_running_loop().call_later(wait, self._requeue_waiting, site))
+                site.timer = get_running_loop().call_later(wait, site.release)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
             return Answer(site.robots._replace(url=node.text), url)
@@ -2436,10 +2440,6 @@ class Asking(Frontier):
         # Only the crawl's hosts are heeded; and not in round 0, whose end all others wait for.
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
-
-    def _requeue_waiting(self, site: Site) -> None:
-        while site.waiting:
-            self.requeue(site.waiting.popleft())
 
     async def _load_robots(self, site: Site) -> float:
         """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
@@ -2569,7 +2569,7 @@ class References(Places):
         if self.options.fragments:
             nodes += self.places_of(record.links, links)
         linked = [node.text for node in nodes]
-        if self.options.pages_only:  # named, but not parsed, for a --resume that checks them
+        if self.options.pages_only:  # named, for a --resume without it, by a join that may be wrong
             shown = [_join(base, folder, one.strip()) for one in record.assets]
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
@@ -2670,8 +2670,8 @@ class Crawler(References):
             self.admit(url, None, 0)
         self.begin(0)
         await self.queue.join()     # until each root has an answer, and all hosts are known
-        self.begin(1)               # for which no URL waits yet
-        for node in self.held:      # their answers are taken in now
+        self.begin(1)               # no URL waits for it, but now answers are taken in:
+        for node in self.held:      # those that were held, first
             self.queue.put_nowait(node)
         await self.queue.join()     # until its pages are read
         while self.begin(self.round + 1):  # with --depth: those of the next level
