@@ -15,7 +15,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
     crawl.run(main())
 
-and an explanation of both, meant to be read from here to the end.
+and an explanation of both, meant to be read from here to the end; rest after 7, 10 and 17.
 
      1  Names            a few, to come back to
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -1175,7 +1175,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # a scheme, but no //
+    elif match or base is None:  # a scheme, but no // (without a base there is one: see 1)
         raise ValueError(f"// was expected behind {scheme}:")
     else:  # the page's host
         origin, _, host, port, target = base
@@ -2072,14 +2072,12 @@ class Site:
         self.advance()
 
     def advance(self) -> None:
-        """Call the first in line if the site is free; if it rests, set a timer.
-
-        While there is a line, end_turn() of a URL called or asked for comes here, or the timer."""
+        """Call the first in line if the site is free; if it rests, set a timer."""
         self.timer.cancel()
         if self.line and self.is_free():
             self.called = self.line.popleft()
             self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):
+        elif self.line and not (self.called or self.asked):  # (else a turn will end, and come here)
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
@@ -2107,37 +2105,11 @@ class Site:
 #     http://zoo.org:8080/      other host         check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
-class Options(NamedTuple):
-    """How to crawl: Crawler's arguments by name, to skip now. `crawl.py --help` explains most."""
-
-    depth: int | None = None        # links from a root
-    max_pages: int = 1_000_000      # and as many checks
-    include: str = ""               # a pattern: only pages in whose URL it is found
-    exclude: str = ""               # a pattern: no URL in which it is found
-    subdomains: bool = False        # hosts below the roots' hosts, too
-    external: bool = False          # check what links to other hosts lead to
-    pages_only: bool = False        # do not check assets
-    fragments: bool = False         # pages must have the places that links name
-    no_robots: bool = False         # do not ask for robots.txt
-    max_tasks: int = 10             # URLs fetched at a time
-    max_redirect: int = 10          # redirects in a row
-    max_tries: int = 3              # tries where an error may be temporary
-    max_body: int = MAX_BODY        # bytes
-    timeout: float = FETCH_TIMEOUT  # seconds for one fetch
-    delay: float = 0.0              # seconds between two requests to a site
-    headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
-    journal: Journal | None = None  # its answers replace the server's; it is told all others
-    on_record: Callback = _ignore   # is called with each Record
-    on_page: Callback = _ignore     # with Record and Response of a page just read; may be async
-
-
 MAX_DEPTH = 100  # links from a root, if no depth is given
-_LEAST = {"depth": 0, "max_pages": 1, "max_tasks": 1, "max_redirect": 0, "max_tries": 1,
-          "max_body": 1, "timeout": 0.001, "delay": 0}  # what these options must be at least
 
 
 class Scope:
-    """Decides which URLs are crawled: by their hosts, by two patterns, by depth."""
+    """Decides which URLs are crawled: by their hosts, by two patterns, by depth. (Options: §21.)"""
 
     def __init__(self, roots: list[URL], options: Options) -> None:
         self.roots, self.options = roots, options
@@ -2176,11 +2148,11 @@ class Scope:
 # 17  Frontier
 # ============
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
-# The idea: rounds. Round 0 is for the roots and the targets of their redirects, whose hosts are the
-# scope; round 1 is for pages; CHECKS is for checks, NEVER for URLs that are left out. (With --depth
-# each level has a round, so that a page is asked for at its least depth.) Each URL that was met has
-# one Node, in one round; another way to the URL can only move it to an earlier round. In the zoo
-# the root links to the lion and shows the map, and /cats/ shows the lion and links to the map:
+# The idea: each URL that was met has one Node, in one round. Round 0 is for roots and what they
+# redirect to, whose hosts are the scope; 1 is for pages, CHECKS for checks, NEVER for URLs that are
+# left out. (With --depth each level has a round, so that a page is asked for at its least depth.)
+# Another way to a URL can only move it to an earlier round. In the zoo / links to the lion, and
+# shows the map; /cats/ shows the lion, and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
@@ -2235,7 +2207,7 @@ class Frontier(Scope):
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
-        self.links, self.assets = dict[str, Node](), dict[str, Node]()  # those met as such (§20)
+        self.seen_links, self.seen_assets = dict[str, Node](), dict[str, Node]()  # as such (§20)
         self.later = defaultdict[int, list[Node]](list)     # by the round that they wait for
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
@@ -2288,7 +2260,8 @@ class Frontier(Scope):
         # 4. Unless it is left out, it is queued now, or in its round.
         if not reason:
             node.site = self._site_of(url)
-            self._quota[check] -= is_counted
+            if is_counted:  # (a check that becomes a page counts as both)
+                self._quota[check] -= 1
             if its_round <= self.round:
                 self.queue.put_nowait(node)
             else:
@@ -2312,9 +2285,8 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# The second evening may end here; seven sections are left. What was met is in the frontier.
-# Next it is asked for, and what it refers to is met. Until a URL is taken in (§21), it is in one of
-# these places. In those with a * the queue counts it as unfinished; when none is, the round ends.
+# The second evening may end here. Until a URL that was met is taken in (§21), it is in one of these
+# places. In those with a * the queue counts it as unfinished; when none is, the round ends.
 #
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
@@ -2396,9 +2368,9 @@ class Asking(Frontier):
         site, url = node.site, node.url
         if site.robots is None:  # 1
             site.line.append(node)
-            if len(site.line) == 1:  # the first asks for it
-                wait = await self._load_robots(site)
-                site.timer = get_running_loop().call_later(wait, site.release)
+            if len(site.line) == 1:  # the first asks for it; if that fails, the first to come back
+                retry_in = await self._load_robots(site)
+                site.timer = get_running_loop().call_later(retry_in, site.release)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
             return Answer(site.robots._replace(url=node.text), url)
@@ -2530,9 +2502,9 @@ class Places(Asking):
 # would more than double the time that a page takes.
 # The idea, first: admit a URL once as a link, and once as an asset. Pages are read round by round:
 # the first link to /birds brings it to its earliest round, and another link changes nothing. So
-# what was met as a link is kept in `links`, by its one spelling.
-# Second: join a reference to its page as mere text. Nearly always that is its URL's one spelling,
-# and found. Else it is new, or oddly spelled, and is parsed: a join need not be right. On /cats/
+# what was met as a link is kept in `seen_links`, by its one spelling.
+# Second: join a reference to its page as mere text. That gives the one spelling of the URL that is
+# meant, or no URL's spelling at all. If it was not seen yet, the reference is parsed. On /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
 #     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
@@ -2584,7 +2556,7 @@ class References(Places):
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
         """Admit links, or assets (if *check*); return Nodes by references without fragments."""
-        nodes, known = dict[str, Node](), self.assets if check else self.links
+        nodes, known = dict[str, Node](), self.seen_assets if check else self.seen_links
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = known.get(_join(base, folder, address))
             if not node:
@@ -2623,6 +2595,34 @@ class References(Places):
 # the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
 # redirects are taken in; other answers are held until all hosts are known. A server's faults become
 # Records; any other error ends the crawl, and so does Ctrl-C (see the last page).
+
+class Options(NamedTuple):
+    """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most."""
+
+    depth: int | None = None        # links from a root
+    max_pages: int = 1_000_000      # and as many checks
+    include: str = ""               # a pattern: only pages in whose URL it is found
+    exclude: str = ""               # a pattern: no URL in which it is found
+    subdomains: bool = False        # hosts below the roots' hosts, too
+    external: bool = False          # check what links to other hosts lead to
+    pages_only: bool = False        # do not check assets
+    fragments: bool = False         # pages must have the places that links name
+    no_robots: bool = False         # do not ask for robots.txt
+    max_tasks: int = 10             # URLs fetched at a time
+    max_redirect: int = 10          # redirects in a row
+    max_tries: int = 3              # tries where an error may be temporary
+    max_body: int = MAX_BODY        # bytes
+    timeout: float = FETCH_TIMEOUT  # seconds for one fetch
+    delay: float = 0.0              # seconds between two requests to a site
+    headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
+    journal: Journal | None = None  # its answers replace the server's; it is told all others
+    on_record: Callback = _ignore   # is called with each Record
+    on_page: Callback = _ignore     # with Record and Response of a page just read; may be async
+
+
+_LEAST = {"depth": 0, "max_pages": 1, "max_tasks": 1, "max_redirect": 0, "max_tries": 1,
+          "max_body": 1, "timeout": 0.001, "delay": 0}  # what these options must be at least
+
 
 class Crawler(References):
     """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
