@@ -276,6 +276,8 @@ class SimulatedClient:
             answer = (200, {}, answer) if target == answer else (302, {"location": target}, "")
         status, headers, body = answer if isinstance(answer, tuple) else (0, {}, "")
         await sleep(0 if method == "HEAD" else headers.get("seconds", 0.125))
+        for _ in range(headers.get("ticks", 0)):
+            await sleep(0)
         if isinstance(answer, Exception):
             raise answer
         response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)

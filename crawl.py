@@ -1052,6 +1052,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     raise failure
 
 
+# Here is a place to rest: the small asyncio is complete. The next sections speak HTTP with it.
+
 # 8  URLs
 # =======
 # The problem: a crawler remembers where it has been by the spelling of an address, and an address
@@ -1103,7 +1105,7 @@ _escape_query = partial(quote, safe="!$%&()+*,/:;=?@[\\]^`{|}", errors="replace"
 _escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
 
 
-@lru_cache(1000)  # more hosts than most sites link to
+@lru_cache(1000)  # more hosts than most sites link to. (You may skip to parse_url().)
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent; ValueError if it is odd.
 
@@ -1558,9 +1560,7 @@ async def fetch(url: str, **options: Any) -> Response:
         return await client.fetch(parse_url(url))
 
 
-# The first evening may end here, half-way. The sections above serve any program. Of the rest, 11 to
-# 14 read documents and record how URLs ended, 15 to 24 run the crawl, and report. Tomorrow begins
-# with a site that has two broken links:
+# The first evening may end here. Tomorrow begins with a site that has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
@@ -1572,7 +1572,7 @@ async def fetch(url: str, **options: Any) -> Response:
 # another host of the crawl; then its pages; then (CHECKS) what is only checked; then places:
 #
 #     round 0    /                    a page: held, until all hosts of the crawl are known
-#     round 1    /                    admits /cats/ and /birds to this round, /map.png to CHECKS
+#     round 1    /                    admits /cats/, /birds here, /map.png to CHECKS, not the lion
 #                /cats/               moves /map.png, admits /staff/keys here, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
@@ -2285,13 +2285,13 @@ class Frontier(Scope):
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# The second evening may end here. Until a URL that was met is taken in (§21), it is in one of these
+# The second evening may end here. Until a URL that was met is taken in (§21), it is in these
 # places. In those with a * the queue counts it as unfinished; when none is, the round ends.
 #
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
-#     * in_flight    while the worker waits for an answer (§21)
-#     * line         until its site's robots.txt is known (§18), or it is called for its turn (§15)
+#     * in_flight    while the worker waits for an answer, perhaps of robots.txt (§21)
+#     * line         until its site's robots.txt is known (§18); then until its turn comes (§15)
 #     * timers       until it is time for another try (§18)
 #       held         from its answer in round 0 until round 1 (§21)
 
@@ -2369,8 +2369,7 @@ class Asking(Frontier):
         if site.robots is None:  # 1
             site.line.append(node)
             if len(site.line) == 1:  # the first asks for it; if that fails, the first to come back
-                retry_in = await self._load_robots(site)
-                site.timer = get_running_loop().call_later(retry_in, site.release)
+                await self._load_robots(site)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
             return Answer(site.robots._replace(url=node.text), url)
@@ -2413,8 +2412,8 @@ class Asking(Frontier):
         is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
-    async def _load_robots(self, site: Site) -> float:
-        """Ask for a site's robots.txt; return after how many seconds to ask again, or 0.0.
+    async def _load_robots(self, site: Site) -> None:
+        """Ask for a site's robots.txt, and queue its line: when that is known, or to ask again.
 
         It has no Node: its redirects are followed here, within the scope. RFC 9309, 2.3.1:
             2xx                               brings rules
@@ -2428,14 +2427,15 @@ class Asking(Frontier):
                 break
         site.tries += 1
         if site.tries < self.options.max_tries and _is_temporary(response):
-            return _back_off(site.tries)
+            site.timer = get_running_loop().call_later(_back_off(site.tries), site.release)
+            return
         if 0 < response.status < 500 and response.status != 429:
             site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
                                           error=f"robots.txt: {record.error}", tries=site.tries)
-        return 0.0
+        site.release()
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's answer, if the URL would be asked for in the same way today."""
@@ -2541,7 +2541,7 @@ class References(Places):
         if self.options.fragments:
             nodes += self.places_of(record.links, links)
         linked = [node.text for node in nodes]
-        if self.options.pages_only:  # named, for a --resume without it, by a join that may be wrong
+        if self.options.pages_only:  # the record names them, for a --resume that may check them
             shown = [_join(base, folder, one.strip()) for one in record.assets]
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
@@ -3018,9 +3018,9 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
         try:
             run(_crawl(crawler, report, live))
         finally:  # after an error, too
-            if crawler.ended:  # (after a second Ctrl-C tasks are left)
-                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
-                    print(line, flush=True)
+            lines = report.lines(crawler, time.monotonic() - began, options.quiet)
+            for line in lines if crawler.ended else ():  # (after a second Ctrl-C tasks are left)
+                print(line, flush=True)
     if not (any(report.statuses) and (report.pages or report.problems)):  # (status 0: no answer)
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "

@@ -2896,6 +2896,14 @@ def test_no_site_holds_up_the_others_by_robots_txt() -> None:
     assert crawler.client.asked[-1][0] < 5 and {record.status for record in crawler.told} == {200}
 
 
+@each("ticks", [1, 2])
+def test_no_url_met_as_robots_txt_comes_waits(ticks: int) -> None:
+    site: Site = {f"/{n}": (200, {"ticks": n}, f"<a href=//s.h/no{n}><a href=//s.h/{n}0>") for n in range(9)}
+    site |= {"/": "".join(f"<a href={n}>" for n in [*range(9), "//s.h/0"]),
+             "http://s.h/robots.txt": (200, {"ticks": ticks}, "User-agent: *\nDisallow: /no")}
+    assert simulated(site, subdomains=True, max_tasks=40).client.asked[-1][0] < 1
+
+
 def test_a_server_that_always_answers_with_its_index_page_is_one_page() -> None:
     class Index(SimulatedClient):
         async def fetch(self, url: crawl.URL, *arguments: Any, **options: Any) -> Any:
