@@ -17,7 +17,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
 and an explanation of both, meant to be read from here to the end; rest after 7, 10 and 17.
 
-     1  Names            a few, to come back to
+     1  Names            to skip, and come back to
      2  Event loop       callbacks: now, later, when a socket is ready
      3  Future           a result that has not happened yet
      4  Task             a coroutine, driven by the futures it waits for
@@ -40,7 +40,7 @@ and an explanation of both, meant to be read from here to the end; rest after 7,
     21  Crawler          workers, rounds, what came of URLs
     22  Journal          the file that remembers how URLs ended
     23  Report           what was found, by kind and URL
-    24  Command line
+    24  Command line     and, at the end, the way of a Ctrl-C through the whole file
 
 You need to know: generators used as iterators, sockets ("a thing to connect, send and recv"), that
 HTTP exists, and, from section 8 on, regular expressions (`*+`, `++`, `?+` do not backtrack).
@@ -1177,7 +1177,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # a scheme, but no // (without a base there is one: see 1)
+    elif match or base is None:  # a scheme, but no // (no base: has failed in 1; for mypy)
         raise ValueError(f"// was expected behind {scheme}:")
     else:  # the page's host
         origin, _, host, port, target = base
@@ -1568,12 +1568,12 @@ async def fetch(url: str, **options: Any) -> Response:
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
 #
-# A URL that is met is admitted to a round, or left out. First comes the root, which may redirect to
-# another host of the crawl; then its pages; then (CHECKS) what is only checked; then places:
+# A URL that is met is admitted to a round (a batch of URLs), or left out. First comes the root: it
+# may redirect to another host; then its pages; then (CHECKS) what is only checked; then places:
 #
 #     round 0    /                    a page: held, until all hosts of the crawl are known
-#     round 1    /                    admits /cats/, /birds here, /map.png to CHECKS, not the lion
-#                /cats/               moves /map.png, admits /staff/keys here, the lion to CHECKS
+#     round 1    /                    admits /cats/, /birds to it, /map.png to CHECKS, not the lion
+#                /cats/               admits /staff/keys to it, moves /map.png; the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
@@ -1671,7 +1671,8 @@ def read_sitemap(text: str) -> Markup:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
 # The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
-# tag is sought inside a match. (html.parser takes 20 x as long.) read_markup() gets its groups:
+# tag is sought inside a match. (html.parser takes 20 x as long.) You may trust it, and skip to
+# read_markup(), which gets its groups:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is taken off later)
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -1688,8 +1689,7 @@ _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base",
 _USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# Now the parts of _TAGS: you may trust them, and go on at read_markup(), which takes its groups.
-# _VALUE takes the first quote with it, _SEPARATOR the last. In the first tag above there are
+# The parts of _TAGS. (_VALUE takes the first quote with it, _SEPARATOR the last.) In the first tag
 #     _NAME  class      _VALUE  "top            _SEPARATOR  " and a blank
 #                       _VALUE  "/birds#owl     _REST       ">
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
@@ -2036,7 +2036,7 @@ class Site:
     def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
         self.url, self.delay, self.requeue = url, delay, requeue  # requeue(node): for a worker
         self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
-        self.line = deque[Any]()  # URLs that may not be asked for yet
+        self.line, self.waiting = deque[Any](), deque[Any]()  # for their turn; for robots.txt (§18)
         self._loop = get_running_loop()
 
     def pace(self) -> float:
@@ -2053,7 +2053,7 @@ class Site:
         if node is self.called:
             self.called = None
         elif self.line or not self.is_free():
-            (self.line.appendleft if node.tries else self.line.append)(node)  # tried: it goes first
+            (self.line.appendleft if node.tries else self.line.append)(node)  # (429: it goes first)
             self.advance()
             return False
         self.asked += 1
@@ -2081,9 +2081,9 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
-        """Queue all URLs in line: robots.txt is known, or another try of it is due (§18)."""
-        while self.line:
-            self.requeue(self.line.popleft())
+        """Queue all that wait for robots.txt: it is known, or another try of it is due (§18)."""
+        while self.waiting:
+            self.requeue(self.waiting.popleft())
 
 
 # Now the crawl itself, one object that all workers share, of six layers:
@@ -2291,7 +2291,8 @@ class Frontier(Scope):
 #       later        until its round begins (§17)
 #     * queue        until a worker takes it (§17)
 #     * in_flight    while the worker waits for an answer, perhaps of robots.txt (§21)
-#     * line         until its site's robots.txt is known (§18); then until its turn comes (§15)
+#     * waiting      until its site's robots.txt is known, or asked for again (§18)
+#     * line         until its site calls it: it is its turn (§15)
 #     * timers       until it is time for another try (§18)
 #       held         from its answer in round 0 until round 1 (§21)
 
@@ -2300,12 +2301,12 @@ class Frontier(Scope):
 # The problem: find out what came of one URL, by as few requests as may be.
 # The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
 # (§14), or None if the URL will be queued again. To begin with, a site's first URL asks for its
-# robots.txt, and stands in line till that is known, or (after 1 s, 2 s ...) is asked for again.
+# robots.txt, and waits with all others till that is known, or (after 1 s, 2 s ...) asked for again.
 #
-#     1  robots.txt is not known yet                  None: it stands in its site's line till then
+#     1  robots.txt is not known yet                  None: it waits for that, or for another try
 #     2  robots.txt failed, or forbids the URL        Answer
 #     3  an earlier crawl's journal (§22) has it      Answer
-#     4  it is not the URL's turn                     None: it stands there till it is called (§15)
+#     4  it is not the URL's turn                     None: it stands in its site's line (§15)
 #
 # Else the server is asked, and the response decides:
 #
@@ -2367,8 +2368,8 @@ class Asking(Frontier):
         """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
         site, url = node.site, node.url
         if site.robots is None:  # 1
-            site.line.append(node)
-            if len(site.line) == 1:  # the first asks for it; if that fails, the first to come back
+            site.waiting.append(node)
+            if len(site.waiting) == 1:  # the first asks for it (and again, if that fails)
                 await self._load_robots(site)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
@@ -2413,7 +2414,7 @@ class Asking(Frontier):
         return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
 
     async def _load_robots(self, site: Site) -> None:
-        """Ask for a site's robots.txt, and queue its line: when that is known, or to ask again.
+        """Ask for a site's robots.txt; then queue who waits for it, or later, to ask again.
 
         It has no Node: its redirects are followed here, within the scope. RFC 9309, 2.3.1:
             2xx                               brings rules
@@ -2500,11 +2501,11 @@ class Places(Asking):
 # ==============
 # The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
 # would more than double the time that a page takes.
-# The idea, first: admit a URL once as a link, and once as an asset. Pages are read round by round:
-# the first link to /birds brings it to its earliest round, and another link changes nothing. So
-# what was met as a link is kept in `seen_links`, by its one spelling.
-# Second: join a reference to its page as mere text. That gives the one spelling of the URL that is
-# meant, or no URL's spelling at all. If it was not seen yet, the reference is parsed. On /cats/
+# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round: the
+# first link to /birds brings it to its earliest round, and another link changes nothing. So what
+# was met as a link is kept in `seen_links`, by its one spelling. To find it there, a reference is
+# joined to its page as mere text: that is the one spelling of the URL that is meant, or else a text
+# that parse_url() would change, which is no key. Then, or if it is new, it is parsed. On /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
 #     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
@@ -2953,8 +2954,8 @@ class Report:
 # ================
 # The problem: people read the output, programs the exit status. Either may stop the crawl early.
 # The idea: the report goes to stdout, all else to stderr; the exit status (see --help) says how it
-# went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too; only after a second
-# Ctrl-C there is none. An OSError or a CrawlError is printed in a line or two, without a traceback.
+# went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too, but none after a
+# second Ctrl-C. An OSError or a CrawlError is one line. (All this is wiring: skim it to The end.)
 
 PROGRESS = 0.25         # seconds between two states of the progress line
 _CLEAR = "\r\x1b[K"    # clears that line on a terminal
@@ -3115,6 +3116,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
 #     and main() returns 130 (143 if it was SIGTERM)                                        §24
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for an answer (`make bench` measures it), this program gets 9.8 pages a second with
-# --max-tasks 1, and its processor idles 99 % of the time. With --max-tasks 100 it gets 848: a tick
-# waits for all of them, and there is no lock.
+# 100 ms for an answer, this program gets 9.8 pages a second with --max-tasks 1, and idles 99 % of
+# the time; with 100 it gets 848 (`make bench`): a tick waits for all of them, and there is no lock.
