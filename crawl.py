@@ -2053,7 +2053,7 @@ class Site:
         if node is self.called:
             self.called = None
         elif self.line or not self.is_free():
-            (self.line.appendleft if node.tries else self.line.append)(node)  # (429: it goes first)
+            (self.line.appendleft if node.tries else self.line.append)(node)  # tried: it goes first
             self.advance()
             return False
         self.asked += 1
