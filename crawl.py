@@ -637,11 +637,10 @@ class TimeLimit:
         self._timeout.cancel()
         # This limit takes back its own request to cancel. If more are left than at the entry,
         # somebody else asked, too, and CancelledError goes on. Requests to cancel the task:
-        #     who asked                            at the entry  at the end  after uncancel()
+        #     who asked                            at the entry  at the end  left
         #     this limit                           0             1           0    TimeoutError
         #     this limit, and Ctrl-C               0             2           1    it goes on
-        #     this limit, in a `finally` that runs
-        #         after a Ctrl-C                   1             2           1    TimeoutError
+        #     Ctrl-C; in a `finally`, this limit   1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -1572,8 +1571,8 @@ async def fetch(url: str, **options: Any) -> Response:
 # may redirect to another host; then its pages; then (CHECKS) what is only checked; then places:
 #
 #     round 0    /                    a page: held, until all hosts of the crawl are known
-#     round 1    /                    admits /cats/, /birds to it, /map.png to CHECKS, not the lion
-#                /cats/               admits /staff/keys to it, moves /map.png; the lion to CHECKS
+#     round 1    /                    admits /cats/, /birds to round 1, /map.png to CHECKS, no lion
+#                /cats/               admits /staff/keys, /map.png to round 1, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
@@ -1699,7 +1698,7 @@ _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     (?i: a | area ) [\s/] {_SEPARATOR}     # `a `
-    {_ATTRIBUTE}*?      # `class="top" `: ever more, and none is taken back, until href, or the end
+    {_ATTRIBUTE}*?      # `class="top" `: one more each time, never one less, until href, or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
@@ -1926,7 +1925,7 @@ def _kind_of(failure: Exception) -> str:
 class Record(NamedTuple):
     """How one URL ended (in fields to look up). The journal holds those that are not empty."""
 
-    url: str                        # as str(URL); or words that are no URL (§20), or url#id (§19)
+    url: str                        # as str(URL); or words that are no URL; or a place, url#id
     # How it ended
     status: int = 0                 # of HTTP; 0: there was no valid answer
     error: str = ""                 # what is wrong, in words
@@ -1944,7 +1943,7 @@ class Record(NamedTuple):
     # What led to it, and what it refers to
     parent: str = ""                # the page, or the redirect, that led to it
     depth: int = 0                  # links from a root
-    links: tuple[str, ...] = ()     # what a page links to: as written, until §20 makes URLs of it
+    links: tuple[str, ...] = ()     # what a page links to: at first as written, later URLs
     assets: tuple[str, ...] = ()    # what it shows or uses: likewise
 
 
@@ -2150,9 +2149,8 @@ class Scope:
 # The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
 # The idea: each URL that was met has one Node, in one round. Round 0 is for roots and what they
 # redirect to, whose hosts are the scope; 1 is for pages, CHECKS for checks, NEVER for URLs that are
-# left out. (With --depth each level has a round, so that a page is asked for at its least depth.)
-# Another way to a URL can only move it to an earlier round. In the zoo / links to the lion, and
-# shows the map; /cats/ shows the lion, and links to the map:
+# left out. Another way to a URL can only move it to an earlier round. The zoo's root links to the
+# lion, and shows the map; /cats/ shows the lion, and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
@@ -2207,7 +2205,7 @@ class Frontier(Scope):
         self.queue = Queue[Node | None]()
         self.sites = dict[str, Site]()              # by origin
         self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
-        self.seen_links, self.seen_assets = dict[str, Node](), dict[str, Node]()  # as such (§20)
+        self.seen_links, self.seen_assets = dict[str, Node](), dict[str, Node]()  # as either: §20
         self.later = defaultdict[int, list[Node]](list)     # by the round that they wait for
         self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
 
@@ -2229,8 +2227,10 @@ class Frontier(Scope):
         reason = self.objection(url, depth, check)
         if is_counted and not reason and not self._quota[check]:
             reason = "page limit"
-        level = min(depth, 1) if self.options.depth is None else depth  # None: pages share round 1
-        return (NEVER if reason else CHECKS if check else level), reason
+        if reason or check:
+            return (NEVER if reason else CHECKS), reason
+        # With --depth each level has a round, so that a page is asked for at its least depth.
+        return (min(depth, 1) if self.options.depth is None else depth), ""
 
     def _site_of(self, url: URL) -> Site:
         """Return the Site of a URL; one outside the scope is not asked for robots.txt."""
@@ -2249,7 +2249,7 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0  # (a root, or a redirect's target, is not)
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays where it is if its round is no later, or has begun. (The map's: no.)
+        # 2. A known URL stays if its round is no later than that, or has begun. (The map's: neither.)
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
             return node
@@ -2503,9 +2503,9 @@ class Places(Asking):
 # would more than double the time that a page takes.
 # The idea: admit a URL once as a link, and once as an asset. Pages are read round by round: the
 # first link to /birds brings it to its earliest round, and another link changes nothing. So what
-# was met as a link is kept in `seen_links`, by its one spelling. To find it there, a reference is
-# joined to its page as mere text: that is the one spelling of the URL that is meant, or else a text
-# that parse_url() would change, which is no key. Then, or if it is new, it is parsed. On /cats/
+# was met as a link is kept in `seen_links`, by its one spelling. A reference is joined to its page
+# as mere text, which may be no URL's one spelling, but is never another URL's. If it is a key, the
+# Node is found; if not, for the URL is new, or oddly spelled, the reference is parsed. On /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
 #     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
