@@ -2249,11 +2249,11 @@ class Frontier(Scope):
         is_counted = depth > 0 and hops == 0  # (a root, or a redirect's target, is not)
         check = check or (self.options.external and not self.covers(url))
         its_round, reason = self._round_of(url, depth, check, is_counted)
-        # 2. A known URL stays if its round is no later than that, or has begun. (The map's: neither.)
+        # 2. A known URL moves only to an earlier round, if its own has not begun. (The map does.)
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
             return node
-        # 3. It is new, or moves, like the map.
+        # 3. It is new, or moves.
         node = self.seen_urls[f"{url}"] = node or Node(f"{url}")
         node.parent, node.depth, node.hops = parent, depth, hops
         node.round, node.reason, node.is_check = its_round, reason, check
