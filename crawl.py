@@ -1583,11 +1583,9 @@ async def fetch(url: str, **options: Any) -> Response:
 #
 #     while node := await queue.get():
 #         answer = await self._answer(node)       from robots.txt, the journal, or the server: §18
-#         if answer:
+#         if answer:                              else the URL is queued again, later
 #             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
-#             queue.task_done()
-#
-# If there is no answer yet, the URL is queued again later. A round ends when all are taken in.
+#             queue.task_done()                   when this was said of all, the round ends
 
 # 11  Documents
 # =============
@@ -2504,8 +2502,8 @@ class Places(Asking):
 # The idea: admit a URL once as a link, and once as an asset. Pages are read round by round: the
 # first link to /birds brings it to its earliest round, and another link changes nothing. So what
 # was met as a link is kept in `seen_links`, by its one spelling. A reference is joined to its page
-# as mere text, which may be no URL's one spelling, but is never another URL's. If it is a key, the
-# Node is found; if not, for the URL is new, or oddly spelled, the reference is parsed. On /cats/
+# as mere text. That may be an odd spelling: then it is not found, and is parsed as if the URL were
+# new. But it is never the one spelling of another URL. So on the zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
 #     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
@@ -2592,10 +2590,9 @@ class References(Places):
 # 21  Crawler
 # ===========
 # The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers, all alike, run the loop that stands before §11. A redirect is not followed on
-# the spot: its target is admitted like a link (§17), and two ways to one page join. In round 0 only
-# redirects are taken in; other answers are held until all hosts are known. A server's faults become
-# Records; any other error ends the crawl, and so does Ctrl-C (see the last page).
+# The idea: workers run the loop that stands before §11. A redirect is not followed on the spot: its
+# target is admitted like a link (§17). In round 0 only redirects are taken in; other answers are
+# held until all hosts are known. A server's faults become Records; any other error ends the crawl.
 
 class Options(NamedTuple):
     """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most."""
@@ -2953,9 +2950,12 @@ class Report:
 # 24  Command line
 # ================
 # The problem: people read the output, programs the exit status. Either may stop the crawl early.
-# The idea: the report goes to stdout, all else to stderr; the exit status (see --help) says how it
-# went. A crawl that ends early, by a full disk or a Ctrl-C, has a report, too, but none after a
-# second Ctrl-C. An OSError or a CrawlError is one line. (All this is wiring: skim it to The end.)
+# The idea: the report goes to stdout, all else to stderr. A crawl has four ways to end:
+#
+#     all is well; something is broken     a report                 status 0; 1
+#     no page is found; the disk is full   a report, and a reason   2
+#     Ctrl-C (or SIGTERM); a second one    a report; none           130 (143)
+#     nobody reads on                      a part of the report     1
 
 PROGRESS = 0.25         # seconds between two states of the progress line
 _CLEAR = "\r\x1b[K"    # clears that line on a terminal
@@ -3036,7 +3036,7 @@ def header(text: str) -> list[str]:
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit. (It is a list: you may go on at main().)"""
+    """Return the options, or exit. (It is a list.)"""
     parser = argparse.ArgumentParser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
