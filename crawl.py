@@ -1152,7 +1152,7 @@ def _parse_path(path: str) -> str:
 
 
 def _trim(reference: str) -> str:
-    """Return a reference without what does not count: blanks around it, line ends, fragment."""
+    """Return a reference without what does not count: blanks around it, tabs, line ends, #x."""
     return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
 
 
@@ -1436,7 +1436,7 @@ class ResponseParser:
 #               readable when it is taken: that is its end, or bytes nobody asked for
 #
 # The server may close a kept stream, or send a stray message, just as the next request leaves. So a
-# request that fails there before a whole head came back is sent on a new stream (RFC 9112, 9.3.1).
+# request that fails there before a valid head came back is sent on a new stream (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
@@ -1486,7 +1486,7 @@ class Client:
         to send the client's *headers*, which may be secrets between the user and some hosts; the
         User-Agent is sent in any case. The body is read if *wanted(response)*, called when the head
         is there, is true. Raises OSError (TimeoutError after self.timeout seconds) if there is no
-        answer, ProtocolError if the answer is broken. Cancelled, it closes the connection."""
+        answer, ProtocolError if it is broken or cut off. Cancelled, it closes the connection."""
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{self._fields[own_headers]}\r\n").encode()
         async with TimeLimit(self.timeout):
@@ -1935,7 +1935,7 @@ class Record(NamedTuple):
     size: int = 0                   # bytes, decoded
     # How it was asked for
     is_check: bool = False          # whether it was only checked
-    tries: int = 0                  # requests for the URL; or for robots.txt, if that failed
+    tries: int = 0                  # requests for the URL; or tries for robots.txt, if that failed
     at: float = 0.0                 # Unix time of the last request
     seconds: float = 0.0            # from there to the end of the answer
     # What led to it, and what it refers to
@@ -2183,7 +2183,7 @@ class Node:
 
     @property
     def url(self) -> URL:
-        """The URL, if it is not left out; made anew, for it takes three times the text's memory."""
+        """The URL, if it is not left out; made anew, for it takes more memory than the text."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
@@ -2627,7 +2627,7 @@ class Crawler(References):
 
     The scope is the roots' hosts and those that they redirect to, with or without www. A root
     without a scheme is https; *given* are Options. Raises CrawlError for invalid roots, headers,
-    patterns or numbers, TypeError for wrong names or types."""
+    patterns or numbers, TypeError for wrong names."""
 
     def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
         options = Options(**given)
@@ -2717,7 +2717,7 @@ class Crawler(References):
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
-        """Return how many URLs wait (one that was moved counts in its old round, too)."""
+        """Return how many URLs wait or are taken in (a moved one counts in its old round, too)."""
         held = len(self.held) if self.round == 0 else 0  # (later they are in the queue)
         later = sum(map(len, self.later.values()))
         return self.queue.unfinished - len(self.in_flight) + held + later
@@ -2953,7 +2953,7 @@ class Report:
 # The idea: the report goes to stdout, all else to stderr. A crawl has four ways to end:
 #
 #     all is well; something is broken     a report                 status 0; 1
-#     no page is found; the disk is full   a report, and a reason   2
+#     nothing is crawled; a full disk      a report, and a reason   2
 #     Ctrl-C (or SIGTERM); a second one    a report; none           130 (143)
 #     nobody reads on                      a part of the report     1
 
