@@ -1508,12 +1508,12 @@ class Client:
 
     def _take_idle(self, origin: str) -> Stream | None:
         """Take out the stream of *origin* used last; those that are readable are closed."""
-        for stream, its_origin in reversed([*self.pool.items()]):
-            if its_origin == origin:
-                del self.pool[stream]
-                if not stream.readable():
-                    return stream
-                stream.close()
+        while stream := next((each for each, its_origin in reversed(self.pool.items())
+                              if its_origin == origin), None):
+            del self.pool[stream]
+            if not stream.readable():
+                return stream
+            stream.close()
         return None
 
     async def _exchange(self, stream: Stream, origin: str, request: bytes,
