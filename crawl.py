@@ -1152,7 +1152,7 @@ def _parse_path(path: str) -> str:
 
 
 def _trim(reference: str) -> str:
-    """Return a reference without what does not count: blanks around it, tabs, line ends, #x."""
+    """Return a reference without controls and blanks around it, tabs, line ends and fragment."""
     return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
 
 
@@ -1176,7 +1176,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
         path = "/" + path
-    elif match or base is None:  # a scheme, but no // (no base: has failed in 1; for mypy)
+    elif match or base is None:  # a scheme, but no // (without both, 1 has raised)
         raise ValueError(f"// was expected behind {scheme}:")
     else:  # the page's host
         origin, _, host, port, target = base
