@@ -1,24 +1,29 @@
-# make test [PYTHON=python3.13]: check types and run the tests, in a virtual environment of their own
+# make test [PYTHON=python3.13]: check the files and the types, and run the tests. It uses a virtual
+# environment of its own for each Python.
 
 PYTHON ?= python3
 VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
-FILES := crawl.py test_crawl.py conftest.py .ci/soak.py
+FILES := crawl.py test_crawl.py conftest.py .ci/check.py .ci/soak.py
 PYTEST = $(VENV)/bin/pytest -q
 
-test: $(VENV)/ready
+test: $(VENV)/ready check
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
 	COVERAGE_FILE=$(VENV)/coverage $(PYTEST) \
 	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
-# The same, in an emptied environment, on every Python from 3.11 on that is installed here.
+# The size and the order of the files: no section too long, no name used above its definition, ...
+check:
+	$(PYTHON) .ci/check.py
+
+# make test in an empty environment, on every Python from 3.11 onwards that is installed here.
 test-all:
 	bash .ci/run
 
-# How fast it is beside asyncio and threads, as ratios; takes half a minute.
+# The speed beside asyncio and threads, as ratios. It takes half a minute.
 bench:
 	$(PYTHON) .ci/bench.py
 
-# What takes minutes.
+# The tests that take minutes.
 soak: $(VENV)/ready
 	$(PYTEST) .ci/soak.py -s
 	SEED=$$(date +%s) ROUNDS=1000000 $(PYTEST) -k 'mutated or made_up' -o faulthandler_timeout=3600
@@ -31,4 +36,4 @@ $(VENV)/ready: Makefile
 clean:
 	rm -rf .venv .coverage __pycache__
 
-.PHONY: test test-all bench soak clean
+.PHONY: test check test-all bench soak clean

@@ -1,16 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
 # SPDX-License-Identifier: 0BSD
-"""What the tests share: a clock that jumps, a web server in a thread, simulated sites, a check for leaks.
+"""What the tests share: a clock that jumps, a web server in a thread, simulated sites, leak checks.
 
-A *site* is a dict from paths of http://h, or whole URLs, to what is answered there (else a 404):
+A *site* is a dict from paths of http://h, or from whole URLs, to responses. A URL that it lacks
+is a 404. A response is one of these:
 
     "<a href=/x>"                      a page
     "-> /x"                            a redirect
     404                                an empty page of that status
-    OSError(...)                       no answer, but this error
-    (200, {"seconds": 9}, "text")      with fields of the head; "seconds" is how long it takes, else 0.125
-    {"HEAD": 501, "GET": ""}           what differs
-    [503, ""]                          one after the other; the last stays
+    OSError(...)                       no response, but this error
+    (200, {"seconds": 9}, "text")      with header fields; it takes 9 s (by default 0.125 s)
+    {"HEAD": 501, "GET": ""}           a different response to each method
+    [503, ""]                          one after the other; the last one stays
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ import crawl
 from crawl import create_task, get_running_loop, sleep
 
 HERE = pathlib.Path(__file__).parent
-ROUNDS = int(os.environ.get("ROUNDS", "10000"))  # of made-up input; `make soak` takes more
+ROUNDS = int(os.environ.get("ROUNDS", "10000"))  # of random input; `make soak` runs more
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide from children what they inherit.
+    """Reset what child processes would inherit from the environment of the test run.
 
-    That is PYTHON variables, what makes Python's own words depend on a terminal, and that signals are
-    ignored, as in what a shell runs in the background.
+    These are the PYTHON variables, the variables that make Python's messages depend on a
+    terminal, and ignored signals, which a shell passes to the programs in its background.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -119,10 +120,12 @@ def play(main: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test: on a clock that jumps, or with the mark real_time on the real one."""
+    """Run an `async def` test on a clock that jumps, or on the real one if marked real_time."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    arguments = {
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
+    }
     run = crawl.run if pyfuncitem.get_closest_marker("real_time") else play
     run(pyfuncitem.obj(**arguments))
     return True
@@ -132,18 +135,18 @@ FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Server:
-    """A web server in threads, one that listens and one for each connection; it answers as scripted.
+    """A web server in threads: one listens, and each connection has its own.
 
-    A page is a path and either the bytes of the whole answer, or a function that is
-    called with the connection and may do to it what it likes. HEAD is answered with the
-    head of those bytes, and with a 200 where there is a function.
+    A page is a path and either the bytes of the whole response, or a function that is called
+    with the connection and the head of the request and may do with the connection what it
+    likes. HEAD is answered with the head of those bytes, and with a 200 where there is a function.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.answers: dict[str, bytes | Callable[[socket.socket], None]] = {}
-        self.requests: list[str] = []       # the paths asked for by GET, in order
-        self.checked: list[str] = []        # and by HEAD
-        self.heads: list[str] = []          # and the whole requests
+        self.answers: dict[str, bytes | Callable[[socket.socket, str], None]] = {}
+        self.requests: list[str] = []  # the paths requested with GET, in order
+        self.checked: list[str] = []  # and by HEAD
+        self.heads: list[str] = []  # and the whole requests
         self.connections = 0
         self.head_status: int | None = None  # with which every HEAD is answered; 0: not at all
         self.tls = tls
@@ -197,19 +200,22 @@ class Server:
                     head += data
                 method, path = head.decode().split(" ")[:2]
                 self.heads.append(head.decode())
-                answer = self.answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                answer = self.answers.get(
+                    path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+                )
                 if method == "HEAD":
                     self.checked.append(path)
                     if self.head_status is not None:
                         if not self.head_status:
                             break
-                        answer = f"HTTP/1.1 {self.head_status} Words\r\nContent-Length: 0\r\n\r\n".encode()
+                        status_line = f"HTTP/1.1 {self.head_status} Words\r\n"
+                        answer = f"{status_line}Content-Length: 0\r\n\r\n".encode()
                     head, end, _ = (FINE if callable(answer) else answer).partition(b"\r\n\r\n")
                     connection.sendall(head + end)
                     continue
                 self.requests.append(path)
                 if callable(answer):
-                    answer(connection)
+                    answer(connection, head.decode())
                 else:
                     connection.sendall(answer)
         connection.close()
@@ -224,22 +230,21 @@ class Server:
             thread.join()
 
 
-
 Site = dict[str, Any]
 
 
-def absolute(path: str) -> str:
-    """Return the URL of a path of http://h; that of a URL is itself."""
+def url_of(path: str) -> str:
+    """Return the URL of a path of http://h. A URL is returned as it is."""
     return f"http://h{path}" if path.startswith("/") else path
 
 
-def short(url: str) -> str:
-    """Return the path of a URL of http://h; others are themselves."""
+def path_of(url: str) -> str:
+    """Return the path of a URL of http://h. Other URLs are returned as they are."""
     return url.removeprefix("http://h") if url.startswith("http://h/") else url
 
 
-def fate(record: crawl.Record) -> str:
-    """Return what became of a URL: "200", "HEAD 200", "404 broken", "timed out x3" or why it was left out."""
+def outcome_of(record: crawl.Record) -> str:
+    """Return an outcome in short: "200", "HEAD 200", "404 broken", "timed out x3" or "depth"."""
     tries = f"x{record.tries}" * (record.tries > 1)
     method = ("HEAD" if record.tries == 1 else "GET") * record.is_check
     words = (method, str(record.status or ""), record.kind or record.skipped, tries)
@@ -247,24 +252,32 @@ def fate(record: crawl.Record) -> str:
 
 
 class SimulatedClient:
-    """Answers for a site, on a clock that jumps; notes what it was asked for."""
+    """Answers for a site, on a clock that jumps, and remembers the requests."""
 
     def __init__(self, site: Site) -> None:
-        self.site = {absolute(path): answer[:] if isinstance(answer, list) else answer
-                     for path, answer in site.items()}
-        self.asked: list[tuple[float, str]] = []  # by GET: when, and which path or URL
-        self.checked: list[str] = []              # by HEAD, which takes no time
-        self.trusted: dict[str, bool] = {}        # whether the user's headers were sent there
+        self.site = {
+            url_of(path): answer[:] if isinstance(answer, list) else answer
+            for path, answer in site.items()
+        }
+        self.requests: list[tuple[float, str]] = []  # with GET: the time, and the path or URL
+        self.checked: list[str] = []  # with HEAD, which takes no time
+        self.trusted: dict[str, bool] = {}  # whether the user's headers were sent there
         self.lookups, self.pool, self.user_agent = dict[Any, Any](), dict[Any, str](), "crawl"
 
-    async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
-                    wanted: Any = None) -> crawl.Response:
-        answer, path = self.site.get(str(url), 404), short(str(url))
+    async def fetch(
+        self,
+        url: crawl.URL,
+        method: str = "GET",
+        own_headers: bool = True,
+        wanted: Any = None,
+        **options: Any,
+    ) -> crawl.Response:
+        answer, path = self.site.get(str(url), 404), path_of(str(url))
         self.trusted[path] = own_headers
         if method == "HEAD":
             self.checked.append(path)
         else:
-            self.asked.append((get_running_loop().time(), path))
+            self.requests.append((get_running_loop().time(), path))
         if isinstance(answer, dict):
             answer = answer[method]
         if isinstance(answer, list):
@@ -290,184 +303,218 @@ class SimulatedClient:
 
 
 class RecordingCrawler(crawl.Crawler):
-    """A crawler that keeps what it tells, and may ask a simulated *client*."""
-
-    client: Any
+    """A crawler that keeps the records it emits, and may use a simulated *client*."""
 
     def __init__(self, roots: str | Sequence[str], client: Any = None, **options: Any) -> None:
-        self.told: list[crawl.Record] = []
+        self.emitted: list[crawl.Record] = []
         self.report = crawl.Report()
         super().__init__(roots, **{"on_record": self.keep} | options)
-        self.client = client or self.client
+        self.client: Any = client or self.fetcher.client
+        self.fetcher.client = self.client
+
+    @property
+    def seen_urls(self) -> dict[str, crawl.Node]:
+        """The Nodes of all URLs, by their texts."""
+        return self.frontier.seen_urls
 
     def keep(self, record: crawl.Record) -> None:
-        self.told.append(record)
+        self.emitted.append(record)
         self.report.add(record)
 
     @property
     def records(self) -> dict[str, crawl.Record]:
-        """What was told, by path or URL."""
-        return {short(record.url): record for record in self.told}
+        """The emitted records, by path or URL."""
+        return {path_of(record.url): record for record in self.emitted}
 
     @property
-    def ends(self) -> dict[str, str]:
-        """What became of each path or URL, in a few words."""
-        return {path: fate(record) for path, record in self.records.items()}
+    def outcomes(self) -> dict[str, str]:
+        """The outcome of each path or URL, in short."""
+        return {path: outcome_of(record) for path, record in self.records.items()}
 
     @property
-    def asked(self) -> list[str]:
-        """What was asked for by GET, in order."""
-        return [path for _, path in self.client.asked]
+    def requested(self) -> list[str]:
+        """The paths that were requested with GET, in order."""
+        return [path for _, path in self.client.requests]
 
     def lines(self, brief: bool = False) -> list[str]:
         """The report, with paths instead of the URLs of http://h."""
         return [line.replace("http://h/", "/") for line in self.report.lines(self, 1.0, brief)]
 
 
-def whole(crawler: RecordingCrawler) -> RecordingCrawler:
-    """Return a crawler that has come to its end: nothing is left of it, and each URL was told once."""
+def finished(crawler: RecordingCrawler) -> RecordingCrawler:
+    """Return a finished crawler. It has left nothing behind, and has emitted each URL once."""
     assert not crawler.in_flight and crawler.num_waiting() == 0
     assert get_running_loop().tasks == {crawl.current_task()}
-    assert len(crawler.records) == len(crawler.told)
+    assert len(crawler.records) == len(crawler.emitted)
     return crawler
 
 
-def begun(site: Site | SimulatedClient, *roots: str, **options: Any) -> tuple[RecordingCrawler, Any]:
+def crawler_and_task(
+    site: Site | SimulatedClient, *roots: str, **options: Any
+) -> tuple[RecordingCrawler, Any]:
     """Begin to crawl a simulated site; return the crawler and its task."""
     client = SimulatedClient(site) if isinstance(site, dict) else site
     robots = any(url.endswith("robots.txt") for url in client.site)
-    crawler = RecordingCrawler([absolute(root) for root in roots or ["/"]], client,
-                               **{"no_robots": not robots} | options)
+    crawler = RecordingCrawler(
+        [url_of(root) for root in roots or ["/"]], client, **{"no_robots": not robots} | options
+    )
     return crawler, create_task(crawler.crawl())
 
 
-def simulated(site: Site | SimulatedClient, *roots: str, **options: Any) -> RecordingCrawler:
-    """Crawl a simulated site, from its "/" if no *roots* are named, and without robots.txt if it has none."""
+def crawl_site(site: Site | SimulatedClient, *roots: str, **options: Any) -> RecordingCrawler:
+    """Crawl a simulated site from its "/" or from *roots*; robots.txt is read only if present."""
+
     async def main() -> RecordingCrawler:
-        crawler, task = begun(site, *roots, **options)
+        crawler, task = crawler_and_task(site, *roots, **options)
         await task
-        return whole(crawler)
+        return finished(crawler)
+
     result: RecordingCrawler = play(main())
     return result
 
 
-def journaled(path: pathlib.Path, site: Site, *roots: str, stop_after: int = 0, recheck: bool = False,
-              **options: Any) -> RecordingCrawler:
-    """Crawl a simulated site with a journal, going on with it; perhaps only until so many requests."""
+def crawl_with_journal(
+    path: pathlib.Path,
+    site: Site,
+    *roots: str,
+    stop_after: int = 0,
+    recheck: bool = False,
+    **options: Any,
+) -> RecordingCrawler:
+    """Crawl a simulated site, continuing a journal; perhaps *stop_after* so many requests."""
+
     async def main() -> RecordingCrawler:
         with contextlib.closing(crawl.Journal(str(path), resume=True, recheck=recheck)) as journal:
-            crawler, task = begun(site, *roots, journal=journal, **options)
-            while stop_after and not task.done() and len(crawler.client.asked) < stop_after:
+            crawler, task = crawler_and_task(site, *roots, journal=journal, **options)
+            while stop_after and not task.done() and len(crawler.client.requests) < stop_after:
                 await sleep(0.01)
             if stop_after:
                 task.cancel()
             with contextlib.suppress(crawl.CancelledError):
                 await task
         return crawler
+
     result: RecordingCrawler = play(main())
     return result
 
 
-def crawled(*roots: str, **options: Any) -> RecordingCrawler:
+def crawl_servers(*roots: str, **options: Any) -> RecordingCrawler:
     """Crawl real servers."""
+
     async def main() -> RecordingCrawler:
         crawler = RecordingCrawler(roots, **options)
         await crawler.crawl()
-        return whole(crawler)
+        return finished(crawler)
+
     return crawl.run(main())
 
 
-def text_of(name: str) -> str:
+def project_file(name: str) -> str:
     """Return a file of the project."""
     return (HERE / name).read_text("utf-8")
 
 
-def late(seconds: float, body: str = "", status: int = 200, **headers: str) -> tuple[int, dict[str, Any],
-                                                                                     str]:
+def slow_answer(
+    seconds: float, body: str = "", status: int = 200, **headers: str
+) -> tuple[int, dict[str, Any], str]:
     """An answer that takes so many seconds."""
-    return status, {"seconds": seconds} | {name.replace("_", "-"): value for name,
-                                           value in headers.items()}, body
+    return (
+        status,
+        {"seconds": seconds} | {name.replace("_", "-"): value for name, value in headers.items()},
+        body,
+    )
 
 
-def refused(after: str = "") -> tuple[int, dict[str, Any], str]:
+def too_many_requests(after: str = "") -> tuple[int, dict[str, Any], str]:
     """A 429, with its Retry-After."""
     return 429, {"retry-after": after}, ""
 
 
-def moments_of(crawler: RecordingCrawler, path: str) -> list[float]:
+def request_times(crawler: RecordingCrawler, path: str) -> list[float]:
     """Return when a path was asked for."""
-    return [moment for moment, other in crawler.client.asked if other == path]
+    return [moment for moment, other in crawler.client.requests if other == path]
 
 
 CSS = "text/css"
 
 
-def typed(content_type: str, body: str = "") -> tuple[int, dict[str, Any], str]:
+def answer_of_type(content_type: str, body: str = "") -> tuple[int, dict[str, Any], str]:
     """An answer of some type."""
     return 200, {"content-type": content_type}, body
 
 
 ZOO: Site = {  # which the essays of crawl.py crawl, from section 11 on
     "http://zoo.org/robots.txt": "User-agent: *\nDisallow: /staff/",
-    "http://zoo.org/":
-        "<a href=/cats/><a href=/birds#owl><a href=http://cam.org/lion><img src=/map.png>",
+    "http://zoo.org/": "<a href=/cats/><a href=/birds#owl>"
+    "<a href=http://cam.org/lion><img src=/map.png>",
     "http://zoo.org/cats/": "<a href=/map.png><a href=/staff/keys><img src=http://cam.org/lion>",
     "http://zoo.org/birds": "<p id=parrot>",
-    "http://zoo.org/map.png": typed("image/png"),
-    "http://cam.org/lion": "-> http://cam.org/lion.jpg"}
+    "http://zoo.org/map.png": answer_of_type("image/png"),
+    "http://cam.org/lion": "-> http://cam.org/lion.jpg",
+}
 
 
-def pages(count: int) -> Site:
+def site_of_pages(count: int) -> Site:
     """A site of *count* pages, all linked from the root of http://h."""
     links = "".join(f"<a href=/{number}>" for number in range(1, count))
     return {f"/{number}": "" for number in range(1, count)} | {"/": links}
 
 
-def gaps(crawler: RecordingCrawler) -> list[float]:
+def request_gaps(crawler: RecordingCrawler) -> list[float]:
     """Return the seconds between one request and the next."""
-    moments = [moment for moment, _ in crawler.client.asked]
+    moments = [moment for moment, _ in crawler.client.requests]
     return [after - before for before, after in zip(moments, moments[1:])]
 
 
-def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run crawl.py as a user does."""
-    return subprocess.run([sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
-                          text=True, timeout=60, **options)
+    return subprocess.run(
+        [sys.executable, str(HERE / "crawl.py"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
 
 
-def said(*arguments: str) -> tuple[int, str, str]:
+def run_main(*arguments: str) -> tuple[int, str, str]:
     """Run main; return its status and what it wrote to stdout and stderr."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
         status = crawl.main(list(arguments))
     return status, out.getvalue(), err.getvalue()
 
 
-def lines_of(path: pathlib.Path) -> list[dict[str, Any]]:
+def journal_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """Return what stands in a journal."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @contextlib.contextmanager
 def linear_time() -> Iterator[None]:
-    """Fail when the block takes seconds of the processor: what is linear takes milliseconds, else minutes."""
+    """Fail if the block takes seconds of CPU time. Linear code takes milliseconds."""
     began = time.process_time()
     yield
     assert time.process_time() - began < 5
 
 
-def holds(claim: Callable[[list[Any]], object], parts: list[Any]) -> None:
-    """Check a claim about something that is made up of parts; if it fails, show how few of them will do."""
+def check_claim(claim: Callable[[list[Any]], object], parts: list[Any]) -> None:
+    """Check a claim about a list of parts. If it fails, print the fewest parts that fail."""
+
     def fails(some: list[Any]) -> bool:
         try:
             claim(some)
         except Exception:
             return True
         return False
+
     if fails(parts):
         size = len(parts)
         while size:
             for start in range(len(parts) - size, -1, -size):
-                if fails(fewer := parts[:start] + parts[start + size:]):
+                if fails(fewer := parts[:start] + parts[start + size :]):
                     parts = fewer
             size //= 2
         print("it fails for", parts)
@@ -475,7 +522,7 @@ def holds(claim: Callable[[list[Any]], object], parts: list[Any]) -> None:
 
 
 class CountingLoop(crawl.EventLoop):
-    """Calls *then* before the callback or step with the number *at*, counting from when it was set."""
+    """Calls *then* before the callback or step with the number *at*, counted from now."""
 
     at, then = 0, staticmethod(lambda: None)
 
@@ -497,26 +544,31 @@ class MeteredLoop(crawl.EventLoop):
         self.longest = max(self.longest, time.thread_time() - began)
 
 
-def printed_by(program: str, path: pathlib.Path) -> str:
-    """Return what a program, in a file of its own beside crawl.py, prints; on stderr it prints nothing."""
+def output_of(program: str, path: pathlib.Path) -> str:
+    """Run a program that lies beside crawl.py. Return its stdout; it must not print on stderr."""
     (path / "crawl.py").symlink_to(HERE / "crawl.py")
     (path / "program.py").write_text(textwrap.dedent(program))
-    done = subprocess.run([sys.executable, "program.py"], cwd=path, capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=path, capture_output=True, text=True, timeout=60
+    )
     assert done.stderr == ""
     return done.stdout
 
 
-def silence(connection: socket.socket) -> None:
+def say_nothing(connection: socket.socket, request: str = "") -> None:
     """Say nothing until the client leaves."""
     connection.recv(1)
 
 
-def says(data: bytes, then: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+def answer_and(
+    data: bytes, then: Callable[[socket.socket], None]
+) -> Callable[[socket.socket, str], None]:
     """Answer with *data* and do something *then*."""
-    def answer(connection: socket.socket) -> None:
+
+    def answer(connection: socket.socket, request: str) -> None:
         connection.sendall(data)
         then(connection)
+
     return answer
 
 
@@ -535,9 +587,10 @@ def with_body(body: bytes, *fields: bytes) -> bytes:
     return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout",
-                shown: bytearray | None = None) -> str:
-    """Run main with stdout (or stderr) on a pseudo-terminal; return what that shows, by and by in *shown*."""
+def terminal_output(
+    *arguments: str, columns: int = 80, stream: str = "stdout", shown: bytearray | None = None
+) -> str:
+    """Run main with stdout (or stderr) on a pseudo-terminal. Return its output, also in *shown*."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     shown = bytearray() if shown is None else shown
@@ -546,6 +599,7 @@ def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout",
         with contextlib.suppress(OSError):  # EIO is how a terminal ends
             while True:
                 shown.extend(os.read(ours, 65536))
+
     watcher = threading.Thread(target=watch)
     watcher.start()
     with open(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
@@ -558,25 +612,43 @@ def in_terminal(*arguments: str, columns: int = 80, stream: str = "stdout",
     return shown.decode().replace("\r\n", "\n")
 
 
-def shell(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of shell, in which `crawl` runs crawl.py, in an environment that holds nothing else."""
+def run_in_shell(
+    script: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell, in which `crawl` runs crawl.py, in an otherwise empty environment."""
     script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
-    return subprocess.run(["/bin/sh", "-c", script, "sh", *arguments], capture_output=True, text=True,
-                          encoding="utf-8", timeout=60, env={
-        "PYTHON": sys.executable, "CRAWL": str(HERE / "crawl.py"), "PATH": os.defpath, **environment})
+    return subprocess.run(
+        ["/bin/sh", "-c", script, "sh", *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        env={
+            "PYTHON": sys.executable,
+            "CRAWL": str(HERE / "crawl.py"),
+            "PATH": os.defpath,
+            **environment,
+        },
+    )
 
 
-def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+def interrupted_crawl(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Start a crawl of a page that links to a silent one; return when that is in flight."""
     asked = threading.Event()
 
-    def ask(connection: socket.socket) -> None:
+    def ask(connection: socket.socket, request: str) -> None:
         asked.set()
-        silence(connection)
+        say_nothing(connection)
+
     site.add("/", "<a href=/silent><a href=/next>")
     site.answers["/silent"] = site.answers["/next"] = ask
-    process = subprocess.Popen([sys.executable, str(HERE / "crawl.py"), site.url, *arguments], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "crawl.py"), site.url, *arguments],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
     assert asked.wait(60)
     return process
 
@@ -585,7 +657,7 @@ def started(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[s
 async def specified_timeout(delay: float) -> AsyncIterator[None]:
     """Do what asyncio.timeout is specified to do.
 
-    That of Python 3.11.2 does not end a block with TimeoutError where the task had been asked to end
+    That of Python 3.11.2 does not end a block with TimeoutError where the task had been cancelled
     before the block began; that of 3.11.7 does, for "no more requests than before" is what counts.
     """
     task: Any = asyncio.current_task()
@@ -613,18 +685,39 @@ class JumpingAsyncioLoop(asyncio.SelectorEventLoop):
 Plan = list[tuple[Any, ...]]
 
 
-def planned(rng: random.Random, depth: int = 0) -> Plan:
-    """Make up what a task does: a few waits, some within others; no two end at one moment, but for 0."""
+def random_plan(rng: random.Random, depth: int = 0) -> Plan:
+    """Return random steps for a task: a few waits, some nested; no two end at the same moment."""
     plan: Plan = []
     for _ in range(rng.randrange(1, 5)):
-        kind = rng.choice(("put", "get", "get", "join", "sleep", "sleep", "fail", "cancel", "timeout",
-                           "timeout", "gather", "gather", "finally",
-                           # before 3.13 it took nothing back
-                           *(["uncancel"] if sys.version_info >= (3, 13) else [])))
+        kind = rng.choice(
+            (
+                "put",
+                "get",
+                "get",
+                "join",
+                "sleep",
+                "sleep",
+                "fail",
+                "cancel",
+                "timeout",
+                "timeout",
+                "gather",
+                "gather",
+                "finally",
+                # before 3.13 it took nothing back
+                *(["uncancel"] if sys.version_info >= (3, 13) else []),
+            )
+        )
         if kind in ("timeout", "gather", "finally"):
             if depth < 2:
-                plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2)),
-                             [planned(rng, depth + 1) for _ in range(1 + (kind == "gather"))]))
+                plan.append(
+                    (
+                        kind,
+                        rng.randrange(4),
+                        rng.choice((0, rng.random() * 2)),
+                        [random_plan(rng, depth + 1) for _ in range(1 + (kind == "gather"))],
+                    )
+                )
         else:
             plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2))))
     return plan
@@ -635,7 +728,9 @@ class Performance:
 
     def __init__(self, lib: Any, log: Callable[..., None]) -> None:
         self.lib, self.log, self.began = lib, log, lib.get_running_loop().time()
-        self.timeout = specified_timeout if lib is asyncio and sys.version_info < (3, 11, 7) else lib.timeout
+        self.timeout = (
+            specified_timeout if lib is asyncio and sys.version_info < (3, 11, 7) else lib.timeout
+        )
         self.queues: list[Any] = [lib.Queue(1), lib.Queue()]
         self.tasks: list[Any] = []
 
@@ -648,8 +743,10 @@ class Performance:
             for task in self.tasks:
                 task.cancel()
             await self.lib.sleep(10)
-        self.log([task.cancelled() or type(task.exception()).__name__ for task in self.tasks],
-                 [queue.qsize() for queue in self.queues])
+        self.log(
+            [task.cancelled() or type(task.exception()).__name__ for task in self.tasks],
+            [queue.qsize() for queue in self.queues],
+        )
 
     async def act(self, name: str, plan: Plan) -> str:
         """Do one step after the other, and log how and when each ended."""
@@ -658,12 +755,20 @@ class Performance:
                 outcome = await self.do(f"{name}.{number}", kind, what, *rest)
             except (TimeoutError, KeyError, self.lib.CancelledError) as error:
                 outcome = error
-            self.log(name, number, kind, outcome, round(self.lib.get_running_loop().time() - self.began, 6))
+            self.log(
+                name,
+                number,
+                kind,
+                outcome,
+                round(self.lib.get_running_loop().time() - self.began, 6),
+            )
             if isinstance(outcome, (KeyError, self.lib.CancelledError)) and what:
                 raise outcome
         return name
 
-    async def do(self, name: str, kind: str, what: int, delay: float, inner: Sequence[Plan] = ()) -> Any:
+    async def do(
+        self, name: str, kind: str, what: int, delay: float, inner: Sequence[Plan] = ()
+    ) -> Any:
         """Do one step, and return what there is to say of it."""
         queue = self.queues[what % 2]
         match kind:
@@ -687,8 +792,10 @@ class Performance:
                 async with self.timeout(delay):
                     return await self.act(name, inner[0])
             case "gather":
-                parts = [self.lib.create_task(self.act(name + letter, part))
-                         for letter, part in zip("ab", inner)]
+                parts = [
+                    self.lib.create_task(self.act(name + letter, part))
+                    for letter, part in zip("ab", inner)
+                ]
                 self.tasks.extend(parts)
                 return await self.lib.gather(*parts, return_exceptions=what > 1)
             case _:  # a clean-up that waits, too
@@ -709,7 +816,7 @@ def loop() -> Any:
 
 @pytest.fixture
 def rng() -> random.Random:
-    """What is random in a test. Where it fails, its seed is shown: SEED=that makes it fail again."""
+    """The random numbers of a test. A failing test shows its SEED; setting it repeats the test."""
     seed = os.environ.get("SEED", "1")
     print(f"SEED={seed}")
     return random.Random(seed)
@@ -742,8 +849,10 @@ def server() -> Iterator[socket.socket]:
 @pytest.fixture
 def full() -> Iterator[socket.socket]:
     """A listening socket that takes no connection any more: who tries waits."""
-    with (socket.create_server(("127.0.0.1", 0), backlog=0) as server,
-          socket.create_connection(server.getsockname())):
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+        socket.create_connection(server.getsockname()),
+    ):
         yield server
 
 

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
 # SPDX-License-Identifier: 0BSD
-"""A web crawler, from the event loop up, in one file.
+"""A web crawler in one file, written from the event loop up.
 
     python3 crawl.py xkcd.com
 
-crawls a site, follows every link that stays on it, and reports what is broken.
-The same file is a small typed asyncio, with an HTTP client and a crawler on it,
+crawls a site: it follows every link that stays on the site, and reports what is broken.
+The same file is a small typed asyncio with an HTTP client and a crawler built on it,
 
     import crawl
 
@@ -15,35 +15,37 @@ The same file is a small typed asyncio, with an HTTP client and a crawler on it,
 
     crawl.run(main())
 
-and an explanation of both, meant to be read from here to the end; rest after 7, 10 and 17.
+and it is an explanation of both. It is meant to be read from here to the end. Good places to rest
+are after sections 7, 10 and 17.
 
-     1  Names            to skip, and come back to
+     1  Names            you can skip this at first
      2  Event loop       callbacks: now, later, when a socket is ready
-     3  Future           a result that has not happened yet
+     3  Future           a result that is not available yet
      4  Task             a coroutine, driven by the futures it waits for
      5  Waiting          run, sleep, timeout, gather, threads
      6  Queue            work to do, and knowing when all of it is done
      7  Streams          names, connections, TLS, bytes
      8  URLs             one spelling for each address
-     9  HTTP messages    bytes to responses
-    10  HTTP client      connections kept and reused
-    11  Documents        style sheets, sitemaps, and how bytes become text
+     9  HTTP messages    from bytes to responses
+    10  HTTP client      connections that are kept and reused
+    11  Documents        stylesheets, sitemaps, and how bytes become text
     12  Links            what a page points to
     13  Robots           what a site asks of crawlers
-    14  Records          how a URL ended
-    15  Sites            no site too often
-    16  Scope            what belongs to the crawl, and how to crawl
+    14  Records          the outcome of each URL
+    15  Sites            request rates and robots.txt, origin by origin
+    16  Scope            which URLs belong to the crawl
     17  Frontier         each URL once
-    18  Asking           robots.txt, the journal, the server, another try
-    19  Places           what a link's #place must lead to
-    20  References       what pages refer to, let into the frontier
-    21  Crawler          workers, rounds, what came of URLs
-    22  Journal          the file that remembers how URLs ended
-    23  Report           what was found, by kind and URL
-    24  Command line     and, at the end, the way of a Ctrl-C through the whole file
+    18  Requests         robots.txt, the journal, the server, retries
+    19  Fragments        does the element that a link names exist?
+    20  References       from what pages refer to, to the frontier
+    21  Crawler          workers and rounds
+    22  Journal          a file that remembers the outcome of each URL
+    23  Report           the problems, by kind and by URL
+    24  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
-You need to know: generators used as iterators, sockets ("a thing to connect, send and recv"), that
-HTTP exists, and, from section 8 on, regular expressions (`*+`, `++`, `?+` do not backtrack).
+You need to know generators (used as iterators), sockets (something to connect, send and receive
+with), and that HTTP exists. From section 8 on you also need regular expressions (`*+`, `++` and
+`?+` do not backtrack).
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11
@@ -52,9 +54,26 @@ import sys
 if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
-import argparse, errno, fcntl, heapq, html, io, itertools, json, math, os, re, select, selectors
-import signal, socket, threading, time, unicodedata, zlib
-from builtins import TimeoutError as TimeoutError  # ("X as X": importers find it here, too)
+import argparse
+import errno
+import fcntl
+import heapq
+import html
+import io
+import itertools
+import json
+import math
+import os
+import re
+import select
+import selectors
+import signal
+import socket
+import threading
+import time
+import unicodedata
+import zlib
+from builtins import TimeoutError as TimeoutError  # "X as X" lets importers find the name here
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -62,64 +81,84 @@ from contextvars import copy_context
 from functools import lru_cache, partial
 from selectors import EVENT_READ, EVENT_WRITE
 from types import GeneratorType, coroutine as coroutine
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 from urllib.parse import quote, unquote
 
-if TYPE_CHECKING:  # pragma: no cover (for mypy; importing ssl takes a while: see _tls_context())
+if TYPE_CHECKING:  # pragma: no cover (for type checkers; importing ssl is slow: see _tls_context)
     import ssl
 
 # 1  Names
 # ========
 
-__all__ = """run create_task current_task get_running_loop sleep timeout wait_for gather to_thread
-    Queue QueueEmpty QueueFull Future Task EventLoop CancelledError coroutine DeadlockError connect
-    Stream fetch Client Response ResponseParser ProtocolError LimitError parse_url URL read_markup
-    read_sheet Markup Robots Crawler CrawlError Options Record Journal Report""".split()
+__all__ = [
+    "run", "create_task", "current_task", "get_running_loop",           # a small asyncio
+    "sleep", "timeout", "wait_for", "gather", "to_thread",
+    "Queue", "QueueEmpty", "QueueFull",
+    "Future", "Task", "EventLoop",
+    "CancelledError", "coroutine", "DeadlockError",
+    "connect", "Stream",
+    "fetch", "Client", "Response", "ResponseParser",                    # HTTP
+    "ProtocolError", "LimitError",
+    "parse_url", "URL",                                                 # parsers
+    "read_markup", "read_stylesheet", "Markup", "Robots",
+    "Crawler", "CrawlError", "Options",                                 # a crawler
+    "Record", "Page", "Journal", "Report"]
 
 T = TypeVar("T")
+First = TypeVar("First")
+Second = TypeVar("Second")
+P = ParamSpec("P")
 Callback = Callable[..., object]
-Coro = Coroutine[Any, Any, T]  # a coroutine that returns a T
-_ignore: Callback = lambda *_: None    # for where a callback must stand
-VERSION = "2.0"
+Coro = Coroutine[Any, Any, T]   # a coroutine that returns a T
+VERSION = "3.0"
 
 
 # 2  Event loop
 # =============
 # The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and less than
-# one to look at, so one that waits for each page in turn idles 99 % of its time. Threads can wait
-# in parallel, one blocking `recv` each. But a thread costs tens of kilobytes, and the kernel
-# switches between threads at moments nobody chose, so everything shared needs a lock.
+# one to process, so a crawler that waits for each page in turn idles 99 % of the time. Threads can
+# wait in parallel, with one blocking `recv` each. But a thread costs tens of kilobytes, and the
+# kernel switches between threads at arbitrary points, so all shared state needs a lock.
 #
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never waits:
-# `recv` returns what is there or fails with BlockingIOError. The system call that waits, epoll on
-# Linux, takes any number of sockets and one deadline, sleeps, and tells which sockets are
-# readable or writable. What to do then is a function, registered beforehand: a callback. The loop
-# sleeps, collects what is due, and calls it. That is one tick:
+# `recv` returns the bytes that have arrived, or fails with BlockingIOError. The system call that
+# waits, epoll on Linux, takes any number of sockets and one deadline, sleeps, and returns the
+# sockets that are readable or writable. What to do then is a function that was registered
+# beforehand: a callback. The loop sleeps, collects the callbacks that are due, and calls them.
+# That is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
-#        |    heap: deadlines that have passed --+        |  (these mostly add more)
+#        |    heap: deadlines that have passed --+        |  (which mostly add more)
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, hence no locks. A tick runs
-# the ready queue last; what is added meanwhile waits for the next tick, which polls first. So a
-# callback that adds itself again starves nobody. And a loop that nothing could ever wake raises
-# DeadlockError. The cost: a callback that computes for a second stops everything for a second.
+# The invariants. Callbacks run in one place (`_run`), one at a time, so they need no locks. A tick
+# runs the ready queue last, and callbacks that are added meanwhile wait for the next tick, which
+# polls first. So a callback that adds itself again starves nobody. And a loop that nothing could
+# ever wake raises DeadlockError. The cost: a callback that computes for a second stops everything
+# for a second.
 
-TIMEOUT_SWEEP = 512  # entries: with fewer, it does not matter how many cancelled ones are kept
-MAX_WAIT = 1.0       # seconds of one sleep: a signal just before a sleep is handled after it
+TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
+MAX_WAIT = 1.0       # seconds: the longest sleep, and so the longest delay for a signal that
+                     # arrives just before the sleep begins
 
 
 class CancelledError(BaseException):
-    """The task or future was cancelled. No Exception, so that `except Exception` lets it pass."""
+    """The task or future was cancelled.
+
+    It is not an Exception, so `except Exception` does not catch it."""
 
 
 class DeadlockError(RuntimeError):
-    """Every task waits, and no socket, deadline or thread could wake one; says who waits where."""
+    """Every task is waiting, and no socket, deadline or thread could wake one.
+
+    The message lists each task and the lines at which it waits."""
 
 
 class Handle:
-    """A callback that waits for its turn, a deadline or a socket. Tasks (§4) have a run(), too."""
+    """A callback that waits for its turn, for a deadline or for a socket.
+
+    Tasks (§4) have a run() method as well, so both fit into the ready queue."""
 
     __slots__ = ("callback", "args")
 
@@ -133,12 +172,13 @@ class Handle:
             self.callback(*self.args)
 
     def cancel(self) -> None:
-        """Make sure that the callback is not called (any more)."""
-        self.callback, self.args = None, ()
+        """Make sure that the callback is not called from now on."""
+        self.callback = None
+        self.args = ()
 
 
 class _Running(threading.local):
-    loop: EventLoop | None = None  # the one that runs in this thread; none in a forked child
+    loop: EventLoop | None = None  # the loop that runs in this thread; none in a forked child
 
 
 _running = _Running()
@@ -146,84 +186,88 @@ os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 
 
 def get_running_loop() -> EventLoop:
-    """Return the event loop that runs in this thread (each may run one), or raise RuntimeError."""
+    """Return the event loop that runs in this thread. Raises RuntimeError if there is none."""
     if _running.loop is None:
         raise RuntimeError("no running event loop")
     return _running.loop
 
 
 class EventLoop:
-    """Waits with *selector* and runs callbacks; Futures (§3) and Tasks (§4) are built on them."""
+    """Waits with *selector* and runs callbacks. Futures (§3) and Tasks (§4) are built on it."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
-        self._ready = deque[Any]()
-        # A heap of (deadline, sequence number, handle): the number keeps equal deadlines in order.
-        self._timeouts, self._sequence = list[Any](), itertools.count()
-        self._sweep_at, self._stopping = TIMEOUT_SWEEP, False  # the size that calls for a sweep
-        self.tasks = set[Any]()         # every unfinished Task (§4)
-        self.current_task: Any = None   # the one that takes a step
-        # The self-pipe: a byte written to one end, by a thread or a signal, ends a sleep.
+        self._ready: deque[Handle | Task[Any]] = deque()
+        # A heap of (deadline, sequence number, handle). The number keeps equal deadlines in order.
+        self._timeouts: list[tuple[float, int, Handle]] = []
+        self._sequence = itertools.count()
+        self._sweep_at = TIMEOUT_SWEEP  # the size of the heap at which it is swept
+        self._stopping = False
+        self.tasks: set[Task[Any]] = set()              # every unfinished Task (§4)
+        self.current_task: Task[Any] | None = None      # the Task whose step is running
+        # The self-pipe: a byte that a thread or a signal writes to one end interrupts a sleep.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
-        self._watched = self._selector.get_map()  # the sockets watched, this one, too
+        self._watched = self._selector.get_map()  # all watched sockets, including the self-pipe
         self.add_reader(self._wake_receiver, self._wake_receiver.recv, 4096)
 
     def time(self) -> float:
-        """Return the loop's clock, in seconds: monotonic."""
+        """Return the time of the loop's clock in seconds. The clock is monotonic."""
         return time.monotonic()
 
     def call_soon(self, callback: Callback, *args: Any) -> Handle:
-        """Call callback(*args) after what is ready already; the Handle returned can cancel it."""
+        """Call callback(*args) after the callbacks that are already ready.
+
+        The Handle that is returned can cancel the call."""
         handle = Handle(callback, args)
         self._ready.append(handle)
         return handle
 
     def call_soon_threadsafe(self, callback: Callback, *args: Any) -> Handle:
-        """Do what call_soon does, from any thread or signal handler: append() is atomic."""
+        """Do the same as call_soon, from any thread or signal handler: append() is atomic."""
         handle = self.call_soon(callback, *args)
-        with suppress(OSError):  # a full pipe wakes as well
+        with suppress(OSError):  # a full pipe wakes the loop as well
             self._wake_sender.send(b"\0")
         return handle
 
     def call_later(self, delay: float, callback: Callback, *args: Any) -> Handle:
-        """Call callback(*args) after *delay* seconds, soon if that is no time at all."""
+        """Call callback(*args) after *delay* seconds, or soon if *delay* is not positive."""
         if delay <= 0:
             return self.call_soon(callback, *args)
         return self.call_at(self.time() + delay, callback, *args)
 
     def call_at(self, deadline: float, callback: Callback, *args: Any) -> Handle:
-        """Call callback(*args) once time() has reached *deadline* (ValueError for NaN)."""
+        """Call callback(*args) once time() has reached *deadline*. Raises ValueError for NaN."""
         if math.isnan(deadline):
-            raise ValueError(f"a number of seconds was expected, not {deadline!r}")
+            raise ValueError(f"a delay or deadline must be a number of seconds, not {deadline!r}")
         handle = Handle(callback, args)
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), handle))
-        # Cancelled handles stay until they are at the heap's top, or until the heap has doubled
-        # since the last sweep: then a sweep takes them all out, in amortised O(1) each.
+        # Cancelled handles stay until they are at the top of the heap, or until the heap has
+        # doubled since the last sweep. A sweep removes them all, in amortised O(1) each.
         if len(self._timeouts) >= self._sweep_at:
             self._timeouts[:] = [item for item in self._timeouts if item[2].callback]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
         return handle
 
-    def add_reader(self, sock: Any, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in each tick in which *sock* is readable, until it is removed."""
+    def add_reader(self, sock: socket.socket, callback: Callback, *args: Any) -> None:
+        """Call callback(*args) in every tick in which *sock* is readable, until it is removed."""
         self._watch(sock, EVENT_READ, Handle(callback, args))
 
-    def add_writer(self, sock: Any, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in every tick in which *sock* is writable."""
+    def add_writer(self, sock: socket.socket, callback: Callback, *args: Any) -> None:
+        """Call callback(*args) in every tick in which *sock* is writable, until it is removed."""
         self._watch(sock, EVENT_WRITE, Handle(callback, args))
 
-    def remove_reader(self, sock: Any) -> bool:
-        """Stop watching for readability; return whether it was watched."""
+    def remove_reader(self, sock: socket.socket) -> bool:
+        """Stop watching for readability. Return whether the socket was watched."""
         return self._watch(sock, EVENT_READ)
 
-    def remove_writer(self, sock: Any) -> bool:
-        """Stop watching for writability; return whether it was watched."""
+    def remove_writer(self, sock: socket.socket) -> bool:
+        """Stop watching for writability. Return whether the socket was watched."""
         return self._watch(sock, EVENT_WRITE)
 
     def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
-        """Tick until stop() or *until()* says so. May raise DeadlockError."""
+        """Tick until stop() is called or *until()* returns true. May raise DeadlockError."""
         if _running.loop is not None:
             raise RuntimeError("an event loop is running in this thread already")
         _running.loop = self
@@ -231,29 +275,28 @@ class EventLoop:
             while not (self._stopping or until()):
                 self.tick()
         finally:
-            self._stopping, _running.loop = False, None
+            self._stopping = False
+            _running.loop = None
 
     def tick(self) -> None:
-        """Wait until something is ready, then run what is: the heart of the file."""
-        ready, timeouts = self._ready, self._timeouts
+        """Wait until something is ready, then run it. This is the heart of the file."""
+        ready = self._ready
+        timeouts = self._timeouts
         while timeouts and timeouts[0][2].callback is None:
             heapq.heappop(timeouts)
-        wait, watching = MAX_WAIT, len(self._watched) > 1
+        watching = len(self._watched) > 1
+        wait = MAX_WAIT
         if ready:
             wait = 0.0
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         elif not (watching or threading.active_count() > 1 or ready):
-            # (`ready` again, and last: a thread may have called in and ended just now.)
+            # `ready` is tested again, and last: a thread may have called in and ended just now.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # (If there is work to do, and no socket is watched, a poll would find nothing.)
+        # With callbacks to run and no socket to watch, a poll would find nothing.
         if watching or not ready:
-            for key, events in self._selector.select(wait):
-                # key.data is the dict that _watch() changes: one callback may remove the next.
-                for event in list(key.data):
-                    if event & events and event in key.data:
-                        self._run(key.data[event])
+            self._poll(wait)
         if timeouts:
             now = self.time()
             while timeouts and timeouts[0][0] <= now:
@@ -261,8 +304,16 @@ class EventLoop:
         for _ in range(len(ready)):
             self._run(ready.popleft())
 
-    def _run(self, entry: Any) -> None:
-        """Run one callback: its errors are reported and stop nobody else."""
+    def _poll(self, wait: float) -> None:
+        """Sleep at most *wait* seconds, then run the callbacks of the sockets that are ready."""
+        for key, events in self._selector.select(wait):
+            # key.data is the dict that _watch() changes: one callback may remove the next.
+            for event in list(key.data):
+                if event & events and event in key.data:
+                    self._run(key.data[event])
+
+    def _run(self, entry: Handle | Task[Any]) -> None:
+        """Run one callback. An error in it is reported and does not stop the others."""
         try:
             entry.run()
         except (Exception, CancelledError) as error:
@@ -275,25 +326,26 @@ class EventLoop:
         self._stopping = True
 
     def close(self) -> None:
-        """Release what the loop holds. It cannot run any more."""
-        for each in self._selector, self._wake_receiver, self._wake_sender:
-            each.close()
+        """Release the loop's sockets. The loop cannot run any more."""
+        self._selector.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Print context["message"] and the error context["exception"], which nobody caught."""
-        with suppress(OSError):  # the terminal is gone: that should not end the loop
+        """Print context["message"] and context["exception"], an error that nobody caught."""
+        with suppress(OSError):  # a terminal that is gone should not end the loop
             print(context["message"], file=sys.stderr)
             error = context["exception"]
             sys.excepthook(type(error), error, error.__traceback__)
 
-    def _watch(self, sock: Any, event: int, handle: Handle | None = None) -> bool:
-        """Set *sock*'s handle for an event, or remove it (None); return whether there was one."""
+    def _watch(self, sock: socket.socket, event: int, handle: Handle | None = None) -> bool:
+        """Set the handle of *sock* for an event, or remove it; return whether it had one."""
         key = self._watched.get(sock)
         handles = key.data if key else {}
         before = handles.pop(event, None)
         if handle is not None:
             handles[event] = handle
-        events = sum(handles)  # the keys, EVENT_READ (1) and EVENT_WRITE (2): a bit mask
+        events = sum(handles)  # the keys, EVENT_READ (1) and EVENT_WRITE (2), form a bit mask
         if key is None or events != key.events:
             if key:
                 self._selector.unregister(sock)
@@ -310,9 +362,9 @@ class EventLoop:
         return Task(coro, loop=self)
 
     def run_until_complete(self, future: Runnable[T]) -> T:
-        """Run until a Future or coroutine is done; return its result, or raise its error."""
+        """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        ended = list[Any]()
+        ended: list[Future[T]] = []
         waited.add_done_callback(ended.append)
         self.run_forever(lambda: ended)
         return waited.result()
@@ -321,41 +373,44 @@ class EventLoop:
 # 3  Future
 # =========
 # The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a chain of
-# functions, each naming the next. Loops, `try` and local variables do not cross from one to
-# another. The idea: a Future is a result that has not happened yet. Whoever will know the result
-# resolves it, whoever wants it waits, and neither needs to know the other:
+# functions in which each names the next. Loops, `try` and local variables do not cross from one to
+# another. The idea: a Future is a result that is not available yet. The producer sets the result,
+# the consumer waits for it, and neither needs to know the other:
 #
 #                   set_result(x)      -> resolved    result() returns x
 #       pending  -- set_exception(e)   -> failed      result() raises e
 #                   cancel()           -> cancelled   result() raises CancelledError
 #
-# A future leaves "pending" once. Its callbacks go to the ready queue then; none is called at once.
+# A future leaves the pending state once. Its callbacks then go to the ready queue; none of them is
+# called immediately.
 #
-# What is missing is a function that can stop in its middle and go on later with everything it
-# had. Python has one, the generator: its frame (its variables, and the line it has reached) has
-# memory of its own and survives. `yield` hands a value to whoever called send() (next() is
-# send(None)) and leaves loops and `try` blocks as they are, until the next send(). Functions that
-# stop like that are coroutines. They say `yield from future`, and are driven so:
+# What is missing is a function that can stop in the middle and go on later with everything it had.
+# Python has one, the generator: its frame (its variables, and the line it has reached) has memory
+# of its own and survives. `yield` hands a value to the caller of send() (next() is send(None)) and
+# leaves loops and `try` blocks as they are until the next send(). Functions that stop like that
+# are coroutines. They say `yield from future`, and are driven like this:
 #
 #     def fetch():                           waiting = fetch()         nothing of it has run
-#         answer = yield from future         waiting.send(None)        -> future: it stops here
-#         print(answer)                      waiting.send(None)        prints future.result(), ends
+#         response = yield from future       waiting.send(None)        -> future: it stops here
+#         print(response)                    waiting.send(None)        prints future.result(), ends
 #
 # `yield from future` runs Future.__iter__ inside the coroutine. __iter__ yields the future itself,
-# which comes out of the driver's send(): so the driver learns what is waited for. When that is
-# done, it calls send() again, and what __iter__ then returns is the value of the expression.
+# which comes out of the driver's send(), so the driver sees which future the coroutine is waiting
+# for. When that future is done, the driver calls send() again, and the value that __iter__ then
+# returns is the value of the `yield from` expression.
 
 class InvalidStateError(RuntimeError):
-    """A future was asked for what its state does not allow."""
+    """The operation is not valid in the current state of the future."""
 
 
 class _Failure:
-    """The exception with which a future failed; its __del__ reports it if nobody looked at it."""
+    """The exception of a failed future. If nobody retrieves it, __del__ reports it."""
 
     def __init__(self, exception: BaseException, future: Future[Any]) -> None:
-        self.loop, self.exception = future._loop, exception
+        self.loop = future._loop
+        self.exception = exception
         self.message = f"the exception of {future} was never retrieved"
-        self.retrieved = not isinstance(exception, Exception)  # (CancelledError is not reported)
+        self.retrieved = not isinstance(exception, Exception)  # CancelledError is not reported
 
     def __del__(self) -> None:
         if not self.retrieved:
@@ -363,15 +418,18 @@ class _Failure:
 
 
 class Future(Generic[T]):
-    """A result to come, in one loop and its thread: pending, then resolved, failed or cancelled."""
+    """A result that is not available yet: pending, then resolved, failed or cancelled.
+
+    A future belongs to one loop and to the thread of that loop."""
 
     __slots__ = ("_loop", "_state", "_result", "_callbacks", "__weakref__")
 
     def __init__(self, *, loop: EventLoop | None = None) -> None:
-        self._loop, self._state = loop or get_running_loop(), "pending"
+        self._loop = loop or get_running_loop()
+        self._state = "pending"
         self._result: Any = None  # once resolved, the result; once failed, a _Failure
-        # What to put into the ready queue when done: Handles and waiting tasks.
-        self._callbacks: tuple[Any, ...] = ()
+        # The entries for the ready queue once the future is done: Handles and waiting tasks.
+        self._callbacks: tuple[Handle | Task[Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Future {self._state}>"
@@ -385,18 +443,25 @@ class Future(Generic[T]):
         return self._state == "cancelled"
 
     def result(self) -> T:
-        """Return the result, or raise what it failed with, CancelledError or InvalidStateError."""
+        """Return the result.
+
+        Raises the exception of a failed future, CancelledError if the future was cancelled,
+        InvalidStateError if it is pending."""
         if self._state != "resolved":  # exception() itself raises if pending or cancelled
             raise cast(BaseException, self.exception())
         result: T = self._result
         return result
 
     def exception(self) -> BaseException | None:
-        """Return what the future failed with, None if it was resolved; else raise as result()."""
+        """Return the exception of a failed future, or None if the future was resolved.
+
+        Raises CancelledError and InvalidStateError as result() does."""
         if self._state == "resolved":
             return None
-        if self._state != "failed":
-            raise CancelledError if self.cancelled() else InvalidStateError("it is still pending")
+        if self._state == "cancelled":
+            raise CancelledError
+        if self._state == "pending":
+            raise InvalidStateError("the future is still pending")
         self._result.retrieved = True
         return cast(BaseException, self._result.exception)
 
@@ -405,28 +470,31 @@ class Future(Generic[T]):
         self._finish("resolved", result)
 
     def set_exception(self, exception: BaseException) -> None:
-        """Make the future fail; an Exception that nobody ever looks at is printed in the end."""
+        """Make the future fail. Raises InvalidStateError unless it is pending.
+
+        An Exception that nobody retrieves is reported when the future is freed."""
         self._finish("failed")
         self._result = _Failure(exception, self)
 
     def cancel(self) -> bool:
-        """Have all who wait get CancelledError; return False if it was done already."""
+        """Cancel the future: every waiter gets CancelledError. Return False if it was done."""
         if self._state != "pending":
             return False
         self._finish("cancelled")
         return True
 
     def add_done_callback(self, callback: Any) -> None:
-        """Have the loop call callback(self) when the future is done, or soon if it is."""
-        # A Task that waits needs no Handle, for it has a run() of its own.
-        entry = callback if isinstance(callback, Future) else Handle(callback, (self,))
+        """Have the loop call callback(self) once the future is done, or soon if it is done."""
+        entry = callback  # a waiting Task, which needs no Handle because it has its own run()
+        if not isinstance(callback, Future):
+            entry = Handle(callback, (self,))
         if self._state != "pending":
             self._loop._ready.append(entry)
-        else:  # a tuple, for nearly always it holds one
-            self._callbacks += (entry,)
+        else:
+            self._callbacks += (entry,)  # a tuple, because there is nearly always only one
 
     def __iter__(self) -> Generator[Any, None, T]:
-        """Wait here until the future is done; `yield from` and `await` give its result."""
+        """Wait until the future is done. The value of `yield from` and `await` is its result."""
         if self._state == "pending":
             yield self
         return self.result()
@@ -434,15 +502,16 @@ class Future(Generic[T]):
     __await__ = __iter__
 
     def _resolve(self, result: Any) -> None:
-        """Set the result, unless the future is done: its waiter may just have been cancelled."""
+        """Set the result unless the future is done: its waiter may just have been cancelled."""
         if not self.done():
             self.set_result(result)
 
     def _finish(self, state: str, result: Any = None) -> None:
-        """Leave the pending state: the one place where that happens."""
+        """Leave the pending state. This is the one place where that happens."""
         if self._state != "pending":
-            raise InvalidStateError(f"the future is done already: {self._state}")
-        self._state, self._result = state, result
+            raise InvalidStateError(f"the future is already {self._state}")
+        self._state = state
+        self._result = result
         self._loop._ready.extend(self._callbacks)
         self._callbacks = ()
 
@@ -450,27 +519,28 @@ class Future(Generic[T]):
 # 4  Task
 # =======
 # The problem: a function that stops at `yield from future` needs somebody who calls send() again
-# when the future is done. The idea: a Task is that somebody. Each step sends None into the
-# coroutine and gets back the next future it waits for; the task puts itself among that future's
-# callbacks. That is all that happens between "recv would block" and the line after it:
+# when the future is done. The idea: a Task does that. Each step sends None into the coroutine and
+# gets back the next future that the coroutine waits for; the task adds itself to the callbacks of
+# that future. That is all that happens between "recv would block" and the line after it:
 #
 #    recv -> BlockingIOError      coroutine: watch the socket, make a future,
 #    yield from future            the future comes out of send()
 #    step: add_done_callback      the task returns to the loop; others run
 #    poll: readable -> callback   set_result moves the task to the ready queue
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
-#    recv again -> bytes          being ready was a hint; recv decides
+#    recv again -> bytes          readiness is only a hint: recv may still block
 #
-# With coroutines inside coroutines, `yield from` is a pipe. While the outer one stands there,
-# Python passes every send() and throw() straight to the inner one, and what that yields straight
-# to the caller. A return value travels up one level, an exception as far as the first `except`:
+# With coroutines inside coroutines, `yield from` is a pipe. While the outer coroutine stands there,
+# Python passes every send() and throw() straight to the inner one, and passes each value that the
+# inner one yields straight to the caller. A return value travels up one level, an exception as far
+# as the first `except`:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# `async def` and `await` are the same with two guards: `await` takes only what can be waited for (a
-# generator needs @coroutine), and a coroutine that nobody awaits causes a warning. Here is a fetch
-# in both styles, and what either does when it is driven by hand, as a Task drives it:
+# `async def` and `await` are the same with two guards: `await` accepts only awaitables (a generator
+# needs @coroutine), and a coroutine that nobody awaits causes a warning. Here is a fetch in both
+# styles, and what either does when it is driven by hand, as a Task drives it:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -483,37 +553,41 @@ class Future(Generic[T]):
 #
 #     waiting = fetch(sock)    nothing of it has run
 #     waiting.send(None)       -> <Future pending>: the request has left
-#     loop.tick()              sleeps for a second at most; the answer resolves the future
+#     loop.tick()              sleeps for a second at most; the response resolves the future
 #     waiting.send(None)       -> StopIteration(b"HTTP/1.0 200 OK\r\n\r\n"): it has returned
 #
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
-# StopIteration): so one word, "wait", does for a byte, a pause and a whole crawl.
+# StopIteration). So you wait for a byte, a pause and a whole crawl in the same way.
 #
 # Cancelling must reach a coroutine deep in its pipe, and release what it holds on the way out. Only
-# an exception does that. cancel() cancels the future (which may be a task) that is waited for. Then
-# CancelledError appears at that `await`, runs the `finally` blocks and, unless somebody catches it,
-# ends the task. If no future is waited for, CancelledError comes
+# an exception does that. cancel() cancels the future (which may be a task) that the task waits for.
+# Then CancelledError appears at that `await`, runs the `finally` blocks and, unless something
+# catches it, ends the task. A task that waits for no future gets CancelledError
 #
-#    to a task that was woken already    at its next step
-#    to the one that is running          at its next wait, or its return
-#    to one that has not begun           instead of its first step
+#    if it was woken already      at its next step
+#    if it is running             at its next wait, or its return
+#    if it has not begun          instead of its first step
 #
-# The invariant: an unfinished task is running, or in the ready queue once, or among the callbacks
-# of the one future in `_waiting_for`; and it is in the loop's `tasks`, which keeps it alive.
+# The invariant: an unfinished task is running, or is in the ready queue once, or is among the
+# callbacks of the one future in `_waiting_for`; and it is in the loop's `tasks`, which keeps it
+# alive.
 
 class Task(Future[T]):
-    """Runs *coro*, beginning soon, in a copy of the context; is the Future of what it returns."""
+    """Runs *coro*, beginning soon, in a copy of the current context.
+
+    A Task is the Future of the value that the coroutine returns."""
 
     __slots__ = ("_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
     def __init__(self, coro: Coro[T], *, loop: EventLoop | None = None) -> None:
         if not isinstance(coro, (GeneratorType, Coroutine)):
-            raise TypeError(f"a coroutine was expected, got {coro!r}")
+            raise TypeError(f"expected a coroutine, got {coro!r}")
         super().__init__(loop=loop)
-        self._coro: Any = coro
+        self._coro: Coro[T] = coro
         self._context = copy_context()
         self._waiting_for: Future[Any] | None = None
-        self._must_cancel, self._cancel_requests = False, 0  # _must: at the next step
+        self._must_cancel = False   # raise CancelledError at the next step
+        self._cancel_requests = 0   # calls of cancel() that were not undone
         self._loop.tasks.add(self)
         self._loop._ready.append(self)
 
@@ -522,8 +596,11 @@ class Task(Future[T]):
 
     def step(self) -> None:
         """Run the coroutine until it waits again or ends."""
-        loop, must_cancel = self._loop, self._must_cancel
-        loop.current_task, self._must_cancel, self._waiting_for = self, False, None
+        loop = self._loop
+        must_cancel = self._must_cancel
+        self._must_cancel = False
+        self._waiting_for = None
+        loop.current_task = self
         try:
             if must_cancel:
                 awaited = self._context.run(self._coro.throw, CancelledError())
@@ -536,10 +613,10 @@ class Task(Future[T]):
             else:
                 awaited.add_done_callback(self)
                 self._waiting_for = awaited
-                if self._must_cancel:  # it was cancelled while it ran: now it waits
+                if self._must_cancel:  # the task was cancelled while it ran: now it waits
                     self._must_cancel = not awaited.cancel()
         except StopIteration as stop:
-            # If it must be cancelled, it was cancelled during its last step.
+            # If the task must be cancelled, it was cancelled during its last step.
             self._finish("cancelled" if self._must_cancel else "resolved", stop.value)
         except CancelledError:
             self._finish("cancelled")
@@ -552,54 +629,57 @@ class Task(Future[T]):
             if self._state != "pending":
                 loop.tasks.discard(self)
 
-    run = step  # what the ready queue calls
+    run = step  # the name by which the ready queue calls it
 
     def cancel(self) -> bool:
-        """Raise CancelledError where the coroutine waits; return False if it has ended already."""
+        """Raise CancelledError where the coroutine waits. Return False if the task has ended."""
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # None meanwhile: if A waits for B, and B for A, their cancel()s would call each other.
-        waited, self._waiting_for = self._waiting_for, None
+        # It is None meanwhile: if A waits for B, and B for A, their cancel()s call each other.
+        waited = self._waiting_for
+        self._waiting_for = None
         if waited is None or not waited.cancel():
             self._must_cancel = True
         self._waiting_for = waited
         return True
 
     def cancelling(self) -> int:
-        """Return how often cancel() was called and not taken back."""
+        """Return how many calls of cancel() were not undone."""
         return self._cancel_requests
 
     def uncancel(self) -> int:
-        """Take one cancel() back, having dealt with it; return how many are left."""
+        """Undo one cancel(). Return how many remain."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
         if self._cancel_requests == 0:
-            self._must_cancel = False  # nobody else asked: no CancelledError comes any more
+            self._must_cancel = False  # no request is left, so CancelledError does not come
         return self._cancel_requests
 
     def where(self) -> str:
-        """Return the task's repr(), and the lines at which it waits, the outermost first."""
-        lines, inner = [repr(self)], self._coro
+        """Return the task's repr() and the lines at which it waits, the outermost first."""
+        lines = [repr(self)]
+        inner: Any = self._coro
         while at := getattr(inner, "cr_frame", None):  # down the pipe
             lines.append(f"  {at.f_code.co_filename}:{at.f_lineno} in {at.f_code.co_qualname}")
             inner = inner.cr_await
         return "\n".join(lines)
 
 
-Runnable = Coro[T] | Future[T]  # what run_until_complete() and gather() take
+Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather() take
 
 
 # 5  Waiting
 # ==========
-# The problem: futures and tasks are parts; a program wants verbs.
+# The problem: futures and tasks are low-level. Programs need operations that are built on them:
 #
 #     sleep        a future that resolves itself at a deadline
-#     timeout      cancels the current task at one
-#     gather       a future that the last of many resolves
-#     to_thread    a future that a thread resolves, by way of the self-pipe
+#     timeout      cancels the current task at a deadline
+#     gather       a future that is resolved by the last of many
+#     to_thread    a future that a thread resolves by way of the self-pipe
 #     run          ticks until a task is done
 #
-# When a wait has ended, its deadline is cancelled; when `run` has returned, no task is left.
+# The invariants: when a wait has ended, its deadline is cancelled; when `run` has returned, no
+# task is left.
 
 @coroutine
 def _next_tick() -> Generator[None, None, None]:
@@ -608,7 +688,9 @@ def _next_tick() -> Generator[None, None, None]:
 
 
 async def sleep(delay: float, result: Any = None) -> Any:
-    """Wait *delay* seconds (ValueError for NaN), return *result*; 0 lets others run once."""
+    """Wait *delay* seconds and return *result*. A delay of 0 lets the other callbacks run once.
+
+    Raises ValueError if *delay* is NaN."""
     if delay <= 0:
         await _next_tick()
         return result
@@ -621,26 +703,31 @@ async def sleep(delay: float, result: Any = None) -> Any:
 
 
 class TimeLimit:
-    """`async with timeout(delay):` allows its block so many seconds; no limit if that is None."""
+    """`async with timeout(delay):` gives its block *delay* seconds, or no limit if it is None.
+
+    At the deadline the block is cancelled, and the `async with` raises TimeoutError."""
 
     def __init__(self, delay: float | None) -> None:
-        self._delay, self._expired, self._timeout = delay, False, Handle(self._expire, ())
+        self._delay = delay
+        self._expired = False
+        self._timeout = Handle(self._expire, ())
 
     async def __aenter__(self) -> None:
         loop = get_running_loop()
-        self._task: Any = loop.current_task
+        self._task = cast("Task[Any]", loop.current_task)
         self._cancelling = self._task.cancelling()
         if self._delay is not None:
             self._timeout = loop.call_later(self._delay, self._expire)
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # This limit takes back its own request to cancel. If more are left than at the entry,
-        # somebody else asked, too, and CancelledError goes on. Requests to cancel the task:
-        #     who asked                            at the entry  at the end  left
-        #     this limit                           0             1           0    TimeoutError
-        #     this limit, and Ctrl-C               0             2           1    it goes on
-        #     Ctrl-C; in a `finally`, this limit   1             2           1    TimeoutError
+        # This limit undoes its own request to cancel. If more requests remain than at the start,
+        # somebody else cancelled the task as well, and CancelledError goes on:
+        #
+        #     requests to cancel the task by        at the start  at the end  left
+        #     this limit                            0             1           0    TimeoutError
+        #     this limit, and Ctrl-C                0             2           1    CancelledError
+        #     Ctrl-C; in a `finally`, this limit    1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -650,17 +737,17 @@ class TimeLimit:
         self._expired = self._task.cancel()
 
 
-timeout = TimeLimit  # asyncio's name for making one
+timeout = TimeLimit  # asyncio's name for it
 
 
 async def wait_for(fut: Awaitable[T], timeout: float | None) -> T:
-    """Return the result of *fut*, or cancel it after *timeout* seconds and raise TimeoutError."""
+    """Return the result of *fut*. After *timeout* seconds, cancel it and raise TimeoutError."""
     async with TimeLimit(timeout):
         return await fut
 
 
 async def _until_done(future: Future[Any]) -> None:
-    """Wait until *future* is done, whatever comes of it; a cancelled wait leaves it be."""
+    """Wait until *future* is done, whatever its outcome. Cancelling the wait does not cancel it."""
     if not future.done():
         waiter: Future[Any] = Future()
         future.add_done_callback(waiter._resolve)
@@ -668,7 +755,7 @@ async def _until_done(future: Future[Any]) -> None:
 
 
 def _outcome(future: Future[Any]) -> Any:
-    """Return the result of a finished future, or its error as a value."""
+    """Return the result of a finished future, or its exception as a value."""
     try:
         return future.result()
     except BaseException as error:
@@ -681,10 +768,14 @@ def create_task(coro: Coro[T]) -> Task[T]:
 
 
 class _Gathering(Future[list[Any]]):
-    """What gather() returns. Cancelling it cancels its children, which then ends it."""
+    """The future that gather() returns. Cancelling it cancels its children, which then end it."""
 
-    children: list[Future[Any]]
-    cancel_requested = False
+    __slots__ = ("children", "cancel_requested")
+
+    def __init__(self, children: list[Future[Any]]) -> None:
+        super().__init__(loop=children[0]._loop if children else None)
+        self.children = children
+        self.cancel_requested = False
 
     def cancel(self) -> bool:
         # A list, so that any() does not stop at the first.
@@ -695,24 +786,25 @@ class _Gathering(Future[list[Any]]):
 
 
 def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
-    """Return the Future of all results, in the order of the arguments; coroutines become tasks.
+    """Return the Future of all results, in the order of the arguments. Coroutines become tasks.
 
-    The first that fails or is cancelled makes it fail at once, and the others go on. With
-    *return_exceptions* it waits for all, and errors are results. Cancelling it cancels all."""
+    If one of them fails or is cancelled, the future fails immediately, and the others keep
+    running. With *return_exceptions* the future waits for all of them, and exceptions are among
+    the results. Cancelling the future cancels all of them."""
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
-    outer = _Gathering(loop=children[0]._loop if children else None)
-    outer.children, left = children, len(children)
+    outer = _Gathering(children)
+    left = len(children)
 
     def child_done(child: Future[Any]) -> None:
         nonlocal left
         left -= 1
-        outcome = _outcome(child)  # which also marks an error as retrieved
+        outcome = _outcome(child)  # which also marks an exception as retrieved
         if outer.done():
             return
         if child._state != "resolved" and not return_exceptions:
             outer.set_exception(outcome)
         elif not left and outer.cancel_requested:
-            outer.set_exception(CancelledError())  # as in asyncio, it failed: it is not cancelled
+            outer.set_exception(CancelledError())  # failed, not cancelled: as in asyncio
         elif not left:
             outer.set_result([_outcome(child) for child in children])
 
@@ -724,43 +816,50 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 
 
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
-    """Return the Future of func(*args, **kwargs), run in a thread, in the current context.
+    """Return the Future of func(*args, **kwargs), called in a thread, in the current context.
 
-    The thread is a daemon, cut off when the program ends. A cancelled future drops its result."""
-    loop, context = get_running_loop(), copy_context()
+    The thread is a daemon: it is cut off when the program ends. If the future is cancelled, the
+    thread goes on and its result is dropped."""
+    loop = get_running_loop()
+    context = copy_context()
     future: Future[T] = Future()
+
+    def settle(method: Callback, outcome: object) -> None:
+        if not future.done():
+            method(outcome)
 
     def work() -> None:
         try:
-            settle = partial(future.set_result, context.run(func, *args, **kwargs))
+            result = context.run(func, *args, **kwargs)
         except BaseException as error:
-            settle = partial(future.set_exception, error)
-        loop.call_soon_threadsafe(lambda: future.done() or settle())
+            loop.call_soon_threadsafe(settle, future.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(settle, future.set_result, result)
 
     threading.Thread(target=work, daemon=True).start()
     return future
 
 
 def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
-    """Return the task whose step is running now, None between steps."""
-    return cast("Task[Any] | None", (loop or get_running_loop()).current_task)
+    """Return the task whose step is running, or None between steps."""
+    return (loop or get_running_loop()).current_task
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt(number): a signal handler, which run() may replace by its own."""
+    """Raise KeyboardInterrupt(number). A signal handler that run() may replace with its own."""
     raise KeyboardInterrupt(number)
 
 
-def _take_signals(handler: Callback) -> list[Any]:
-    """Let *handler* handle SIGINT and SIGTERM, where run() says so; return who handled them."""
+def _replace_handlers(handler: Callback) -> list[tuple[int, Any]]:
+    """Let *handler* handle SIGINT and SIGTERM where run() says so; return the old handlers."""
     if threading.current_thread() is not threading.main_thread():
-        return []  # only the main thread may
+        return []  # only the main thread may set handlers
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
             if signal.getsignal(number) in (signal.default_int_handler, interrupt)]
 
 
 def _end_tasks(loop: EventLoop) -> None:
-    """Cancel all tasks and run until they have ended; one may start others while it ends."""
+    """Cancel all tasks and run until they have ended. A task may start others while it ends."""
     while loop.tasks:
         tasks = set(loop.tasks)
         for each in tasks:
@@ -769,13 +868,14 @@ def _end_tasks(loop: EventLoop) -> None:
 
 
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
-    """Run the coroutine *main* in a loop of its own; return its result or raise its error.
+    """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
-    When *main* has ended, tasks still running are cancelled and waited for. In the main thread
-    run() takes over SIGINT (Ctrl-C) and SIGTERM if Python's own handler, or interrupt(), has them.
-    The first signal cancels *main*. If *main* ends cancelled, or had ended already, run() cleans up
-    and raises KeyboardInterrupt(number). A second one raises it at once; no task is waited for."""
-    signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
+    When *main* has ended, tasks that are still running are cancelled, and run() waits for them.
+    In the main thread run() handles SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or
+    interrupt(), is installed. The first signal cancels *main*. If *main* then ends cancelled, or
+    had ended before the signal, run() cleans up and raises KeyboardInterrupt(number). The second
+    signal raises it immediately, and no task is waited for."""
+    signals: list[tuple[int, bool]] = []  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
         signals.append((number, task.done()))
@@ -785,15 +885,15 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
     with closing(loop_factory()) as loop:
         task = loop.create_task(main)
-        before = _take_signals(on_signal)
+        handlers = _replace_handlers(on_signal)
         try:
-            return loop.run_until_complete(task)  # after one Ctrl-C: CancelledError comes from here
-        finally:  # after two: KeyboardInterrupt, from the middle of whatever ran
+            return loop.run_until_complete(task)  # one Ctrl-C: CancelledError comes from here
+        finally:  # two: KeyboardInterrupt comes from wherever the program is
             try:
                 if len(signals) < 2:
                     _end_tasks(loop)
             finally:
-                for number_and_handler in before:
+                for number_and_handler in handlers:
                     signal.signal(*number_and_handler)
                 if signals:
                     number, main_had_ended = signals[0]
@@ -803,49 +903,53 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
 # 6  Queue
 # ========
-# The problem: workers need work, must wait when there is none, and somebody must know when all is
-# done. "The queue is empty" does not say that: the last item may be in a worker's hands, and about
-# to become ten more. The idea: count. `put` adds one to the unfinished, `task_done` takes one away,
-# and `join` waits for zero. A worker puts what it found before it says that its item is done.
+# The problem: workers need work, must wait when there is none, and somebody must know when all
+# of it is done. "The queue is empty" does not say that: the last item may be in a worker's hands
+# and about to become ten more. The idea: count. `put` adds one to the unfinished items, `task_done`
+# subtracts one, and `join` waits for zero. A worker puts the items that it found before it says
+# that its own item is done.
 #
-# A task that finds the queue empty (or full) stands in line with a future of its own. Waking it
-# resolves that future and promises nothing: until its next step somebody else may have taken
-# the item, so it looks again. The invariant: a wake-up is never lost. A task that was woken, and is
-# cancelled before its next step, passes the wake-up on to the next in line.
+# A task that finds the queue empty (or full) waits in line with a future of its own. Waking the
+# task does not reserve the item for it: another task may take the item first, so the task looks
+# again. The invariant: a wake-up is never lost. If a woken task is cancelled before its next step,
+# it passes the wake-up on to the next task in line.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
 
 
 class QueueFull(Exception):
-    """put_nowait() found no place."""
+    """put_nowait() found the queue full."""
 
 
-_Line = OrderedDict[Any, None]  # oldest first; any one leaves it in O(1)
+_Line = OrderedDict[Future[None], None]  # waiting tasks, the oldest first; any leaves it in O(1)
 
 
 class Queue(Generic[T]):
-    """A first-in first-out queue between tasks, of *maxsize* items (0: without a bound)."""
+    """A first-in first-out queue between tasks, of at most *maxsize* items (0: unbounded)."""
 
     def __init__(self, maxsize: int = 0) -> None:
-        self.maxsize, self._items, self.unfinished = maxsize, deque[T](), 0  # put, and not done
-        # Who waits for an item, for a place, for the last task_done().
-        self._getters, self._putters, self._joiners = _Line(), _Line(), _Line()
+        self.maxsize = maxsize
+        self.unfinished = 0             # items that were put and are not done
+        self._items = deque[T]()
+        self._getters = _Line()         # tasks that wait to get an item
+        self._putters = _Line()         # tasks that wait to put an item
+        self._joiners = _Line()         # tasks that wait for the last task_done()
 
     def qsize(self) -> int:
-        """Return how many items wait in the queue."""
+        """Return how many items are in the queue."""
         return len(self._items)
 
     def empty(self) -> bool:
-        """Return whether no item waits."""
+        """Return whether the queue holds no item."""
         return not self._items
 
     def full(self) -> bool:
-        """Return whether maxsize items wait."""
+        """Return whether the queue holds *maxsize* items."""
         return 0 < self.maxsize <= len(self._items)
 
     def put_nowait(self, item: T) -> None:
-        """Put an item in, or raise QueueFull."""
+        """Put an item into the queue. Raises QueueFull."""
         if self.full():
             raise QueueFull
         self._items.append(item)
@@ -853,24 +957,24 @@ class Queue(Generic[T]):
         self._wake(self._getters)
 
     def get_nowait(self) -> T:
-        """Take the oldest item out, or raise QueueEmpty."""
+        """Take the oldest item out of the queue. Raises QueueEmpty."""
         if not self._items:
             raise QueueEmpty
         self._wake(self._putters)
         return self._items.popleft()
 
     async def put(self, item: T) -> None:
-        """Put an item in, waiting while the queue is full. Cancelled: it is not put."""
+        """Put an item into the queue, and wait while it is full. If cancelled, it is not put."""
         await self._wait_in(self._putters, self.full)
         self.put_nowait(item)
 
     async def get(self) -> T:
-        """Take the oldest item out, waiting while there is none. Cancelled: none is lost."""
+        """Take the oldest item out, and wait while there is none. If cancelled, none is lost."""
         await self._wait_in(self._getters, self.empty)
         return self.get_nowait()
 
     def task_done(self) -> None:
-        """Say that an item got from the queue is dealt with. ValueError if all were already."""
+        """Say that an item from the queue is done. Raises ValueError if all were done already."""
         if self.unfinished <= 0:
             raise ValueError("task_done() called too many times")
         self.unfinished -= 1
@@ -879,14 +983,14 @@ class Queue(Generic[T]):
                 self._wake(self._joiners)
 
     async def join(self) -> None:
-        """Wait until no item is unfinished; items that are put during the wait count, too."""
-        if self.unfinished:  # (it does not wait again for items that are put after it was woken)
+        """Wait until no item is unfinished. Items that are put during the wait count as well."""
+        if self.unfinished:  # it does not wait again for items that are put after it was woken
             waiter: Future[None] = Future()
             self._joiners[waiter] = None
             await waiter
 
     def _wake(self, line: _Line) -> None:
-        """Wake the first in line who still waits."""
+        """Wake the first task in line that is still waiting."""
         while line:
             waiter, _ = line.popitem(last=False)
             if not waiter.done():
@@ -894,7 +998,7 @@ class Queue(Generic[T]):
                 return
 
     async def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> None:
-        """While *blocked()*, wait in *line* to be woken."""
+        """Wait in *line* until *blocked()* returns false."""
         while blocked():
             waiter: Future[None] = Future()
             line[waiter] = None
@@ -903,65 +1007,72 @@ class Queue(Generic[T]):
             except BaseException:
                 line.pop(waiter, None)
                 if not waiter.cancelled() and not blocked():
-                    self._wake(line)  # it was woken, and takes nothing
+                    self._wake(line)  # this task was woken, and takes nothing
                 raise
 
 
 # 7  Streams
 # ==========
 # The problem: "would block" must become "wait here". And nothing on a network may be waited for
-# without a deadline: a name server, an address, a server may say nothing, or talk for ever.
+# without a deadline: a name server, an address or a server may never answer, or never stop.
 # The idea: one method, `_call`, tries a socket operation (handshake, send, recv). If that would
 # block, it waits for the socket and tries again. A read waits before it tries:
 #
-#     write(request), drain()    send -> BlockingIOError, wait until writable, send -> all of it
+#     write(request), drain()    send -> BlockingIOError, wait until writable, send -> all sent
 #     read()                     wait until readable, recv -> some bytes
 #     read()                     wait until readable, recv -> b"", the end
 #
-# The invariants. Between two reads the loop polls, so a fast peer holds up no other socket and no
-# deadline. (What TLS has decrypted already is taken at once, for a poll does not see it.) A stream
-# has no deadlines: who waits for it does so within a `timeout`, as connect() and §10 do.
-# Interest in reading stays registered from one read to the next, which saves two system calls.
+# The invariants. Between two reads the loop polls, so a fast peer delays no other socket and no
+# deadline. (Bytes that TLS has decrypted already are returned at once, because a poll does not see
+# them.) A stream has no deadlines: callers wrap their waits in a `timeout`, as connect() and §10
+# do. The socket stays registered for reading from one read to the next, which saves two system
+# calls.
 
-READ_SIZE = 65_536      # bytes: for more than 128 KB malloc maps and unmaps memory each time
-LOOKUP_TIMEOUT = 20.0   # seconds for a name: resolvers try a few times, for 5 seconds each
-CONNECT_TIMEOUT = 10.0  # seconds to connect, with TLS, to one address: a lost SYN is sent again
+READ_SIZE = 65_536      # bytes: above 128 KB malloc maps and unmaps memory for each read
+LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
+CONNECT_TIMEOUT = 10.0  # seconds to connect to one address, TLS included: a lost SYN is sent again
 
 
 class Stream:
-    """A stream socket, plain or TLS, made non-blocking; one task may read, one write at a time."""
+    """A stream socket, plain or TLS, in non-blocking mode.
+
+    At most one task may read, and at most one task may write, at any time."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self.sock, self._loop = sock, get_running_loop()
-        self._waiters, self._unsent = dict[int, Any](), bytearray()  # waiters: by event
+        self.sock = sock
+        self._loop = get_running_loop()
+        self._waiters: dict[int, Future[None]] = {}  # by event
+        self._unsent = bytearray()
 
     async def read(self, size: int = READ_SIZE) -> bytes:
-        """Wait for bytes and return those there are, up to *size*; b"" at the end of the stream.
+        """Wait for bytes and return up to *size* of them; b"" is the end of the stream.
 
-        Raises OSError, also when TLS is cut off without its goodbye. Cancelled: no byte is lost."""
-        if not getattr(self.sock, "pending", lambda: 0)():  # only TLS: bytes decrypted already
+        Raises OSError, also if TLS ends without close_notify. If cancelled, no byte is lost."""
+        if not getattr(self.sock, "pending", lambda: 0)():  # only TLS has bytes decrypted already
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
 
     def readable(self) -> bool:
-        """Return whether bytes, or the end, are there already; asks the kernel and never waits."""
+        """Return whether bytes, or the end, have arrived. Asks the kernel and never waits."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return poll.poll(0) != []
 
     def write(self, data: bytes) -> None:
-        """Take *data* to be sent; wait for drain() to have it sent."""
+        """Buffer *data*; drain() sends it."""
         self._unsent += data
 
     async def drain(self) -> None:
-        """Wait until all is sent (OSError). Cancelled: the rest stays for the next drain()."""
+        """Wait until all buffered data is sent. Raises OSError.
+
+        If cancelled, the rest stays buffered for the next drain()."""
         while self._unsent:
             sent = await self._call(EVENT_WRITE, self.sock.send, self._unsent)
             del self._unsent[:sent]
 
     def close(self) -> None:
-        """Close the socket, here and nowhere else; whoever waits gets ConnectionAbortedError."""
+        """Close the socket, here and nowhere else. A waiting task gets ConnectionAbortedError."""
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock)
             self._loop.remove_writer(self.sock)
@@ -971,11 +1082,11 @@ class Stream:
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
-        """Return operation(*args), once the socket is ready for it (TLS may read to send)."""
+        """Return operation(*args) once the socket is ready for it (TLS may read to send)."""
         while True:
             try:
                 return operation(*args)
-            except OSError as error:  # by name, for ssl may not be loaded
+            except OSError as error:  # by name, because ssl may not be imported
                 wanted = {"BlockingIOError": event, "SSLWantReadError": EVENT_READ,
                           "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
                 if wanted is None:
@@ -986,42 +1097,47 @@ class Stream:
         """Return a future that is resolved when the socket is readable, or writable."""
         waiter = self._waiters.get(event)
         if waiter and not waiter.done():
-            raise RuntimeError("another task waits for this stream already")
+            raise RuntimeError("another task is already waiting for this stream")
         self._loop._watch(self.sock, event, Handle(self._wake, (event,)))
         waiter = self._waiters[event] = Future(loop=self._loop)
         return waiter
 
     def _wake(self, event: int) -> None:
-        """Resume who waits; if nobody does, stop watching, or every tick would call this."""
+        """Resume the waiting task. Without one, stop watching: every tick would call this."""
         if self._waiters[event].done():
             self._loop._watch(self.sock, event)
         else:
             self._waiters[event].set_result(None)
 
 
-async def lookup(host: str, port: int) -> list[Any]:
-    """Return getaddrinfo's list of (family, kind, protocol, name, address) for a name or address.
+Address = tuple[int, int, int, str, Any]  # family, kind, protocol, name, address
 
-    It blocks, so a thread calls it. Raises OSError (TimeoutError after LOOKUP_TIMEOUT)."""
+
+async def lookup(host: str, port: int) -> list[Address]:
+    """Return the list of addresses that getaddrinfo() finds for a name or an address.
+
+    getaddrinfo() blocks, so a thread calls it. Raises OSError (TimeoutError after
+    LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes: Python would encode a str by its own IDNA first (see §8).
-        return await to_thread(socket.getaddrinfo, host.strip("[]").encode(), port,
-                               type=socket.SOCK_STREAM)
+        # As bytes: Python would encode a str with its own version of IDNA first (see §8).
+        found: Any = await to_thread(socket.getaddrinfo, host.strip("[]").encode(), port,
+                                     type=socket.SOCK_STREAM)
+        return cast(list[Address], found)
 
 
-async def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Stream:
-    """Return a stream to one address, as getaddrinfo gives it; leaves no socket if it fails."""
-    stream = Stream(socket.socket(*entry[:3]))
+async def _connect(address: Address, host: str, tls: ssl.SSLContext | None) -> Stream:
+    """Return a stream to one address. If it fails, no socket stays open."""
+    stream = Stream(socket.socket(*address[:3]))
     try:
         # The socket becomes writable when it is connected or has failed; SO_ERROR says which.
-        code = stream.sock.connect_ex(entry[4])
+        code = stream.sock.connect_ex(address[4])
         if code == errno.EINPROGRESS:
             await stream._until_ready(EVENT_WRITE)
             code = stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:  # its socket has the same descriptor
+        if tls is not None:  # the wrapped socket has the same descriptor
             stream.sock = tls.wrap_socket(
                 stream.sock, server_hostname=host.strip("[]").removesuffix("."),
                 do_handshake_on_connect=False, suppress_ragged_eofs=False)  # a cut is an error
@@ -1033,56 +1149,58 @@ async def _connect(entry: Any, host: str, tls: ssl.SSLContext | None) -> Stream:
 
 
 async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
-                  addresses: list[Any] | None = None) -> Stream:
-    """Return a Stream to the first address of *host* that accepts; with *ssl*, a context, by TLS.
+                  addresses: list[Address] | None = None) -> Stream:
+    """Return a Stream to the first address of *host* that accepts; with *ssl*, a TLS stream.
 
     *addresses* (by default those that lookup() finds) are tried in turn, for CONNECT_TIMEOUT
-    each, and the one that accepts moves to the front. Raises the error of the last (OSError)."""
+    seconds each, and the one that accepts moves to the front. Raises the error of the last one
+    (OSError)."""
     failure = OSError(f"{host} has no address")
     addresses = await lookup(host, port) if addresses is None else addresses
-    for entry in list(addresses):
+    for address in list(addresses):
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
-                stream = await _connect(entry, host, ssl)
-            addresses.sort(key=lambda other: other is not entry)  # it goes to the front
+                stream = await _connect(address, host, ssl)
+            addresses.sort(key=lambda other: other is not address)  # it moves to the front
             return stream
         except OSError as error:
             failure = error
     raise failure
 
 
-# Here is a place to rest: the small asyncio is complete. The next sections speak HTTP with it.
+# This completes the small asyncio. It is a good place to rest. The next sections build HTTP on it.
 
 # 8  URLs
 # =======
 # The problem: a crawler remembers where it has been by the spelling of an address, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
-# The idea: go the steps that browsers go (url.spec.whatwg.org, for http, https and UTF-8), so that
-# each spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
+# The idea: go through the steps that browsers go through (url.spec.whatwg.org, for http, https and
+# UTF-8), so that each spelling becomes the one that a browser would request, or an error. On the
+# page http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
 #     //bücher.de?ü            http://xn--bcher-kva.de/?%C3%BC
 #     http://0x7f.1/           a ValueError: nobody writes 127.0.0.1 like that
 #
-# The invariants. A URL holds printable ASCII only and no space: it can be put into a request, a
-# log or a terminal as it is. User names and passwords are dropped at once. What is odd is a
+# The invariants. A URL holds printable ASCII only, and no space: it can be put into a request, a
+# log or a terminal as it is. User names and passwords are dropped at once. An odd spelling is a
 # ValueError, never a guess at another host. And parse_url(str(url)) == url.
 
-MAX_URL = 8_000  # characters: what RFC 9110 section 4.1 asks everyone to support
-MAX_HOST = 253   # characters: what the DNS can ask for
+MAX_URL = 8_000  # characters: the length that RFC 9110 section 4.1 recommends supporting
+MAX_HOST = 253   # characters: the longest name that the DNS can look up
 
 
 class UnfetchableError(ValueError):
-    """It may well be a URL, but not one that is fetched here; the message says why."""
+    """The reference may well be a URL, but crawl.py does not fetch it; the message says why."""
 
 
 class URL(NamedTuple):
-    """An http or https URL, normalised and without fragment; str() spells it.
+    """An http or https URL, normalised and without a fragment; str() spells it.
 
     origin      "http://host" or "https://host:8443"; the default port is left out
     host        ASCII; IPv6 in brackets
-    target      what the request line asks for: /path or /path?query"""
+    target      the text for the request line: /path or /path?query"""
 
     origin: str
     scheme: str
@@ -1098,19 +1216,20 @@ _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
-# Each leaves some characters as they are: as browsers do in a path, in a query; printable ASCII.
+# Each escape leaves some characters as they are: those that browsers leave in a path, those that
+# browsers leave in a query, and printable ASCII.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
-_escape_query = partial(quote, safe="!$%&()+*,/:;=?@[\\]^`{|}", errors="replace")
+_escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace")
 _escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
 
 
 @lru_cache(1000)  # more hosts than most sites link to. (You may skip to parse_url().)
 def _parse_host(text: str) -> str:
-    """Return the host of an authority as it is looked up and sent; ValueError if it is odd.
+    """Return the host of an authority as it is looked up and sent. Raises ValueError if it is odd.
 
         EXAMPLE.com      example.com              [::FFFF]    [::ffff]
         bücher.de        xn--bcher-kva.de         127.1       ValueError: not four numbers
-        straße.de        ValueError: the library would ask for strasse.de"""
+        straße.de        ValueError: the library would look up strasse.de"""
     host = text.lower()
     try:
         if len(host) > MAX_HOST or max(map(len, host.split("."))) > 63:  # 1. its length
@@ -1120,7 +1239,7 @@ def _parse_host(text: str) -> str:
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
         name = host
         if not host.isascii():  # 3. other letters
-            # What NFKC, or the library's IDNA and back, would change, as ß into ss, is refused.
+            # A host that NFKC, or the library's IDNA and back, would change, is refused.
             if not unicodedata.is_normalized("NFKC", host) or (
                     host.encode("idna").decode("idna") != host):
                 raise ValueError
@@ -1130,8 +1249,8 @@ def _parse_host(text: str) -> str:
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # 5. IPv4
             socket.inet_pton(socket.AF_INET, name)
         return name
-    except (OSError, ValueError):
-        raise ValueError(f"{text[:60]!r} is not a host") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{text[:60]!r} is not a host") from error
 
 
 def _parse_path(path: str) -> str:
@@ -1139,7 +1258,8 @@ def _parse_path(path: str) -> str:
     path = _escape_path(path)
     if "/." not in path and "%" not in path:
         return path
-    segments, dots = list[str](), ""
+    segments: list[str] = []
+    dots = ""
     for part in path[1:].split("/"):
         dots = part.lower().replace("%2e", ".")
         if dots == "..":
@@ -1147,38 +1267,45 @@ def _parse_path(path: str) -> str:
         elif dots != ".":
             segments.append(part)
     if dots in (".", ".."):
-        segments.append("")  # it ends with a slash, then
+        segments.append("")  # a path that ends with dots ends with a slash
     return "/" + "/".join(segments)
 
 
 def _trim(reference: str) -> str:
-    """Return a reference without controls and blanks around it, tabs, line ends and fragment."""
+    """Return a reference without surrounding controls and blanks, tabs, line ends and fragment."""
     return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
 
 
 def parse_url(reference: str, base: URL | None = None) -> URL:
-    """Return the URL that *reference* means on the page *base*; raise ValueError if none.
+    """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
-    WHATWG URL, section 4.4, for the schemes http and https. UnfetchableError, a ValueError, for
-    another scheme, or none, or more than MAX_URL characters."""
-    text = _trim(reference)  # say HTTP:\\H:80\b\%2e\c?d
+    Raises ValueError if the reference is not a URL. UnfetchableError, a ValueError, means that it
+    has another scheme than http and https, or none, or more than MAX_URL characters."""
+    text = _trim(reference)  # for example HTTP:\\H:80\b\%2e\c?d
     match = _SCHEME.match(text)  # 1. the scheme: http
-    scheme = match[1].lower() if match else (base.scheme if base else "")
+    scheme = base.scheme if base else ""
+    if match:
+        scheme = match[1].lower()
+        text = text[match.end():]
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
-    head, mark, query = (text[match.end():] if match else text).partition("?")  # 2. the query: d
+    head, mark, query = text.partition("?")  # 2. the query: d
     head = head.replace("\\", "/")  # //H:80/b/%2e/c
     if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
-        authority, _, path = head.lstrip("/").partition("/")  # as browsers take ///h
-        found = _AUTHORITY.fullmatch(authority.rpartition("@")[2])
+        authority, _, path = head.lstrip("/").partition("/")  # browsers read ///h as //h
+        host_and_port = authority.rpartition("@")[2]
+        found = _AUTHORITY.fullmatch(host_and_port)
         if found is None or int(found[2] or 0) > 65535:
-            raise ValueError(f"{authority.rpartition('@')[2]!r} is not a host and a port")
-        host, port = _parse_host(found[1]), int(found[2] or _PORTS[scheme])
-        origin = f"{scheme}://{host}" + (f":{port}" if port != _PORTS[scheme] else "")
+            raise ValueError(f"{host_and_port!r} is not a host and a port")
+        host = _parse_host(found[1])
+        port = int(found[2] or _PORTS[scheme])
+        origin = f"{scheme}://{host}"
+        if port != _PORTS[scheme]:
+            origin += f":{port}"
         path = "/" + path
-    elif match or base is None:  # a scheme, but no // (without both, 1 has raised)
-        raise ValueError(f"// was expected behind {scheme}:")
-    else:  # the page's host
+    elif match or base is None:  # a scheme without // (without a scheme, step 1 has raised)
+        raise ValueError(f"expected // after {scheme}:")
+    else:  # the host of the page
         origin, _, host, port, target = base
         path = target.partition("?")[0]
         if head.startswith("/"):  # /x
@@ -1195,12 +1322,12 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
 # 9  HTTP messages
 # ================
-# The problem: a response is a head of text lines and a body of bytes, and only the head tells where
-# the body ends. A client that guesses wrong takes the rest of one answer for the next one's head.
+# The problem: a response is a head of text lines and a body of bytes, and only the head says where
+# the body ends. A client that guesses wrong takes the rest of one body for the next head.
 #
-# The idea: a parser that does no I/O. It is fed what the network gave, in pieces of any size,
-# and says when a response is complete. Inside it is a coroutine, too, a generator that no Task ever
-# sees: here a bare `yield` waits for more bytes.
+# The idea: a parser that does no I/O. You feed it bytes as they arrive, in pieces of any size, and
+# it says when a response is complete. Internally it is a coroutine as well: a plain generator that
+# no Task ever drives. In it, a bare `yield` waits for more bytes.
 #
 #     parser = ResponseParser()
 #     parser.feed(b"HTTP/1.1 200 OK\r\nContent-Le")       False
@@ -1208,74 +1335,81 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     parser.feed(b"lo")                                   True
 #     parser.response.body                                 b"hello"
 #
-# Where a body ends is decided in one place, `_framing` (RFC 9112 section 6.3):
+# One place decides where a body ends: `_framing` (RFC 9112 section 6.3).
 #
-#     the answer to HEAD, 1xx, 204, 304      there is none
-#     Transfer-Encoding: chunked             each piece says its length, 0 is the last
+#     the response to HEAD, 1xx, 204, 304    no body
+#     Transfer-Encoding: chunked             each piece says its length, and 0 is the last
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
 # The invariants. Every byte is accounted for. It is an error if the stream ends too early, if there
 # are two lengths, or if a body's Transfer-Encoding is not plain chunked or has a length beside it.
-# Bytes after the end belong to no answer, and the connection is not used again. Each head, body,
+# Bytes after the end belong to no response, and the connection is not used again. Each head, body,
 # chunk line and trailer has a limit. The cost: linear in the bytes, however they are cut.
 
-MAX_HEAD = 65_536            # bytes: a head, a chunk's first line, a section of trailers
-MAX_BODY = 10 * 1024 * 1024  # bytes, on the wire and decoded: larger than any page worth reading
-MAX_DROPPED = 65_536         # bytes not wanted: to read them is cheaper than another connection
-_always: Callback = lambda response: True   # wants every body
+MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
+MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
+MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
 
 
 class ProtocolError(Exception):
-    """The server's answer is not valid HTTP/1; says what was expected and what was seen."""
+    """The server's response is not valid HTTP/1; the message says what was seen instead."""
 
 
 class TruncatedError(ProtocolError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response did."""
 
 
 class LimitError(ProtocolError):
-    """Something in the answer is larger than it may be; says what, and the limit."""
+    """A part of the response exceeds a limit; the message names the part and the limit."""
 
 
 class Response:
-    """The answer to one request.
+    """The response to one request.
 
     version         1 for HTTP/1.1
     status, reason  200 and "OK"
-    headers         by name in lower case; those of repeated fields joined by ", "
-    content_type    one of them, "" if it is not there
-    body            decoded; empty when it was not wanted
-    text            in a crawl, the body of a document that was read (§14), as a str
-    reusable        whether the connection can take another request
-    error           in a crawl (§18), what came in place of an answer; status is 0 then"""
+    headers         by name in lower case; the values of repeated fields are joined by ", "
+    content_type    one of the headers, or "" if it is missing
+    body            decoded; empty if it was not wanted
+    reusable        whether the connection can take another request"""
 
-    def __init__(self, version: int, status: int, reason: str, headers: dict[str, str],
-                 error: Exception | None = None) -> None:
-        self.version, self.status, self.reason, self.headers = version, status, reason, headers
-        self.error, self.content_type = error, headers.get("content-type", "")
-        self.body, self.text, self.reusable = b"", "", False
+    def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
+        self.version = version
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+        self.content_type = headers.get("content-type", "")
+        self.body = b""
+        self.reusable = False
 
 
-_FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but met
+Wanted = Callable[[Response], bool]     # says whether to read the body, when the head is there
+_read_all: Wanted = lambda response: True
+_FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but still in use
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
-_HEAD_END, _LINE_END, _TRAILERS_END = map(re.compile, (rb"\n\r?\n", rb"\n", rb"(?:^|\n)\r?\n"))
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LINE_END = re.compile(rb"\n")
+_TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 
 
 def _parse_fields(text: str) -> dict[str, str]:
-    """Return the fields of a head, or of what comes after a body in chunks."""
-    fields = dict[str, str]()
+    """Return the fields of a head, or of the trailers after a chunked body."""
+    fields: dict[str, str] = {}
     for line in filter(None, _FOLD.sub(" ", text.replace("\r\n", "\n")).split("\n")):
         match = _FIELD.fullmatch(line)
         if match is None:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
-        name, value = match[1].lower(), match[2].rstrip(" \t")
-        fields[name] = f"{fields[name]}, {value}" if name in fields else value
+        name = match[1].lower()
+        value = match[2].rstrip(" \t")
+        if name in fields:
+            value = f"{fields[name]}, {value}"
+        fields[name] = value
     return fields
 
 
 def _parse_head(text: str) -> Response:
-    """Return the Response whose head is *text*: status line and fields, RFC 9112, 4 and 5."""
+    """Return the Response whose head is *text*: a status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.partition("\n")
     match = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
     if match is None:
@@ -1285,7 +1419,8 @@ def _parse_head(text: str) -> Response:
 
 def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close"."""
-    coding, length = map(response.headers.get, ("transfer-encoding", "content-length"))
+    coding = response.headers.get("transfer-encoding")
+    length = response.headers.get("content-length")
     if length is not None and not (length.isdecimal() and len(length) < 19):  # 2**63 has 19
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
@@ -1298,16 +1433,16 @@ def _framing(method: str, response: Response) -> int | str:
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
-    """Undo a Content-Encoding of gzip; LimitError for more than *limit* bytes."""
+    """Undo a Content-Encoding of gzip. Raises LimitError for more than *limit* bytes."""
     if coding in ("", "identity") or not body:
         return body
     if coding != "gzip":
         raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
-    unzip = zlib.decompressobj(31)  # a gzip header, and 32 KB of window
+    unzip = zlib.decompressobj(31)  # a gzip header, and a window of 32 KB
     try:
         decoded = unzip.decompress(body, limit + 1)
     except zlib.error as error:
-        raise ProtocolError(f"the gzip body is corrupt: {error}") from None
+        raise ProtocolError(f"the gzip body is corrupt: {error}") from error
     if len(decoded) > limit:
         raise LimitError(f"a decoded body of more than {limit} bytes (max_body)")
     if not unzip.eof:
@@ -1317,40 +1452,47 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
     return decoded
 
 
+Taking = Generator[None, None, bytes]   # takes bytes out of the buffer; `yield` waits for more
+
+
 class ResponseParser:
-    """Takes the bytes of a connection, in pieces of any size, and makes a Response of them.
+    """Takes the bytes of a connection, in pieces of any size, and builds a Response from them.
 
-    *method* is that of the request. *wanted(response)* is asked when the head is complete. If it
-    says no, a body known to have at most MAX_DROPPED bytes is read and dropped, so that the
-    connection can be used again; any other is left unread. *max_body* is in bytes."""
+    *method* is the method of the request. *wanted(response)* is called when the head is complete.
+    If it returns false, a body that is known to have at most MAX_DROPPED bytes is read and
+    dropped, so that the connection can be used again; any other body is left unread. *max_body*
+    is in bytes."""
 
-    def __init__(self, method: str = "GET", wanted: Callback = _always,
+    def __init__(self, method: str = "GET", wanted: Wanted = _read_all,
                  max_body: int = MAX_BODY) -> None:
-        self.response: Response | None = None   # once its head is there
-        self._buffer, self._ended = bytearray(), False  # bytes not yet parsed; are they the last?
+        self.response: Response | None = None   # once its head is complete
+        self._buffer = bytearray()              # bytes that are not parsed yet
+        self._ended = False                     # whether they are the last bytes of the stream
         self._max_body = max_body
         self._parsing = self._parse(method, wanted)
 
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        Raises ProtocolError (TruncatedError, LimitError). After an error, or True, feed no more."""
+        Raises ProtocolError (TruncatedError, LimitError). After an error, or after True, the
+        parser must not be fed any more."""
         self._buffer += data
         self._ended = not data
-        # next() gives None at each `yield`, and "complete" once the generator has returned.
+        # next() returns None at each `yield`, and "complete" once the generator has returned.
         return next(self._parsing, "complete") == "complete"
 
-    def _parse(self, method: str, wanted: Callback) -> Iterator[None]:
-        """Parse one response; each `yield` waits for feed()."""
+    def _parse(self, method: str, wanted: Wanted) -> Iterator[None]:
+        """Parse one response. Each `yield` waits for feed()."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
-            if not head.strip():  # empty lines before it are allowed
+            if not head.strip():  # empty lines before the head are allowed
                 continue
             response = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
             framing = _framing(method, response)
             if response.status >= 200:
                 break
-        self.response, keep = response, wanted(response)
+        self.response = response
+        keep = wanted(response)
         if not keep and (not isinstance(framing, int) or framing > MAX_DROPPED):
             return
         if framing == "chunked":
@@ -1376,14 +1518,15 @@ class ResponseParser:
                 raise TruncatedError("the connection was closed before the response ended")
             yield
 
-    def _take(self, size: int) -> Generator[None, None, bytes]:
+    def _take(self, size: int) -> Taking:
+        """Take *size* bytes out of the buffer."""
         yield from self._need(size)
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
         return taken
 
-    def _take_through(self, end: re.Pattern[bytes], what: str) -> Generator[None, None, bytes]:
-        """Take all up to *end* out of the buffer; LimitError for more than MAX_HEAD bytes."""
+    def _take_through(self, end: re.Pattern[bytes], what: str) -> Taking:
+        """Take everything up to and including *end* out of the buffer, at most MAX_HEAD bytes."""
         start = 0
         while True:
             match = end.search(self._buffer, start)
@@ -1399,9 +1542,11 @@ class ResponseParser:
         if size > self._max_body:
             raise LimitError(f"a body of more than {self._max_body} bytes (max_body)")
 
-    def _chunks(self) -> Generator[None, None, bytes]:
-        """Return a body that comes in chunks, RFC 9112 section 7.1; trailers are dropped."""
-        body, size, received = bytearray(), 1, 0
+    def _chunks(self) -> Taking:
+        """Return a chunked body, RFC 9112 section 7.1. Trailers are dropped."""
+        body = bytearray()
+        received = 0
+        size = 1
         while size:
             line = yield from self._take_through(_LINE_END, "chunk's first line")
             # A size has at most 64 bits.
@@ -1417,50 +1562,60 @@ class ResponseParser:
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
         trailers = yield from self._take_through(_TRAILERS_END, "trailer section")
-        _parse_fields(trailers.decode("latin-1"))  # are they fields?
+        _parse_fields(trailers.decode("latin-1"))  # raises ProtocolError unless they are fields
         return bytes(body)
 
 
 # 10  HTTP client
 # ===============
 # The problem: a new connection costs one round trip, with TLS two or three and a millisecond of
-# arithmetic, and a crawler asks the same server again and again.
+# arithmetic, and a crawler sends request after request to the same server.
 # The idea: keep the connections that are not in use. The pool holds idle streams with their
-# origins; a request takes its origin's stream that was used last, or else connects. A stream
-# carries one request at a time (no pipelining): no answer can belong to another question.
+# origins. A request takes the stream of its origin that was used last, or else connects. A stream
+# carries one request at a time (no pipelining), so a response always belongs to the request that
+# was just sent.
 #
-# The invariants. A stream is in the pool or with one task, never both.
+# The invariant: a stream is in the pool or with one task, never both. It is
 #
-#     kept      if its response was read to the end, and it may be reused
-#     closed    otherwise, as after a cancelled request; also if it is the oldest of too many, or
-#               readable when it is taken: that is its end, or bytes nobody asked for
+#     kept      if its response was read to the end and the connection may be reused
+#     closed    otherwise, for example after a cancelled request; also if it is the least recently
+#               used when the pool is full, or if it is readable when it is taken from the pool:
+#               the server has closed it, or has sent bytes that belong to no request
 #
 # The server may close a kept stream, or send a stray message, just as the next request leaves. So a
-# request that fails there before a valid head came back is sent on a new stream (RFC 9112, 9.3.1).
+# request that fails on a kept stream before a valid head came back is sent again on a new stream
+# (RFC 9112, 9.3.1).
 
-FETCH_TIMEOUT = 30.0  # seconds for a whole fetch
+FETCH_TIMEOUT = 30.0  # seconds for one request, from the lookup to the last byte
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
 
 
 def _tls_context() -> ssl.SSLContext:
-    """Return how to speak TLS: certificates are checked, and a cut-off stream is an error."""
-    import ssl  # here, for it takes a while
+    """Return the SSLContext: certificates are verified, and truncation is an error."""
+    import ssl  # imported here because importing ssl is slow
     context = ssl.create_default_context()
-    # Python 3.11.2 mistakes a connection that was cut for the end of the body.
+    # Python 3.11.2 takes a connection that was cut for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    # As OpenSSL does, but without DHE: there the server says how long the client computes.
+    # OpenSSL's own choice, but without DHE, where the server decides how long the client computes.
     context.set_ciphers("DEFAULT:!DHE")
     return context
 
 
+Headers = dict[str, str]
+
+
+def _header_lines(fields: Headers) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+
+
 class Client:
-    """HTTP/1.1 requests over a pool of connections. close() it in the end.
+    """Sends HTTP/1.1 requests over a pool of connections. Call close() when you are done.
 
-    *headers* are added to the usual ones, or replace those of the same name (ValueError if one is
-    no header field, or Host). *timeout* is in seconds for one fetch, from lookup to last byte,
-    *max_body* in bytes; *max_idle* connections are kept."""
+    *headers* are added to the usual ones or replace them. *timeout* is in seconds for one
+    request, from the lookup to the last byte; *max_body* is in bytes, and *max_idle* is the number
+    of connections to keep. Raises ValueError if one of the headers is not valid, or is Host."""
 
-    def __init__(self, headers: dict[str, str] | None = None, timeout: float = FETCH_TIMEOUT,
+    def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY, max_idle: int = MAX_IDLE) -> None:
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields replace the usual ones.
@@ -1469,26 +1624,31 @@ class Client:
             field = f"{name}: {value}"
             if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
-        self.timeout, self.max_body, self.max_idle = timeout, max_body, max_idle
+        self.timeout = timeout
+        self.max_body = max_body
+        self.max_idle = max_idle
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
-        # The header lines of requests: [False] without, [True] with the user's *headers*.
-        self._fields = ["".join(f"{name}: {value}\r\n" for name, value in some.items())
-                        for some in (usual, fields)]
-        # Idle streams, the longest idle first, with their origins; addresses by host and port.
-        self.pool, self.lookups = OrderedDict[Stream, str](), dict[Any, Task[Any]]()
+        # The header lines of a request, without and with the user's *headers*.
+        self._usual_lines = _header_lines(usual)
+        self._all_lines = _header_lines(fields)
+        # Idle streams with their origins, the least recently used first.
+        self.pool = OrderedDict[Stream, str]()
+        self.lookups: dict[tuple[str, int], Task[list[Address]]] = {}   # by host and port
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: URL, method: str = "GET", own_headers: bool = True,
-                    wanted: Callback = _always) -> Response:
-        """Return the response to one request of *method*; redirects are not followed.
+                    wanted: Wanted = _read_all) -> Response:
+        """Send one request and return the response. Redirects are not followed.
 
-        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says whether
-        to send the client's *headers*, which may be secrets between the user and some hosts; the
-        User-Agent is sent in any case. The body is read if *wanted(response)*, called when the head
-        is there, is true. Raises OSError (TimeoutError after self.timeout seconds) if there is no
-        answer, ProtocolError if it is broken or cut off. Cancelled, it closes the connection."""
+        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says
+        whether to send the client's *headers*, which may be secrets between the user and some
+        hosts; the User-Agent is always sent. The body is read only if *wanted(response)*, called
+        once the head has arrived, returns true. Raises OSError if there is no response
+        (TimeoutError after self.timeout seconds), ProtocolError if the response is malformed or
+        truncated. If cancelled, it closes the connection."""
+        lines = self._all_lines if own_headers else self._usual_lines
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
-                   f"{self._fields[own_headers]}\r\n").encode()
+                   f"{lines}\r\n").encode()
         async with TimeLimit(self.timeout):
             kept = self._take_idle(url.origin)
             while True:
@@ -1499,15 +1659,15 @@ class Client:
                 except (OSError, ProtocolError):
                     if not kept or parser.response:
                         raise
-                    kept = None  # it was stale: once more
+                    kept = None  # the kept stream was stale: send the request once more
 
     def close(self) -> None:
-        """Close every idle connection; the client may go on being used."""
+        """Close every idle connection. The client may still be used."""
         while self.pool:
             self.pool.popitem()[0].close()
 
     def _take_idle(self, origin: str) -> Stream | None:
-        """Take out the stream of *origin* used last; those that are readable are closed."""
+        """Take out the stream of *origin* that was used last; close those that are readable."""
         while stream := next((each for each, its_origin in reversed(self.pool.items())
                               if its_origin == origin), None):
             del self.pool[stream]
@@ -1518,7 +1678,7 @@ class Client:
 
     async def _exchange(self, stream: Stream, origin: str, request: bytes,
                         parser: ResponseParser) -> Response:
-        """Send *request* and return its response; the stream goes into the pool or is closed."""
+        """Send *request* and return its response. The stream goes to the pool or is closed."""
         try:
             stream.write(request)
             await stream.drain()
@@ -1534,14 +1694,16 @@ class Client:
                 stream.close()
 
     async def _new_stream(self, url: URL) -> Stream:
-        """Return a new stream. Host and port are looked up once, and anew after an OSError."""
+        """Open a stream. The addresses of a host are looked up once, and again after an OSError."""
         tls = None
         if url.scheme == "https":
             tls = self._tls = self._tls or _tls_context()
         key = url.host, url.port
         if key not in self.lookups:
-            self.lookups[key] = create_task(lookup(*key))  # shared: a cancelled fetch leaves it be
-            self.lookups[key].add_done_callback(_outcome)  # looks at its error, if nobody else does
+            # All requests share the lookup, so a cancelled request does not cancel it.
+            self.lookups[key] = create_task(lookup(*key))
+            # This marks its exception as retrieved, even if no request is left to retrieve it.
+            self.lookups[key].add_done_callback(_outcome)
         task = self.lookups[key]
         try:
             await _until_done(task)
@@ -1551,26 +1713,29 @@ class Client:
             raise
 
 
-async def fetch(url: str, **options: Any) -> Response:
+async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
+                max_body: int = MAX_BODY) -> Response:
     """Return the response to GET *url*, which needs its http:// or https://.
 
-    Redirects are not followed; options are Client's. Raises ValueError, or as Client.fetch does."""
-    with closing(Client(**options)) as client:
+    Redirects are not followed. The other arguments, and the exceptions, are those of Client and
+    of Client.fetch. Raises ValueError if *url* or one of the headers is not valid."""
+    with closing(Client(headers, timeout, max_body)) as client:
         return await client.fetch(parse_url(url))
 
 
-# The first evening may end here. Tomorrow begins with a site that has two broken links:
+# This is a good place to stop. The second part begins with a site that has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
 #     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
 #     http://zoo.org/cats/        links to /map.png and /staff/keys, shows http://cam.org/lion
 #     http://zoo.org/birds        has a parrot with an id, and no owl
-#     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which is not there
+#     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which does not exist
 #
-# A URL that is met is admitted to a round (a batch of URLs), or left out. First comes the root: it
-# may redirect to another host; then its pages; then (CHECKS) what is only checked; then places:
+# A URL that is discovered is admitted to a round, or left out. A round is a batch of URLs. The
+# first round is for the root, which may redirect to another host. The next one is for its pages,
+# and the last one, CHECKS, for URLs that are only checked. At the end come the fragments:
 #
-#     round 0    /                    a page: held, until all hosts of the crawl are known
+#     round 0    /                    a page: held until all hosts of the crawl are known
 #     round 1    /                    admits /cats/, /birds to round 1, /map.png to CHECKS, no lion
 #                /cats/               admits /staff/keys, /map.png to round 1, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
@@ -1579,26 +1744,42 @@ async def fetch(url: str, **options: Any) -> Response:
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           (with --fragments) /birds has only a parrot: broken
 #
-# The URLs that are admitted to the present round are queued. Each worker is a task with this loop:
+# The URLs that are admitted to the current round are queued. Each worker is a task with this loop:
 #
 #     while node := await queue.get():
-#         answer = await self._answer(node)       from robots.txt, the journal, or the server: §18
-#         if answer:                              else the URL is queued again, later
-#             await self._take_in(node, answer)   admits what it refers to, §20; tells a Record, §14
-#             queue.task_done()                   when this was said of all, the round ends
+#         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §18
+#         if result:                              otherwise the URL is queued again later
+#             await self._process(node, result)   admits the references, §20; emits a Record, §14
+#             queue.task_done()                   when all items are done, the round ends
+#
+# Each rule lives in one object. Here is the path of a URL through them, with the object that holds
+# each step and the ones that help it:
+#
+#                  a reference on http://zoo.org/: "/cats/"
+#                      |
+#     References   parses it, once for each spelling (§20); Fragments note any #fragment (§19)
+#                      |  URL (§8)
+#     Frontier     admits it once, to a round (§17); Scope says whether it belongs (§16)
+#                      |  Node, in the queue (§6)
+#     Crawler      gives it to a worker (§21)
+#                      |
+#     Fetcher      requests it (§18), when its Site says so (§15), through the Client (§10)
+#                      |  Result: a Record (§14), and perhaps a Page that was read (§11, §12)
+#     Crawler      emits the Record to the Journal (§22) and the Report (§23), and passes the
+#                  references of the Page to References: the path begins again
 
 # 11  Documents
 # =============
-# The problem: find what a document refers to, as fast as it is fetched; and it may be in any
-# charset, broken, or made to keep us busy. The idea: each kind of document has a reader, a function
-# that searches its text with a regular expression and returns a Markup. In the style sheet
+# The problem: find what a document refers to, as fast as documents arrive. A document may be in any
+# charset, malformed, or hostile. The idea: each kind of document has a reader, a function that
+# searches its text with a regular expression and returns a Markup. In the stylesheet
 #
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
-# read_sheet() takes out the comment, and finds base.css and new.png. HTML has its own section, at
-# whose end stands the table of readers. The invariant: the time is linear in the text's length.
-# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few that
-# may are used on short texts only. And a comment or script that has no end takes all the rest.
+# read_stylesheet() removes the comment and finds base.css and new.png. HTML has its own section,
+# which ends with the table of readers. The invariant: the time is linear in the length of the text.
+# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few that may
+# are used on short texts only. An unterminated comment or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
@@ -1607,28 +1788,31 @@ _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return a document's text and charset: by its BOM, else *content_type*, meta, or UTF-8."""
+    """Return the text of a document and its charset.
+
+    The charset is that of the BOM, or of *content_type*, or of a meta element, or UTF-8 (HTML
+    section 13.2.3.2)."""
     charset = "utf-8"
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
     elif body[:3] != b"\xef\xbb\xbf":
         match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:1024]))  # HTML section 13.2.3.2
-        # Python has codecs that are not for pages; UTF-16 is read only with a BOM.
+                 or _META_CHARSET.search(body[:1024]))
+        # Python has codecs that are not for pages. UTF-16 is read only with a BOM.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
             charset = match[1].decode().lower()
-    with suppress(LookupError, UnicodeError, OSError):  # no such codec, or it failed
+    with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
         return body.decode(charset, "replace"), charset
     return body.decode("utf-8", "replace"), "utf-8"
 
 
 class Markup(NamedTuple):
-    """What a document refers to: as written, with entities decoded."""
+    """What a document refers to: references as they are written, with entities decoded."""
 
-    links: tuple[str, ...] = ()     # where one can go: pages, frames; all URLs of a sitemap
-    assets: tuple[str, ...] = ()    # what is shown or used: images, scripts, styles
+    links: tuple[str, ...] = ()     # to pages and frames; all URLs of a sitemap
+    assets: tuple[str, ...] = ()    # images, scripts, stylesheets and the like
     base: str = ""                  # <base href>: links and assets are relative to it
-    nofollow: frozenset[str] = frozenset()  # names of the robots that shall not follow its links
+    nofollow: frozenset[str] = frozenset()  # names of the crawlers that must not follow the links
 
 
 def _check_count(count: int, base: str = "") -> None:
@@ -1639,17 +1823,22 @@ def _check_count(count: int, base: str = "") -> None:
 
 def _decode_entity(match: re.Match[str]) -> str:
     decoded = html.unescape(match[0])
-    return decoded if len(decoded) < 3 else match[0]  # (&notit; is no entity: it gives "¬it;")
+    if len(decoded) < 3:
+        return decoded
+    return match[0]  # unescape() would turn "&notit;", which is not an entity, into "¬it;"
 
 
 def _value_of(found: str) -> str:
-    """Return a value as it is meant: without the quote that begins it, and entities decoded."""
-    value = found.lstrip("\"'")  # (Only with ";": html.unescape sees one in "?a=1&copy=3".)
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value) if "&" in value else value
+    """Return the meaning of a value: without the quote that begins it, with entities decoded."""
+    value = found.lstrip("\"'")
+    if "&" not in value:
+        return value
+    # Only with a semicolon: html.unescape sees an entity in "?a=1&copy=3".
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value)
 
 
-def read_sheet(text: str) -> Markup:
-    """Return what a style sheet uses: its url() and @import, but for those with escapes."""
+def read_stylesheet(text: str) -> Markup:
+    """Return the URLs in the url() and @import of a stylesheet, except those with escapes."""
     text = re.sub(r"(?s)/\*.*?(?:\*/|\Z)|@namespace[^;]*+", "", text)
     values = re.findall(
         r"""(?i)(?:url\(\s*+|@import\s*+(?=["']))("[^"\n]*+|'[^'\n]*+|[^"'()\s]++)""", text)
@@ -1658,7 +1847,7 @@ def read_sheet(text: str) -> Markup:
 
 
 def read_sitemap(text: str) -> Markup:
-    """Return the URLs in the loc elements of XML: of a sitemap, or an index of sitemaps."""
+    """Return the URLs in the loc elements of XML: of a sitemap, or of an index of sitemaps."""
     # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
     urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
     return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in urls))
@@ -1667,23 +1856,25 @@ def read_sitemap(text: str) -> Markup:
 # 12  Links
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
-# The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer. No
-# tag is sought inside a match. (html.parser takes 20 x as long.) You may trust it, and skip to
-# read_markup(), which gets its groups:
+# The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer to
+# something. No tag is looked for inside a match. (html.parser takes 20 times as long.) You may
+# trust the expression and skip to read_markup(), which gets its groups:
 #
-#     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is taken off later)
+#     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is removed later)
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
 #     <style>p { src: url(x) }</style>      tag: style>, raw: style, inside: p { src: url(x) }
 #     <!-- <a href=/> -->                   nothing
 #     <p class="x">                         no match
 #
-# The cost: other tags are not skipped, so that a link, or a comment, is found in their values, too.
+# The cost: other tags are not skipped, so a link or a comment is also found in their values.
 
-MAX_TAG = 20_000    # characters of a tag that are read: an image written into it may have millions
-# Which of Markup's fields an element adds to, by which attribute. (a and area: _LINK, for speed.)
+MAX_TAG = 20_000    # characters of a tag that are read: an image in a data URI may have millions
+# The field of Markup that an element adds to, and the attribute that it takes the reference from.
+# (a and area are in _LINK, for speed.)
 _USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base", "href"),
          "object": ("assets", "data"), "link": ("", "href"), "meta": ("", "")}
-_USES |= dict.fromkeys("audio embed img input script source track video".split(), ("assets", "src"))
+_USES |= dict.fromkeys(["audio", "embed", "img", "input", "script", "source", "track", "video"],
+                       ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 # The parts of _TAGS. (_VALUE takes the first quote with it, _SEPARATOR the last.) In the first tag
@@ -1696,14 +1887,14 @@ _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     (?i: a | area ) [\s/] {_SEPARATOR}     # `a `
-    {_ATTRIBUTE}*?      # `class="top" `: one more each time, never one less, until href, or the end
+    {_ATTRIBUTE}*?      # `class="top" `: one more each time, never one less, until href or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
-    (?(raw)  # if the group `raw` has matched: up to its end tag, or the page's end
+    (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
         (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z ))"""
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
-_TAGS = re.compile(  # `(?= ... )` passes over end tags, and short ones such as <b>, at once
+_TAGS = re.compile(  # `(?= ... )` rejects end tags, and short ones such as <b>, immediately
     f"< (?= [a-zA-Z!?] [^>] [^>] ) (?: {_LINK} | {_TAG} | {_COMMENT} )",
     re.VERBOSE | re.ASCII | re.DOTALL)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", re.VERBOSE | re.ASCII)
@@ -1712,32 +1903,36 @@ _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the link of a refresh, or the robot that is asked not to follow links."""
+    """Return the link of a refresh, or the crawler that is asked not to follow links."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
             r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text)
-        return "links", ([found[1].lstrip("\"'")] if found else [])
-    nofollow = re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)
-    return "nofollow", ([values["name"].lower()] if nofollow and "name" in values else [])
+        if found:
+            return "links", [found[1].lstrip("\"'")]
+    elif "name" in values and re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text):
+        return "nofollow", [values["name"].lower()]
+    return "", []
 
 
 def _field_of(link: dict[str, str]) -> str:
-    """Return what a link element is: an asset, a link, or, as with rel=search, neither."""
+    """Return what a link element is: an asset, a link, or neither, as with rel=search."""
     rel = link.get("rel", "").lower()
     is_feed = "alternate" in rel and "hreflang" not in link
     if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
         return "assets"  # which are only checked
-    return "links" if re.search("alternate|next|prev|canonical", rel) else ""
+    if re.search("alternate|next|prev|canonical", rel):
+        return "links"
+    return ""
 
 
 @lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> tuple[str, list[str]]:
-    """Return the field of Markup that a captured tag adds to ("": none), and what it adds."""
+    """Return the field of Markup that a captured tag adds to ("" for none), and what it adds."""
     values: dict[str, str] = {}
     for name, value in _PAIR.findall(tag):
-        values.setdefault(name.lower(), _value_of(value))  # the first counts
-    element = next(iter(values))  # the tag's name comes first
+        values.setdefault(name.lower(), _value_of(value))  # the first one counts
+    element = next(iter(values))  # the name of the tag comes first
     if element == "meta":
         return _read_meta(values)
     field, attribute = _USES.get(element, ("", ""))
@@ -1748,9 +1943,9 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 
 
 def read_markup(text: str) -> Markup:
-    """Return what an HTML page refers to; LimitError for more than MAX_REFERENCES matches."""
-    fields: defaultdict[str, list[str]] = defaultdict(list)
-    found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # (a tag that is cut off is none)
+    """Return what an HTML page refers to. Raises LimitError for too many matches."""
+    fields = defaultdict[str, list[str]](list)
+    found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
     _check_count(len(found))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
@@ -1759,48 +1954,55 @@ def read_markup(text: str) -> Markup:
             field, values = _read_tag(tag[:MAX_TAG])
             fields[field] += values
             if raw.lower() == "style":
-                fields["assets"] += read_sheet(inside).assets
+                fields["assets"] += read_stylesheet(inside).assets
     return Markup(tuple(fields["links"]), tuple(fields["assets"]), next(iter(fields["base"]), ""),
                   frozenset(fields["nofollow"]))
 
 
-_READERS: dict[str, Callable[[str], Markup]] = {
-    "text/html": read_markup, "application/xhtml+xml": read_markup,
-    "text/css": read_sheet, "application/xml": read_sitemap, "text/xml": read_sitemap}
+Reader = Callable[[str], Markup]
+_READERS: dict[str, Reader] = {
+    "text/html": read_markup,
+    "application/xhtml+xml": read_markup,
+    "text/css": read_stylesheet,
+    "application/xml": read_sitemap,
+    "text/xml": read_sitemap}
 
 
 @lru_cache(1000)
-def reader_of(content_type: str) -> Callable[[str], Markup] | None:
-    """Return the reader for a content type, None if there is none."""
+def reader_of(content_type: str) -> Reader | None:
+    """Return the reader for a content type, or None if there is none."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
 # 13  Robots
 # ==========
-# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and says it in a
-# file that people wrote by hand, for the crawler that they had in mind.
-# The idea: a group of rules begins with the names that it is for. All groups with our name count;
-# if there is none, those for "*" do. Of the rules that match a URL the one with the longest pattern
-# wins, and of two as long the one that allows. In a pattern "*" stands for any characters, a final
-# "$" for the end. A Crawl-delay is obeyed (§15); other lines are ignored. So with
+# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and robots.txt files
+# are handwritten and inconsistent.
+# The idea: a group of rules begins with the names of the crawlers that it is for. All groups with
+# our name count; if there is none, those for "*" do. Of the rules that match a URL the one with
+# the longest pattern wins, and of two equally long ones the one that allows. In a pattern "*"
+# stands for any characters, and a final "$" for the end. A Crawl-delay is obeyed (§15), and other
+# lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
 #     User-agent: crawl
 #     Disallow: /staff/       /staff/keys is forbidden
-#     Allow: /staff/jobs      /staff/jobs/vet is allowed, for /staff/jobs is longer than /staff/
-#     Disallow: /*.pdf$       /menu.pdf is forbidden, /menu.pdf?a=b is not: it does not match
+#     Allow: /staff/jobs      /staff/jobs/vet is allowed: /staff/jobs is the longer match
+#     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 
-MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 wants 500 KiB
+MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
 MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
-MAX_SHOWN = 200          # characters of a rule, or other words that are not ours, that are shown
+MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
 PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
 
 
 def _respell(match: re.Match[str]) -> str:
     """Decode an escape if it stands for an unreserved character (RFC 3986, 2.3)."""
     character = unquote(match[0])
-    return character if re.fullmatch("[a-zA-Z0-9._~-]", character) else match[0].upper()
+    if re.fullmatch("[a-zA-Z0-9._~-]", character):
+        return character
+    return match[0].upper()
 
 
 def _comparable(path: str) -> str:
@@ -1811,7 +2013,7 @@ def _comparable(path: str) -> str:
 
 
 def product_of(user_agent: str) -> str:
-    """Return "MyBot" for "MyBot/2.0 (+http://me)": the name in robots.txt, RFC 9309, 2.2.1."""
+    """Return "MyBot" for "MyBot/2.0 (+http://me)": the product token of RFC 9309, 2.2.1."""
     return re.split("[^a-zA-Z_-]", user_agent)[0]
 
 
@@ -1821,8 +2023,9 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _matches(parts: list[str], path: str) -> bool:
-    """Return whether all parts stand in *path*, one behind the other: " /" and ".pdf " do so in
-    " /menu.pdf ", and do not in " /menu.pdf?a=b "."""
+    """Return whether all parts occur in *path*, in order.
+
+    " /" and ".pdf " occur in " /menu.pdf ", but not in " /menu.pdf?a=b "."""
     at = 0
     for part in parts:
         found = path.find(part, at)
@@ -1833,186 +2036,217 @@ def _matches(parts: list[str], path: str) -> bool:
 
 
 class Robots:
-    """The rules of one robots.txt for the robot named *product*.
+    """The rules of one robots.txt for the crawler named *product*.
 
     rules       (allow or disallow, pattern, its parts): the first that matches decides
     delay       seconds between requests that the site asks for"""
 
     def __init__(self, text: str, product: str = PRODUCT) -> None:
-        # Rules, and the delay, by the name that they are for: ours, or "*".
-        groups, delays = dict[str, list[tuple[str, str]]](), dict[str, float]()
-        names, rules_began, product = set[str](), True, product.lower()
+        product = product.lower()
+        # Rules and delays by the name that they are for: our name, or "*".
+        groups: dict[str, list[tuple[str, str]]] = {}
+        delays: dict[str, float] = {}
+        names = set[str]()  # those of the group that is being read
+        rules_began = True
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
             line = line.partition("#")[0].strip()
             key, _, value = line.partition(":" if ":" in line else " ")
-            key, value = key.strip().lower(), value.strip()
+            key = key.strip().lower()
+            value = value.strip()
             if key == "user-agent":
                 if rules_began:
-                    names, rules_began = set(), False
+                    names = set()
+                    rules_began = False
                 name = "*" if value == "*" else product_of(value).lower()
                 if name in ("*", product):
                     names.add(name)
                     groups.setdefault(name, [])
             elif key in ("allow", "disallow"):
                 rules_began = True
-                for name in names if value else ():  # an empty Disallow forbids nothing
-                    groups[name].append((key, _comparable(re.sub("[*]+", "*", value))))
+                if value:  # an empty Disallow forbids nothing
+                    for name in names:
+                        groups[name].append((key, _comparable(re.sub("[*]+", "*", value))))
             elif key == "crawl-delay" and re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", value):
                 delays |= dict.fromkeys(names, float(value))
-        mine = product if product in groups else "*"
-        rules, self.delay = groups.get(mine, []), delays.get(mine, 0.0)
-        # The longest pattern first, and of two as long "allow" first.
-        rules = sorted(rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
+        ours = product
+        if ours not in groups:
+            ours = "*"
+        self.delay = delays.get(ours, 0.0)
+        # The longest pattern first, and of two equally long ones "allow" first.
+        rules = sorted(groups.get(ours, [])[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
         self.rules = [(key, pattern, _parts(pattern)) for key, pattern in rules]
 
     def rule(self, target: str) -> str | None:
-        """Return the rule that forbids a path with query, None if it is allowed."""
+        """Return the rule that forbids a path with query, or None if it is allowed."""
         if not self.rules or target == "/robots.txt":
             return None
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
-                return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
+                if key == "allow":
+                    break
+                return f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
 
 # 14  Records
 # ===========
-# The problem: report, callbacks and journal should all be told in the same words how a URL ended.
-# The idea: one value says so, a Record. answer_of() makes it of a Response, and returns an Answer,
-# which holds both. Of a URL's end the Record keeps
+# The problem: the report, the callbacks and the journal need the outcome of each URL in one form.
+# The idea: one value, a Record, holds the outcome. result_of() builds it from a Response and
+# returns a Result: the Record and, if a document was read, the Page. Some outcomes:
 #
 #     404 Not Found               status=404, kind="broken", error="404 Not Found"
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
-#     no answer for 30 s          status=0, kind="timed out", error="..."
-#     what robots.txt forbids     skipped="robots.txt: Disallow: /staff/" (from §18: no Response)
+#     no response for 30 s        status=0, kind="timed out", error="..."
+#     forbidden by robots.txt     skipped="robots.txt: Disallow: /staff/" (from §18: no response)
 
 PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
             "too many redirects", "blocked")
 _REDIRECTS = (301, 302, 303, 307, 308)
-_TEMPORARY = (408, 429, 500, 502, 503, 504)  # another try may go better
+_BLOCKED = (401, 403, 429)
+_TEMPORARY = (408, 429, 500, 502, 503, 504)  # a retry may succeed
 
 
 class CrawlError(Exception):
-    """The crawl cannot begin (a bad root), or cannot go on (a full disk)."""
+    """The crawl cannot begin (an invalid root), or cannot go on (a full disk)."""
 
 
 def _printable(text: str) -> str:
-    """Return the beginning of foreign words, escaped: terminals might obey control characters."""
+    """Return untrusted text, truncated and escaped: it could contain terminal controls."""
     return _escape(text)[:MAX_SHOWN]
 
 
 def _explain(error: Any) -> str:
-    """Return an error in words that fit on a line."""
-    words = getattr(error, "strerror", "") or f"{error}"
+    """Return a description of an error that fits on a line."""
+    text = getattr(error, "strerror", "") or f"{error}"
     if hasattr(error, "verify_code"):
-        words = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    elif isinstance(error, re.error):
-        words = f"{error.pattern!r} is no regular expression: {error}"
-    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", words) or type(error).__name__)
+        text = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
+    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text) or type(error).__name__)
 
 
 def _kind_of(failure: Exception) -> str:
-    return ("timed out" if isinstance(failure, TimeoutError) else
-            "bad certificate" if hasattr(failure, "verify_code") else
-            "refused" if isinstance(failure, OSError) else
-            "over a limit" if isinstance(failure, LimitError) else "broken")
+    if isinstance(failure, TimeoutError):
+        return "timed out"
+    if hasattr(failure, "verify_code"):
+        return "bad certificate"
+    if isinstance(failure, OSError):
+        return "refused"
+    if isinstance(failure, LimitError):
+        return "over a limit"
+    return "broken"
 
 
 class Record(NamedTuple):
-    """How one URL ended (in fields to look up). The journal holds those that are not empty."""
+    """The outcome of one URL. The journal leaves out the fields that are empty."""
 
-    url: str                        # as str(URL); or words that are no URL; or a place, url#id
-    # How it ended
-    status: int = 0                 # of HTTP; 0: there was no valid answer
-    error: str = ""                 # what is wrong, in words
+    url: str                        # as str(URL); or text that is not a valid URL; or url#fragment
+    # The outcome
+    status: int = 0                 # of HTTP; 0: there was no valid response
+    error: str = ""                 # a description of what is wrong
     kind: str = ""                  # which of PROBLEMS that is
-    skipped: str = ""               # the reason why it was not fetched
-    next_url: str = ""              # where it redirects to
+    skipped: str = ""               # the reason why the URL was not requested
+    next_url: str = ""              # the target of a redirect
     content_type: str = ""          # as the server sent it
-    encoding: str = ""              # the charset: empty unless its body was read
+    encoding: str = ""              # the charset; empty unless the body was read
     size: int = 0                   # bytes, decoded
-    # How it was asked for
-    is_check: bool = False          # whether it was only checked
-    tries: int = 0                  # requests for the URL; or tries for robots.txt, if that failed
+    # The requests
+    is_check: bool = False          # whether the URL was only checked
+    tries: int = 0                  # requests for the URL; for robots.txt, if that failed
     at: float = 0.0                 # Unix time of the last request
-    seconds: float = 0.0            # from there to the end of the answer
-    # What led to it, and what it refers to
-    parent: str = ""                # the page, or the redirect, that led to it
+    seconds: float = 0.0            # from there to the end of the response
+    # The references to the URL, and from it
+    parent: str = ""                # the page, or the redirect, that led to the URL
     depth: int = 0                  # links from a root
-    links: tuple[str, ...] = ()     # what a page links to: at first as written, later URLs
-    assets: tuple[str, ...] = ()    # what it shows or uses: likewise
+    links: tuple[str, ...] = ()     # at first as written, later URLs
+    assets: tuple[str, ...] = ()    # images, scripts and the like: at first as written, later URLs
 
 
-class Answer(NamedTuple):
-    """What came of asking for a URL: a Record, and what is needed to take it in."""
+class Page(NamedTuple):
+    """A document that was read: an HTML page, a sitemap or a stylesheet."""
+
+    headers: Headers                # as in Response
+    body: bytes                     # decoded
+    text: str                       # the body as text
+    base: URL                       # its links and assets are relative to it
+
+
+class Result(NamedTuple):
+    """The result of requesting a URL: its Record, and what else is needed to process it."""
 
     record: Record
-    base: URL                       # of its links and assets
-    response: Response | None = None    # if the server was asked
+    page: Page | None = None        # if a document was read now
     from_journal: bool = False
 
 
-def _read(url: URL, response: Response, reader: Callable[[str], Markup]) -> tuple[Markup, str, URL]:
-    """Return a document's Markup, its charset, and the base of its references; LimitError."""
-    response.text, charset = decode_page(response.body, response.content_type)
-    markup, base = reader(response.text), url
+NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a response
+
+
+def _read_page(url: URL, response: Response, reader: Reader) -> tuple[Page, Markup, str]:
+    """Return the Page of a document, its Markup and its charset. Raises LimitError."""
+    text, charset = decode_page(response.body, response.content_type)
+    markup = reader(text)
+    base = url
     with suppress(ValueError):
         base = parse_url(markup.base, url) if markup.base else url
     _check_count(len(markup.links) + len(markup.assets), f"{base}")
-    return markup, charset, base
+    return Page(response.headers, response.body, text, base), markup, charset
 
 
-def answer_of(url: URL, response: Response, read: bool = True, product: str = PRODUCT,
-              **fields: Any) -> Answer:
-    """Return the Answer of a response, or of the error in its place.
+def _next_url(url: URL, response: Response) -> str:
+    """Return the target of a redirect. Raises ProtocolError if it leads nowhere."""
+    location = response.headers.get("location", "").encode("latin-1")
+    try:
+        if not location:
+            raise ValueError("it has no Location")
+        return f"{parse_url(location.decode('utf-8', 'replace'), url)}"  # as browsers read it
+    except ValueError as error:
+        raise ProtocolError(f"a redirect that leads nowhere: {_explain(error)}") from error
+
+
+def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
+              product: str = PRODUCT, **fields: Any) -> Result:
+    """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
     A page that is *read* gives assets, and links if *product* may follow them; both as written."""
-    status, base, failure = response.status, url, response.error
+    status = response.status
+    page = None
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
-    if status >= 400:  # 404
-        fields.update(kind="blocked" if status in (401, 403, 429) else "broken",
-                      error=f"{status} {_printable(response.reason)}".rstrip())
-    elif status in _REDIRECTS:  # 302
-        location = response.headers.get("location", "").encode("latin-1")
-        try:
-            if not location:
-                raise ValueError("it has no Location")
-            target = parse_url(location.decode("utf-8", "replace"), url)  # as browsers take it
-            fields.update(next_url=f"{target}")
-        except ValueError as error:
-            fields.update(kind="broken", error=f"a redirect that leads nowhere: {_explain(error)}")
-    elif read and status and (reader := reader_of(response.content_type)):  # 200
-        try:
-            markup, charset, base = _read(url, response, reader)
-            follow = markup.nofollow.isdisjoint(("robots", product.lower()))
-            fields.update(encoding=charset, assets=markup.assets,
-                          links=markup.links if follow else ())
-        except LimitError as limit:
-            failure = limit
-    if failure:  # no answer, or a page that is too much
+    try:
+        if error:
+            raise error
+        if status >= 400:  # 404
+            fields.update(kind="blocked" if status in _BLOCKED else "broken",
+                          error=f"{status} {_printable(response.reason)}".rstrip())
+        elif status in _REDIRECTS:  # 302
+            fields.update(next_url=_next_url(url, response))
+        elif read and (reader := reader_of(response.content_type)):  # 200
+            page, markup, charset = _read_page(url, response, reader)
+            fields.update(encoding=charset, assets=markup.assets)
+            if markup.nofollow.isdisjoint(("robots", product.lower())):
+                fields.update(links=markup.links)
+    except (OSError, ProtocolError) as failure:
         fields.update(error=_explain(failure), kind=_kind_of(failure))
-    return Answer(Record(f"{url}", **fields), base, response)
+    return Result(Record(f"{url}", **fields), page)
 
 
 # 15  Sites
 # =========
 # The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
-# or say "not now" (429). While one site rests, the workers should ask others.
-# The idea: a URL that may not be asked for yet stands in its site's line. If the site has a delay,
-# one URL is asked for at a time. When the delay has passed, a timer calls the first URL in line: it
-# goes through the queue to a worker, and meanwhile no other URL gets a turn. With a delay of 3 s:
+# or say "not now" (429). While one site rests, the workers should send requests to others.
+# The idea: a URL that may not be requested yet waits in the queue of its site. If the site has a
+# delay, one URL is requested at a time. When the delay has passed, a timer calls the first URL of
+# the queue: it goes to a worker, and meanwhile no other URL gets a turn. With a delay of 3 s:
 #
-#     at 1 s    workers bring /cats/, /birds    busy: /cats/ is asked for, /birds stands in line
-#     at 2 s    /cats/ has ended                resting: free_at is 5 s, a timer is set
-#     at 5 s    the timer                       /birds is called: it is queued
-#     at 5 s    a worker brings /birds          busy: /birds is asked for, for it was called
+#     at 1 s    workers bring /cats/, /birds    busy: /cats/ is requested, /birds waits
+#     at 2 s    /cats/ has ended                resting: free_at is 5 s, and a timer is set
+#     at 5 s    the timer                       /birds is called: it goes to a worker
+#     at 5 s    a worker brings /birds          busy: /birds is requested because it was called
 #
-# Answers also teach how to ask. Once a site of the crawl's hosts has answered 429, it has a learned
-# delay, too, and so is asked for one URL at a time:
+# Responses also teach how fast to go. Once a host in scope has answered 429, its site also gets a
+# learned delay, which limits it to one request at a time:
 #
-#     the site answers    it rests at least for          the delay that was learned
+#     the site answers    it rests at least for          the learned delay
 #     429                 Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
 #     anything else       the longer of its delays       shrinks by 3 %, and stays above 0
 
@@ -2023,78 +2257,88 @@ REST = 2.0          # seconds to rest after a 429 without Retry-After
 
 
 class Site:
-    """An origin: its robots.txt, and when it is asked. Nodes are URLs that were met (§17)."""
+    """An origin: its robots.txt, and when it may get the next request. A Node is a URL (§17)."""
 
-    learned = free_at = 0.0         # the learned delay, in seconds; the loop time of the next turn
-    asked = slowed = tries = 0      # requests under way; 429s heeded; tries for robots.txt
-    called: Node | None = None      # the URL whose turn it is, on its way through the queue
-    timer = Handle(_ignore, ())     # for the next turn, or for another try of robots.txt
-
-    def __init__(self, url: URL, robots: Any, delay: float, requeue: Callback) -> None:
-        self.url, self.delay, self.requeue = url, delay, requeue  # requeue(node): for a worker
-        self.robots = robots    # Robots; or a Record of why it failed; None: not known yet
-        self.line, self.waiting = deque[Any](), deque[Any]()  # for their turn; for robots.txt (§18)
+    def __init__(self, url: URL, robots: Robots | Record | None, delay: float,
+                 requeue: Callable[[Node], None]) -> None:
+        self.url = url                  # any URL of the origin
+        self.robots = robots            # a Record says why robots.txt failed; None: not known yet
+        self.robots_tries = 0           # attempts to get robots.txt
+        self.before_robots: list[Node] = []     # URLs that wait for robots.txt (§18)
+        self.delay = delay              # seconds between requests
+        self.learned = 0.0              # the learned delay in seconds
+        self.free_at = 0.0              # the loop time of the next turn
+        self.in_flight = 0              # requests that have not ended
+        self.slowed = 0                 # responses with 429
+        self.called: Node | None = None         # the URL whose turn it is, on its way to a worker
+        self.timer = Handle(self.advance, ())   # for the next turn, or the next try of robots.txt
+        self._waiting: deque[Node] = deque()    # URLs that wait for their turn
+        self._requeue = requeue         # puts a URL back into the queue for the workers
         self._loop = get_running_loop()
 
     def pace(self) -> float:
-        """Return the seconds between requests, one at a time; 0: any number at a time."""
+        """Return the seconds between requests, or 0 if requests need not be spaced."""
         return max(self.delay, self.learned)
 
     def is_free(self) -> bool:
-        """Return whether another URL may be asked for now."""
-        is_busy = self.called or (self.asked and self.pace())
+        """Return whether another URL may be requested now."""
+        is_busy = self.called or (self.in_flight and self.pace())
         return not is_busy and self.free_at <= self._loop.time()  # nor is it resting
 
     def take_turn(self, node: Node) -> bool:
-        """Give *node* its turn, until end_turn(), and return True; or put it into the line."""
+        """Give *node* its turn, until end_turn(), and return True; or let it wait for its turn."""
         if node is self.called:
             self.called = None
-        elif self.line or not self.is_free():
-            (self.line.appendleft if node.tries else self.line.append)(node)  # tried: it goes first
+        elif self._waiting or not self.is_free():
+            if node.tries:  # a retry goes first
+                self._waiting.appendleft(node)
+            else:
+                self._waiting.append(node)
             self.advance()
             return False
-        self.asked += 1
+        self.in_flight += 1
         return True
 
     def end_turn(self, is_slowed: bool, pause: float) -> None:
-        """Note that a request has ended, by a 429 or not, with a Retry-After of *pause* seconds."""
-        now, rest = self._loop.time(), ((pause or REST) if is_slowed else 0.0)
-        self.asked -= 1
-        self.slowed += is_slowed
+        """Record the end of a request. *is_slowed*: it got a 429; *pause*: its Retry-After in s."""
+        now = self._loop.time()
+        self.in_flight -= 1
         if not is_slowed:
             self.learned *= 0.97
-        elif self.free_at <= now:  # further 429s while it rests do not double it again
-            self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
-        self.free_at = max(self.free_at, now + max(rest, self.pace()))
+            rest = self.pace()
+        else:
+            self.slowed += 1
+            if self.free_at <= now:  # further 429s while the site rests do not double it again
+                self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
+            rest = max(self.pace(), pause or REST)
+        self.free_at = max(self.free_at, now + rest)
         self.advance()
 
     def advance(self) -> None:
-        """Call the first in line if the site is free; if it rests, set a timer."""
+        """Call the first waiting URL if the site is free; if the site rests, set a timer."""
         self.timer.cancel()
-        if self.line and self.is_free():
-            self.called = self.line.popleft()
-            self.requeue(self.called)
-        elif self.line and not (self.called or self.asked):  # (else a turn will end, and come here)
+        if self._waiting and self.is_free():
+            self.called = self._waiting.popleft()
+            self._requeue(self.called)
+        elif self._waiting and not (self.called or self.in_flight):  # otherwise a turn will end
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
-        """Queue all that wait for robots.txt: it is known, or another try of it is due (§18)."""
-        while self.waiting:
-            self.requeue(self.waiting.popleft())
+        """Requeue every URL that waits for robots.txt: it is known, or due for another try."""
+        waiting = self.before_robots
+        self.before_robots = []
+        for node in waiting:
+            self._requeue(node)
 
-
-# Now the crawl itself, one object that all workers share, of six layers:
-#     Scope       covers(), objection()           Places        note_ids(), missing_places()
-#     Frontier    admit(), follow(), requeue()    References    admit_references()
-#     Asking      _answer(), tell()               Crawler       crawl(), by _rounds() and _work()
 
 # 16  Scope
 # =========
 # The problem: pages refer to the whole web. Which of it belongs to the crawl?
-# The idea: the host of a URL decides, and two patterns that are searched for in it. A link leads to
-# a page, which is read. An asset, such as an image, is checked: is it there? So a URL is admitted
-# as a page or as a check, or is left out. A style sheet on the crawl's hosts is a check, too, but
-# is read, for what it uses. With the root http://zoo.org/ and --exclude 'pdf$'
+# The idea: the host of a URL decides, and patterns that are searched for in the URL. A link leads
+# to a page, which is read. An asset, such as an image, is checked: does it exist? So a URL is
+# admitted as a page or as a check, or is left out. A stylesheet on the crawl's hosts is also a
+# check, but it is read, to find the URLs that it uses. With the root http://zoo.org/ and
+# --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2105,161 +2349,212 @@ class Site:
 MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
+def _listed(value: str | Iterable[str]) -> list[str]:
+    """Return one text, or some texts, as a list."""
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _compile(option: str, patterns: str | Iterable[str]) -> list[re.Pattern[str]]:
+    """Compile each pattern by itself. Raises CrawlError, which names the option and the pattern."""
+    compiled = []
+    for pattern in _listed(patterns):
+        try:
+            compiled.append(re.compile(pattern))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise CrawlError(f"{option} {pattern[:60]!r} is not a regular expression: "
+                             f"{error}") from error
+    return compiled
+
+
 class Scope:
-    """Decides which URLs are crawled: by their hosts, by two patterns, by depth. (Options: §21.)"""
+    """Decides which URLs belong to the crawl: by host, by patterns and by depth."""
 
     def __init__(self, roots: list[URL], options: Options) -> None:
-        self.roots, self.options = roots, options
-        self.include = re.compile(options.include)              # is found in the URLs of pages
-        self.exclude = re.compile(options.exclude or "(?!)")    # is found in none; "(?!)" never is
-        self.deepest = MAX_DEPTH if options.depth is None else options.depth
-        self.hosts = set(map(self.host, roots))  # with ports, as host() returns them
-        # Where secrets may go: to roots' hosts by https, by http only if the root says http.
-        self.trusted = {(scheme, *self.host(url)) for url in roots
-                        for scheme in ("https", url.scheme)}
+        self._subdomains = options.subdomains
+        self._deepest = MAX_DEPTH if options.depth is None else options.depth
+        self._include = _compile("include", options.include)
+        self._exclude = _compile("exclude", options.exclude)
+        self._hosts = set(map(self._host, roots))
+        # Where secrets may go: to the hosts of roots by https, by http only if the root says http.
+        self._trusted = {(scheme, self._host(url)) for url in roots
+                         for scheme in ("https", url.scheme)}
 
-    def host(self, url: URL) -> tuple[str, int]:
-        """Return the host without "www." (not of www.com), and the port, 0 for the usual one."""
-        host = url.host.removeprefix("www.") if url.host.count(".") > 1 else url.host
+    def _host(self, url: URL) -> tuple[str, int]:
+        """Return the host without "www." (not of www.com) and the port, 0 for the default one."""
+        host = url.host
+        if host.count(".") > 1:
+            host = host.removeprefix("www.")
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
+    def add_host(self, url: URL) -> None:
+        """Let the crawl cover the host of *url*, to which a root redirects."""
+        self._hosts.add(self._host(url))
+
     def covers(self, url: URL) -> bool:
-        """Return whether *url* is on one of the hosts."""
-        host, port = self.host(url)
-        return (host, port) in self.hosts or (self.options.subdomains and any(
-            host.endswith(f".{upper}") and port == its_port for upper, its_port in self.hosts))
+        """Return whether *url* is on one of the crawl's hosts."""
+        host, port = self._host(url)
+        return (host, port) in self._hosts or (self._subdomains and any(
+            host.endswith(f".{upper}") and port == upper_port for upper, upper_port in self._hosts))
+
+    def trusts(self, url: URL) -> bool:
+        """Return whether *url* may get the user's headers, which may be secrets."""
+        return (url.scheme, self._host(url)) in self._trusted
+
+    def excludes(self, text: str) -> bool:
+        """Return whether one of the --exclude patterns is found in *text*."""
+        return any(pattern.search(text) for pattern in self._exclude)
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
         """Return why *url* at *depth* is left out as a page (or as a *check*), "" if it is not."""
-        if self.exclude.search(f"{url}"):
+        if self.excludes(f"{url}"):
             return "excluded"
-        if check or depth == 0:  # roots, and what they redirect to, need no --include
+        if check or depth == 0:  # roots, and their redirect targets, need no --include
             return ""
         if not self.covers(url):
             return "other host"
-        if not self.include.search(f"{url}"):
+        if self._include and not any(pattern.search(f"{url}") for pattern in self._include):
             return "excluded"
-        return "depth" if depth > self.deepest else ""
+        if depth > self._deepest:
+            return "depth"
+        return ""
 
 
 # 17  Frontier
 # ============
-# The problem: ask once for each URL that belongs to the crawl, however many ways lead there.
-# The idea: each URL that was met has one Node, in one round. Round 0 is for roots and what they
-# redirect to, whose hosts are the scope; 1 is for pages, CHECKS for checks, NEVER for URLs that are
-# left out. Another way to a URL can only move it to an earlier round. The zoo's root links to the
-# lion, and shows the map; /cats/ shows the lion, and links to the map:
+# The problem: request each URL that belongs to the crawl once, however many ways lead to it.
+# The idea: each seen URL has one Node, which is in one round. Round 0 is for the roots and their
+# redirect targets; their hosts define the scope. Round 1 is for pages, CHECKS for checks, and NEVER
+# for URLs that are left out. Another way to a URL can only move it to an earlier round. The zoo's
+# root links to the lion and shows the map; /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "other host"
 #     /cats/ was read    has ended   round 1        CHECKS
 
-MAX_AHEAD = 100     # URLs of a chain of redirects that are looked at, to find a circle
+MAX_AHEAD = 100     # URLs of a chain of redirects that are searched for a circle
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
 
 
 class Node:
-    """A URL that was met; or a place on a page, url#id; or words that are no URL."""
+    """A seen URL; or url#fragment; or text that is not a valid URL."""
 
-    # How it was admitted, or why it was left out
-    reason = ""                     # why the URL is left out
-    site: Site                      # if it is not left out
-    parent: Node | None = None      # the page that led to it, or the URL that redirects to it
-    depth = hops = 0                # links from a root; redirects in a row that led here
-    # How it was asked for (§18)
-    is_check = False                # whether the URL is only checked
-    tries = 0                       # requests so far: the first of a check is HEAD, others are GET
-    # What came of it
-    next_node: Node | None = None   # the target of a redirect
-    ids: frozenset[str] | None = None   # of a page: its places, if they are known (§19)
-    place_on: Node | None = None        # of a place: the Node of its page's URL
+    __slots__ = ("text", "round", "reason", "site", "parent", "depth", "hops", "is_check", "tries",
+                 "next_node", "is_well", "linked_from")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.round = NEVER      # in which the URL is asked for
-        self.is_well = False    # whether it has ended, and is no problem and no redirect
-        self.linked_from: list[str] = []    # the pages that refer to it; while is_well is False
+        # How the URL was admitted, or why it was left out
+        self.round = NEVER                      # in which the URL is requested
+        self.reason = ""                        # why the URL is left out
+        self.site: Site                         # set unless the URL is left out
+        self.parent: Node | None = None         # the page, or the redirect, that led to it
+        self.depth = 0                          # links from a root
+        self.hops = 0                           # redirects in a row that led to it
+        # How the URL is requested (§18)
+        self.is_check = False                   # whether the URL is only checked
+        self.tries = 0                          # requests so far
+        # The outcome
+        self.next_node: Node | None = None      # the target of a redirect
+        self.is_well = False                    # whether it ended without a problem or a redirect
+        self.linked_from: list[str] = []        # the pages that refer to it, until it is well
 
     @property
     def url(self) -> URL:
-        """The URL, if it is not left out; made anew, for it takes more memory than the text."""
+        """The URL, unless it is left out. It is rebuilt on each access, to save memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and those that redirects lead to from here, MAX_AHEAD at most."""
+        """Return this node and those that redirects lead to from here, at most MAX_AHEAD."""
         nodes = [self]
         while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
             nodes.append(after)
         return nodes
 
 
-class Frontier(Scope):
-    """The URLs that were met, and a queue of those to be asked for in the present round."""
+class Frontier:
+    """The seen URLs, and the queue of those to request in the current round."""
 
-    def __init__(self, roots: list[URL], options: Options) -> None:
-        super().__init__(roots, options)
-        self.round = -1  # none was begun
-        self.queue = Queue[Node | None]()
-        self.sites = dict[str, Site]()              # by origin
-        self.seen_urls = dict[str, Node]()          # by URL; URL and #place; words that are no URL
-        self.seen_links, self.seen_assets = dict[str, Node](), dict[str, Node]()  # as either: §20
-        self.later = defaultdict[int, list[Node]](list)     # by the round that they wait for
-        self._quota = {False: options.max_pages, True: options.max_pages}   # pages; checks
+    def __init__(self, scope: Scope, options: Options) -> None:
+        self.round = -1                                 # no round has begun
+        self.scope = scope
+        self.queue = Queue[Node | None]()               # None stops a worker
+        self.seen_urls: dict[str, Node] = {}            # by the text of their Nodes
+        self.sites: dict[str, Site] = {}                # by origin
+        self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
+        self._options = options
+        # How many more may be admitted.
+        self._left = {"page": options.max_pages, "check": options.max_pages}
 
     def requeue(self, node: Node) -> None:
-        """Put a URL back into the queue, which goes on counting it: as one item, never as none."""
+        """Put a URL back into the queue, which goes on counting it as one item."""
         self.queue.put_nowait(node)
         self.queue.task_done()
 
     def begin(self, number: int) -> bool:
-        """Queue the URLs of a round; return whether there are any."""
+        """Queue the URLs of a round. Return whether there are any."""
         self.round = number
         for node in self.later.pop(number, ()):
             if node.round == number:  # the node has not moved to an earlier round
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
-    def _round_of(self, url: URL, depth: int, check: bool, is_counted: bool) -> tuple[int, str]:
-        """Return in which round to ask for *url* if there is no other way to it; if NEVER, why."""
-        reason = self.objection(url, depth, check)
-        if is_counted and not reason and not self._quota[check]:
-            reason = "page limit"
-        if reason or check:
-            return (NEVER if reason else CHECKS), reason
-        # With --depth each level has a round, so that a page is asked for at its least depth.
-        return (min(depth, 1) if self.options.depth is None else depth), ""
+    def _round_of(self, url: URL, depth: int, check: bool, budget: str) -> tuple[int, str]:
+        """Return the round in which to request *url* if nothing else leads to it.
 
-    def _site_of(self, url: URL) -> Site:
-        """Return the Site of a URL; one outside the scope is not asked for robots.txt."""
+        If the round is NEVER, the reason is returned as well."""
+        reason = self.scope.objection(url, depth, check)
+        if not reason and budget and not self._left[budget]:
+            reason = "page limit"
+        if reason:
+            return NEVER, reason
+        if check:
+            return CHECKS, ""
+        if self._options.depth is None:
+            return min(depth, 1), ""
+        # With --depth each level has a round, so that a page is requested at its least depth.
+        return depth, ""
+
+    def _site_of(self, url: URL, covered: bool) -> Site:
+        """Return the Site of a URL. Outside the scope robots.txt is not requested."""
         if url.origin not in self.sites:
-            robots = Robots("") if self.options.no_robots or not self.covers(url) else None
-            self.sites[url.origin] = Site(url, robots, self.options.delay, self.requeue)
+            robots = None
+            if self._options.no_robots or not covered:
+                robots = Robots("")
+            self.sites[url.origin] = Site(url, robots, self._options.delay, self.requeue)
         return self.sites[url.origin]
 
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
-        """Admit *url*, as a page or as a *check*, or leave it out; return its Node.
+        """Admit *url*, as a page or as a *check*, or leave it out. Return its Node.
 
         It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
         that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
-        # 1. In which round would it be asked for? (/map.png, linked from /cats/: in round 1.)
-        is_counted = depth > 0 and hops == 0  # (a root, or a redirect's target, is not)
-        check = check or (self.options.external and not self.covers(url))
-        its_round, reason = self._round_of(url, depth, check, is_counted)
+        # 1. In which round would it be requested? (/map.png, linked from /cats/: in round 1.)
+        covered = self.scope.covers(url)
+        check = check or (self._options.external and not covered)
+        budget = ""
+        if depth > 0 and hops == 0:  # roots and redirect targets do not count
+            budget = "check" if check else "page"
+        its_round, reason = self._round_of(url, depth, check, budget)
         # 2. A known URL moves only to an earlier round, if its own has not begun. (The map does.)
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
             return node
         # 3. It is new, or moves.
-        node = self.seen_urls[f"{url}"] = node or Node(f"{url}")
-        node.parent, node.depth, node.hops = parent, depth, hops
-        node.round, node.reason, node.is_check = its_round, reason, check
+        if not node:
+            node = self.seen_urls[f"{url}"] = Node(f"{url}")
+        node.parent = parent
+        node.depth = depth
+        node.hops = hops
+        node.round = its_round
+        node.reason = reason
+        node.is_check = check
         # 4. Unless it is left out, it is queued now, or in its round.
         if not reason:
-            node.site = self._site_of(url)
-            if is_counted:  # (a check that becomes a page counts as both)
-                self._quota[check] -= 1
+            node.site = self._site_of(url, covered)
+            if budget:  # a check that becomes a page counts as both
+                self._left[budget] -= 1
             if its_round <= self.round:
                 self.queue.put_nowait(node)
             else:
@@ -2267,247 +2562,272 @@ class Frontier(Scope):
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Admit the target of a redirect; return its *record*, with the problem if there is one."""
+        """Admit the target of a redirect. Return its *record*, with the problem if there is one."""
         target = parse_url(record.next_url)
         if node.depth == 0:  # the scope grows
-            self.hosts.add(self.host(target))
+            self.scope.add_host(target)
         known = self.seen_urls.get(record.next_url)
         ahead = known.ahead() if known else []
         if node in ahead:  # the way from the target would come back here
             problem = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
-        elif node.hops >= self.options.max_redirect:
-            problem = f"more than {self.options.max_redirect} in a row"
+        elif node.hops >= self._options.max_redirect:
+            problem = f"more than {self._options.max_redirect} in a row"
         else:
             node.next_node = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
             return record
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
 
-# The second evening may end here. Until a URL that was met is taken in (§21), it is in these
-# places. In those with a * the queue counts it as unfinished; when none is, the round ends.
+# This is another good place to stop. Until a URL that was discovered is processed (§21), it is in
+# one of these places. The queue counts it as unfinished in those with a *; when none is left
+# there, the round ends.
 #
-#       later        until its round begins (§17)
-#     * queue        until a worker takes it (§17)
-#     * in_flight    while the worker waits for an answer, perhaps of robots.txt (§21)
-#     * waiting      until its site's robots.txt is known, or asked for again (§18)
-#     * line         until its site calls it: it is its turn (§15)
-#     * timers       until it is time for another try (§18)
-#       held         from its answer in round 0 until round 1 (§21)
+#       later            until its round begins (§17)
+#     * queue            until a worker takes it (§17)
+#     * in_flight        while a worker waits for its result, perhaps for robots.txt (§21)
+#     * before_robots    until robots.txt is known, or due for another try (§15)
+#     * waiting          until its site calls it: it is its turn (§15)
+#     * timers           until it is time for a retry (§18)
+#       held             from its result in round 0 until round 1 (§21)
 
-# 18  Asking
-# ==========
-# The problem: find out what came of one URL, by as few requests as may be.
-# The idea: ask the server last. _answer() goes through these cases in order. It returns an Answer
-# (§14), or None if the URL will be queued again. To begin with, a site's first URL asks for its
-# robots.txt, and waits with all others till that is known, or (after 1 s, 2 s ...) asked for again.
+# 18  Requests
+# ============
+# The problem: find out the outcome of one URL with as few requests as possible.
+# The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
+# (§14), or None if the URL will be queued again. At first a site's first URL requests robots.txt,
+# and waits with all others until robots.txt is known, or is requested again (after 1 s, 2 s ...).
 #
-#     1  robots.txt is not known yet                  None: it waits for that, or for another try
-#     2  robots.txt failed, or forbids the URL        Answer
-#     3  an earlier crawl's journal (§22) has it      Answer
-#     4  it is not the URL's turn                     None: it stands in its site's line (§15)
+#     1  robots.txt is not known yet                  None: the URL waits for robots.txt
+#     2  robots.txt failed, or forbids the URL        Result
+#     3  the journal of an earlier crawl has it       Result (§22)
+#     4  it is not the URL's turn                     None: it waits in the queue of its site (§15)
 #
-# Else the server is asked, and the response decides:
+# Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  429 of the crawl's hosts, and a try is left  None: it goes first in its line, which rests
-#     6  a temporary failure, and a try is left       None: it is queued after 1 s, 2 s ...
-#     7  HEAD failed, or found a sheet to be read     None: it is queued at once, for a GET
-#     8  else                                         Answer
+#     5  429 from the crawl's hosts, and a try left   None: it goes first in the queue of its site
+#     6  a temporary failure, and a try left          None: it is queued after 1 s, 2 s ...
+#     7  HEAD failed, or found a stylesheet to read   None: it is queued at once, for a GET
+#     8  anything else                                Result
 
-BACKOFF = 1.0         # seconds after the first try, on average; doubled for each later one, to 256
+BACKOFF = 1.0         # seconds after the first try, on average; doubled after each other, to 256
 ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
 
 
 def _back_off(tries: int) -> float:
+    """Return the seconds to wait after so many tries, with some randomness."""
     return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
 
 
-def _is_temporary(response: Response) -> bool:
-    """Return whether another try may go better."""
-    error = response.error
-    # A wrong certificate and a host name that does not exist are final.
+def _is_temporary(response: Response, error: Exception | None) -> bool:
+    """Return whether a retry may succeed."""
+    # A bad certificate and a host name that does not exist are final.
     is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
     return (response.status in _TEMPORARY
             or (isinstance(error, (OSError, TruncatedError)) and not is_final))
 
 
-class Asking(Frontier):
-    """The frontier, and what servers answer."""
+class Fetcher:
+    """Requests URLs: with robots.txt first, the journal of an earlier crawl, and retries.
 
-    def __init__(self, roots: list[URL], options: Options) -> None:
-        super().__init__(roots, options)
+    client      the Client that sends the requests
+    ages        the Unix times of the responses that were taken from the journal"""
+
+    def __init__(self, frontier: Frontier, options: Options) -> None:
         self.client = Client(options.headers, options.timeout, options.max_body,
                              max(MAX_IDLE, options.max_tasks))
-        self.timers = list[Handle]()    # of further tries
-        self.ages = list[float]()       # the times of the answers that were taken from the journal
+        self.ages: list[float] = []
+        self._frontier = frontier
+        self._options = options
+        self._retries: list[Handle] = []    # timers
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
-    def tell(self, record: Record, from_journal: bool = False) -> None:
-        """Hand a record to on_record and, unless the journal gave it, to the journal."""
-        if self.options.journal and not from_journal:
-            self.options.journal.write(record)
-        self.options.on_record(record)
+    def close(self) -> None:
+        """Close idle connections and cancel all timers."""
+        self.client.close()
+        for timer in self._retries + [site.timer for site in self._frontier.sites.values()]:
+            timer.cancel()
 
-    async def _fetch(self, url: URL, method: str, wanted: Callback) -> Response:
-        """Return the response to a request; without one, a Response with status 0 and the error."""
+    async def _send(self, url: URL, method: str, wanted: Wanted
+                    ) -> tuple[Response, Exception | None]:
+        """Return the response to a request, or NO_RESPONSE and the error."""
         try:
-            trusted = (url.scheme, *self.host(url)) in self.trusted
-            return await self.client.fetch(url, method, trusted, wanted)
+            trusted = self._frontier.scope.trusts(url)
+            return await self.client.fetch(url, method, trusted, wanted), None
         except (OSError, ProtocolError) as error:
-            return Response(0, 0, "", {}, error)
+            return NO_RESPONSE, error
 
     def _wants(self, node: Node, head: Response) -> bool:
-        """Return whether a body is to be read, by its *head*: a page's, or a sheet's."""
-        reader = reader_of(head.content_type) if 200 <= head.status < 300 else None
-        if reader is read_sheet:
-            return self.covers(node.url)
-        return reader is not None and not node.is_check
+        """Return whether to read a body, by its *head*: that of a page or of a stylesheet."""
+        reader = reader_of(head.content_type)
+        if not reader or not 200 <= head.status < 300:
+            return False
+        if reader is read_stylesheet:
+            return self._frontier.scope.covers(node.url)
+        return not node.is_check
 
-    async def _answer(self, node: Node) -> Answer | None:
-        """Return what came of a URL, or None if it is to be queued again: cases 1 to 8."""
-        site, url = node.site, node.url
+    async def fetch(self, node: Node) -> Result | None:
+        """Return the result of a URL, or None if the URL will be queued again: cases 1 to 8."""
+        site = node.site
+        url = node.url
         if site.robots is None:  # 1
-            site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first asks for it (and again, if that fails)
+            site.before_robots.append(node)
+            if len(site.before_robots) == 1:  # the first requests it (and again, if that fails)
                 await self._load_robots(site)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
-            return Answer(site.robots._replace(url=node.text), url)
+            return Result(site.robots._replace(url=node.text))
         if rule := site.robots.rule(url.target):
-            return Answer(Record(node.text, skipped=f"robots.txt: {rule}"), url)
+            return Result(Record(node.text, skipped=f"robots.txt: {rule}"))
         if record := self._remembered(node):  # 3
             self.ages.append(record.at)
-            return Answer(record, url, from_journal=True)
-        return await self._request(node, url) if site.take_turn(node) else None  # 4
+            return Result(record, from_journal=True)
+        if not site.take_turn(node):  # 4
+            return None
+        return await self._request(node, url)
 
-    async def _request(self, node: Node, url: URL) -> Answer | None:
-        """Ask the server, in the URL's turn; return None if the URL is to be queued again."""
-        loop, method = get_running_loop(), "HEAD" if node.is_check and not node.tries else "GET"
-        at, began = time.time(), loop.time()
+    async def _request(self, node: Node, url: URL) -> Result | None:
+        """Send the request, in the URL's turn. Return None if the URL is to be queued again."""
+        loop = get_running_loop()
+        method = "HEAD" if node.is_check and not node.tries else "GET"
+        at = time.time()
+        began = loop.time()
         node.tries += 1
-        response = await self._fetch(url, method, partial(self._wants, node))
-        is_slowed = response.status == 429 and self.covers(url)
+        response, error = await self._send(url, method, partial(self._wants, node))
+        is_slowed = response.status == 429 and self._frontier.scope.covers(url)
         pause = self._pause(url, response)
         node.site.end_turn(is_slowed, pause)
-        if node.tries < self.options.max_tries and _is_temporary(response):
+        if node.tries < self._options.max_tries and _is_temporary(response, error):
             if is_slowed:  # 5
-                self.requeue(node)
+                self._frontier.requeue(node)
             else:  # 6
-                self.timers.append(
-                    loop.call_later(max(_back_off(node.tries), pause), self.requeue, node))
+                delay = max(_back_off(node.tries), pause)
+                self._retries.append(loop.call_later(delay, self._frontier.requeue, node))
             return None
         is_wanted = self._wants(node, response)
-        has_failed = response.status == 0 or response.status >= 400
+        has_failed = error or response.status >= 400
         if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
-            self.requeue(node)
+            self._frontier.requeue(node)
             return None
-        return answer_of(  # 8
-            url, response, is_wanted, self._product, tries=node.tries, at=round(at, 3),
+        return result_of(  # 8
+            url, response, error, is_wanted, self._product, tries=node.tries, at=round(at, 3),
             seconds=round(loop.time() - began, 3), is_check=node.is_check)
 
     def _pause(self, url: URL, response: Response) -> float:
-        """Return a response's Retry-After, in seconds; 0 if it has none that is heeded."""
-        wish = response.headers.get("retry-after", "")
-        # Only the crawl's hosts are heeded; and not in round 0, whose end all others wait for.
-        is_heeded = wish.isdecimal() and self.covers(url) and self.round > 0
-        return min(float(wish), MAX_PAUSE) if is_heeded else 0.0
+        """Return the Retry-After of a response in seconds, or 0 if there is none to obey."""
+        value = response.headers.get("retry-after", "")
+        # Only the crawl's hosts are obeyed; and not in round 0, because everything waits for it.
+        if value.isdecimal() and self._frontier.scope.covers(url) and self._frontier.round > 0:
+            return min(float(value), MAX_PAUSE)
+        return 0.0
 
     async def _load_robots(self, site: Site) -> None:
-        """Ask for a site's robots.txt; then queue who waits for it, or later, to ask again.
+        """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
-        It has no Node: its redirects are followed here, within the scope. RFC 9309, 2.3.1:
-            2xx                               brings rules
+        If it failed, they are requeued later, for another try. It has no Node: its redirects are
+        followed here, within the scope. RFC 9309, 2.3.1:
+            2xx                               gives rules
             429, 5xx, no valid response       after the last try, the site's URLs fail
-            else                              all is allowed"""
+            anything else                     everything is allowed"""
         url = site.url._replace(target="/robots.txt")
         for _ in range(ROBOTS_REQUESTS):
-            response = await self._fetch(url, "GET", lambda head: head.status < 300)
-            record = answer_of(url, response, False).record
-            if not (record.next_url and self.covers(url := parse_url(record.next_url))):
+            response, error = await self._send(url, "GET", lambda head: head.status < 300)
+            record = result_of(url, response, error, False).record
+            if not (record.next_url
+                    and self._frontier.scope.covers(url := parse_url(record.next_url))):
                 break
-        site.tries += 1
-        if site.tries < self.options.max_tries and _is_temporary(response):
-            site.timer = get_running_loop().call_later(_back_off(site.tries), site.release)
+        site.robots_tries += 1
+        if site.robots_tries < self._options.max_tries and _is_temporary(response, error):
+            site.timer = get_running_loop().call_later(_back_off(site.robots_tries), site.release)
             return
         if 0 < response.status < 500 and response.status != 429:
             site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
-            site.robots = record._replace(status=0, content_type="", skipped="robots.txt failed",
-                                          error=f"robots.txt: {record.error}", tries=site.tries)
+            site.robots = record._replace(
+                status=0, content_type="", skipped="robots.txt failed",
+                error=f"robots.txt: {record.error}", tries=site.robots_tries)
         site.release()
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's answer, if the URL would be asked for in the same way today."""
-        journal = self.options.journal
-        if not journal or node.depth == 0:  # a root, or what it redirects to
+        """Return the journal's record, if the URL would be requested in the same way today."""
+        journal = self._options.journal
+        if not journal or node.depth == 0:  # a root, or a redirect target of a root
             return None
-        if self.options.fragments and not node.is_check:  # a page is read, for its ids
+        if self._options.fragments and not node.is_check:  # a page is read, for its anchors
             return None
         record = journal.find(node.text)
-        # (What was a check, and is a page today, was not read.)
-        return record if record and record.is_check == node.is_check else None
+        if record and record.is_check == node.is_check:  # a URL that was checked has no links
+            return record
+        return None
 
 
-# 19  Places
-# ==========
-# The problem: with --fragments, a link to /birds#owl is broken if /birds has no place "owl".
-# The idea: each place that a link names gets a Node (in §20), each page that is read notes its ids
-# (in §21), and in the end both are compared. A page that was not read counts as having every place.
+# 19  Fragments
+# =============
+# The problem: with --fragments, a link to /birds#owl is broken if no element of /birds has the id
+# "owl". The idea: each fragment that a link names gets a Node, each page that is read notes its
+# anchors (the ids of its elements), and at the end both are compared. A page that was not read
+# counts as having every anchor.
 #
-#     / links to /birds#owl    the place's Node has place_on, the Node of /birds
-#     /birds is read           its Node has ids: {"parrot"}
-#     the end                  no "owl": a Record (if /birds redirected, its target's ids would do)
+#     / links to /birds#owl    the fragment has a Node, and the Node of its page is noted
+#     /birds is read           its anchors are noted: {"parrot"}
+#     the end                  no "owl": a Record (if /birds redirected, its target's anchors count)
 
-def ids_of(text: str) -> frozenset[str]:
-    """Return the places of a page to which a fragment can lead, and perhaps some more."""
-    ids = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
-    return frozenset(map(_value_of, ids))
+def anchors_of(text: str) -> frozenset[str]:
+    """Return the anchors of a page, the values of id and name, and perhaps some more."""
+    values = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
+    return frozenset(map(_value_of, values))
 
 
-class Places(Asking):
-    """The frontier, and the places, url#id, that links name."""
+class Fragments:
+    """The fragments that links name, and the anchors of the pages that were read."""
 
-    def note_ids(self, page: Node, response: Response) -> None:
-        """Note which places there are on a page that was read."""
-        if reader_of(response.content_type) is read_markup:
-            page.ids = ids_of(response.text)
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._pages: dict[Node, Node] = {}      # the page, by the Node of url#fragment
+        self._anchors: dict[Node, frozenset[str]] = {}  # by the Node of the page
 
-    def places_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
-        """Yield the Nodes of places that links name; *pages*: by links without fragments."""
+    def note_anchors(self, node: Node, page: Page) -> None:
+        """Remember the anchors of a page that was read."""
+        self._anchors[node] = anchors_of(page.text)
+
+    def nodes_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
+        """Yield the Nodes of the fragments that links name. *pages* has their pages, by link."""
         for link in links:
             address, _, fragment = link.partition("#")
-            fragment = fragment.partition(":~:")[0].strip()  # behind :~: is a text to be found
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):  # "#", "#top" and "#!/x" are no places
+            fragment = fragment.partition(":~:")[0].strip()  # after ":~:" comes a text fragment
+            # "#", "#top" and "#!/x" do not name an element.
+            if not re.match("(?i)(?:top)?$|[/!]", fragment):
                 page = pages[address]
                 text = f"{page.text}#{_escape(fragment)}"
-                place = self.seen_urls.setdefault(text, Node(text))
-                place.place_on = page
-                yield place
+                node = self._frontier.seen_urls.setdefault(text, Node(text))
+                self._pages[node] = page
+                yield node
 
-    def missing_places(self) -> Iterator[Record]:
-        """Yield a record of each place that is missing on a page that was read."""
-        for text, node in self.seen_urls.items():
-            if node.place_on and not self.exclude.search(text):
-                fragment, steps = text.partition("#")[2], node.place_on.ahead()
-                ids = next((step.ids for step in steps if step.ids is not None), None)
-                if ids is not None and ids.isdisjoint((fragment, unquote(fragment))):
-                    yield Record(text, error=f"no id {_printable(fragment)!r} on the page",
-                                 kind="broken", parent=min(node.linked_from))  # (§20 notes them)
+    def missing(self) -> Iterator[Record]:
+        """Yield a record of each fragment that names no anchor of a page that was read."""
+        for node, page in self._pages.items():
+            read = [step for step in page.ahead() if step in self._anchors]
+            fragment = node.text.partition("#")[2]
+            if (read and not self._frontier.scope.excludes(node.text)
+                    and self._anchors[read[0]].isdisjoint((fragment, unquote(fragment)))):
+                yield Record(node.text, error=f"no id {_printable(fragment)!r} on the page",
+                             kind="broken", parent=min(node.linked_from))
 
 
 # 20  References
 # ==============
-# The problem: a page refers to some 60 URLs, nearly all of them known. To parse each reference (§8)
+# The problem: a page refers to some 60 URLs, nearly all of them known. Parsing each reference (§8)
 # would more than double the time that a page takes.
-# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round: the
-# first link to /birds brings it to its earliest round, and another link changes nothing. So what
-# was met as a link is kept in `seen_links`, by its one spelling. A reference is joined to its page
-# as mere text. That may be an odd spelling: then it is not found, and is parsed as if the URL were
-# new. But it is never the one spelling of another URL. So on the zoo's /cats/
+# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round, so the
+# first link to /birds brings it to its earliest round, and later links to it have no effect. So the
+# Nodes of links are kept in `_seen_links`, by the one spelling of the URL. A reference is joined to
+# its page as mere text. That may give an odd spelling, which is not found in `_seen_links` and is
+# parsed as if the URL were new. But it never gives the one spelling of another URL. So on the
+# zoo's /cats/
 #
 #     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
 #     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
-#     mailto:me          stays as it is: no URL to fetch, but words that have a Node, with a reason
+#     mailto:me          stays as it is: text that has a Node, with the reason
 
 SLICE = 100  # references that are looked up between two ticks
 
@@ -2515,47 +2835,62 @@ SLICE = 100  # references that are looked up between two ticks
 def _join(base: URL, folder: str, reference: str) -> str:
     """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
     first = reference[:1]
-    if first == "/":  # /x, and //host/x
-        return f"{base.scheme}:{reference}" if reference[:2] == "//" else base.origin + reference
-    if first in ("", "?"):  # the page itself, and ?q on it
-        page = base.target.partition("?")[0] if first else base.target
-        return base.origin + page + reference
-    if ":" in reference:  # http://host/x, and what may have a scheme
+    if reference[:2] == "//":  # //host/x
+        return f"{base.scheme}:{reference}"
+    if first == "/":  # /x
+        return base.origin + reference
+    if not first:  # the page itself
+        return f"{base}"
+    if first == "?":  # ?q on the page
+        return base.origin + base.target.partition("?")[0] + reference
+    if ":" in reference:  # http://host/x, and other text that may have a scheme
         return reference
     if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is parsed)
         reference = reference.removeprefix("./")
         while reference[:3] == "../":
-            folder, reference = folder.rpartition("/")[0], reference[3:]
+            folder = folder.rpartition("/")[0]
+            reference = reference[3:]
     return f"{base.origin}{folder}/{reference}"
 
 
-class References(Places):
-    """The frontier, and how it gets the URLs that pages refer to."""
+class References:
+    """Admits to the frontier what pages refer to. *emit* takes the records of invalid URLs."""
 
-    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
-        """Admit what a page refers to; return its *record* with URLs for links and assets."""
+    def __init__(self, frontier: Frontier, fragments: Fragments, options: Options,
+                 emit: Callable[[Record], None]) -> None:
+        self.frontier = frontier
+        self._fragments = fragments
+        self._options = options
+        self._emit = emit
+        # By the one spelling of their URLs: the Nodes of links, and of assets.
+        self._seen_links: dict[str, Node] = {}
+        self._seen_assets: dict[str, Node] = {}
+
+    async def admit(self, page: Node, record: Record, base: URL) -> Record:
+        """Admit what a page refers to. Return its *record* with URLs as links and assets."""
         folder = base.target.partition("?")[0].rpartition("/")[0]
         links = await self._admit_each(page, record.links, base, folder, False)
-        nodes = [*links.values()]
-        if self.options.fragments:
-            nodes += self.places_of(record.links, links)
-        linked = [node.text for node in nodes]
-        if self.options.pages_only:  # the record names them, for a --resume that may check them
-            shown = [_join(base, folder, one.strip()) for one in record.assets]
+        nodes = list(links.values())
+        if self._options.fragments:
+            nodes += self._fragments.nodes_of(record.links, links)
+        link_urls = [node.text for node in nodes]
+        if self._options.pages_only:  # the record names them, for a --resume that may check them
+            asset_urls = [_join(base, folder, asset.strip()) for asset in record.assets]
         else:
             assets = await self._admit_each(page, record.assets, base, folder, True)
             nodes += assets.values()
-            shown = [node.text for node in assets.values()]
+            asset_urls = [node.text for node in assets.values()]
         for node in set(nodes):
             if not node.is_well:  # the report names the pages that refer to a problem
                 node.linked_from.append(page.text)
-        return record._replace(links=tuple(dict.fromkeys(linked)),
-                               assets=tuple(dict.fromkeys(shown)))
+        return record._replace(links=tuple(dict.fromkeys(link_urls)),
+                               assets=tuple(dict.fromkeys(asset_urls)))
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
                           check: bool) -> dict[str, Node]:
-        """Admit links, or assets (if *check*); return Nodes by references without fragments."""
-        nodes, known = dict[str, Node](), self.seen_assets if check else self.seen_links
+        """Admit links, or assets (if *check*). Return Nodes by references without fragments."""
+        known = self._seen_assets if check else self._seen_links
+        nodes: dict[str, Node] = {}
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = known.get(_join(base, folder, address))
             if not node:
@@ -2570,223 +2905,275 @@ class References(Places):
         try:
             url = parse_url(reference, base)
         except ValueError as error:
-            words = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still no URL
-            return self.seen_urls.get(words) or self._admit_words(page, words, error)
-        return self.admit(url, page, page.depth + 1, 0, check)
+            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
+            return self.frontier.seen_urls.get(text) or self._reject(page, text, error)
+        return self.frontier.admit(url, page, page.depth + 1, 0, check)
 
-    def _admit_words(self, page: Node, words: str, error: ValueError) -> Node:
-        """Return a Node for words that are no URL: left out, or broken."""
-        node = self.seen_urls[words] = Node(words)
+    def _reject(self, page: Node, text: str, error: ValueError) -> Node:
+        """Return a Node for text that is not a valid URL: left out, or broken."""
+        node = self.frontier.seen_urls[text] = Node(text)
         if isinstance(error, UnfetchableError):
             node.reason = f"{error}"
-        elif self.exclude.search(words):
+        elif self.frontier.scope.excludes(text):
             node.reason = "excluded"
         else:
-            self.tell(Record(words, error=f"no URL: {_explain(error)}", kind="broken",
-                             depth=page.depth + 1, parent=page.text))
+            self._emit(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
+                              depth=page.depth + 1, parent=page.text))
         return node
 
 
 # 21  Crawler
 # ===========
-# The problem: fetch many pages at once, get over what fails, and stop when there are no more.
-# The idea: workers run the loop that stands before §11. A redirect is not followed on the spot: its
-# target is admitted like a link (§17). In round 0 only redirects are taken in; other answers are
-# held until all hosts are known. A server's faults become Records; any other error ends the crawl.
+# The problem: fetch many pages at once, survive failures, and stop when there are no more.
+# The idea: workers run the loop that was shown before §11. A redirect is not followed on the spot:
+# its target is admitted like a link (§17). In round 0 only redirects are processed; other results
+# are held until all hosts are known. A failure of a server becomes a Record; any other error ends
+# the crawl.
+
+def _ignore(*_: object) -> None:
+    """Do nothing: the callback where none is given."""
+
 
 class Options(NamedTuple):
-    """How to crawl: Crawler's arguments by name. `crawl.py --help` explains most."""
+    """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
 
-    depth: int | None = None        # links from a root
-    max_pages: int = 1_000_000      # and as many checks
-    include: str = ""               # a pattern: only pages in whose URL it is found
-    exclude: str = ""               # a pattern: no URL in which it is found
-    subdomains: bool = False        # hosts below the roots' hosts, too
-    external: bool = False          # check what links to other hosts lead to
-    pages_only: bool = False        # do not check assets
-    fragments: bool = False         # pages must have the places that links name
-    no_robots: bool = False         # do not ask for robots.txt
-    max_tasks: int = 10             # URLs fetched at a time
+    depth: int | None = None        # links from a root; None: MAX_DEPTH, in any order
+    max_pages: int = 1_000_000      # pages, and as many checks
+    include: str | Iterable[str] = ()       # patterns: only pages in whose URL one is found
+    exclude: str | Iterable[str] = ()       # patterns: no URL in which one is found
+    subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
+    external: bool = False          # whether links to other hosts are checked
+    pages_only: bool = False        # whether assets are left unchecked
+    fragments: bool = False         # whether pages must have the anchors that links name
+    no_robots: bool = False         # whether robots.txt is ignored
+    max_tasks: int = 10             # URLs requested at a time
     max_redirect: int = 10          # redirects in a row
-    max_tries: int = 3              # tries where an error may be temporary
+    max_tries: int = 3              # requests for a URL whose failure may be temporary
     max_body: int = MAX_BODY        # bytes
-    timeout: float = FETCH_TIMEOUT  # seconds for one fetch
+    timeout: float = FETCH_TIMEOUT  # seconds for one request
     delay: float = 0.0              # seconds between two requests to a site
-    headers: dict[str, str] | None = None   # for the roots' hosts alone; a User-Agent for all
-    journal: Journal | None = None  # its answers replace the server's; it is told all others
-    on_record: Callback = _ignore   # is called with each Record
-    on_page: Callback = _ignore     # with Record and Response of a page just read; may be async
+    headers: Headers | None = None  # for the roots' hosts alone; a User-Agent for all
+    journal: Journal | None = None  # its answers replace the server's; it gets all other records
+    on_record: Callable[[Record], object] = _ignore     # gets each Record
+    on_page: Callable[[Record, Page], object] = _ignore     # gets each page; may be async
 
 
-_LEAST = {"depth": 0, "max_pages": 1, "max_tasks": 1, "max_redirect": 0, "max_tries": 1,
-          "max_body": 1, "timeout": 0.001, "delay": 0}  # what these options must be at least
+_LEAST = {  # the least values of these options
+    "depth": 0,
+    "max_pages": 1,
+    "max_tasks": 1,
+    "max_redirect": 0,
+    "max_tries": 1,
+    "max_body": 1,
+    "timeout": 0.001,
+    "delay": 0}
 
 
-class Crawler(References):
-    """`await Crawler("xkcd.com").crawl()` fetches each page in scope once. *roots*: a URL, or more.
+def takes(options: Callable[P, object]) -> Callable[
+        [Callable[Concatenate[First, Second, ...], T]], Callable[Concatenate[First, Second, P], T]]:
+    """Return a decorator. For type checkers, it gives a method the parameters of *options*."""
+    return lambda method: method
 
-    The scope is the roots' hosts and those that they redirect to, with or without www. A root
-    without a scheme is https; *given* are Options. Raises CrawlError for invalid roots, headers,
-    patterns or numbers, TypeError for wrong names."""
 
+def _parse_root(text: str) -> URL:
+    """Return the URL of a root, which is https if it has no scheme. Raises ValueError."""
+    if not re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text):  # localhost:80 has none
+        text = f"https://{text}"
+    return parse_url(text)
+
+
+class Crawler:
+    """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
+
+    *roots* is a URL, or some URLs; one without a scheme is https. The other arguments are the
+    fields of Options. The scope consists of the hosts of the roots, and of the hosts that they
+    redirect to, with or without www. Raises CrawlError for an invalid root, header, pattern or
+    number, TypeError for an unknown argument.
+
+    options     the Options
+    frontier    the Frontier: .seen_urls has all URLs, .sites the origins
+    fetcher     the Fetcher: .client sends the requests
+    in_flight   the URLs that workers are waiting for, with the loop time at which that began
+    ended       whether all tasks of the crawl have ended"""
+
+    @takes(Options)
     def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
-        options = Options(**given)
-        for name, low in _LEAST.items():
+        options = self.options = Options(**given)
+        for name, least in _LEAST.items():
             value = getattr(options, name)
-            if value is not None and not low <= value < CHECKS:
-                raise CrawlError(f"{name}: a number of at least {low} was expected, not {value!r}")
+            if value is not None and not least <= value < CHECKS:
+                raise CrawlError(f"{name} must be a number of at least {least}, got {value!r}")
         try:
-            scheme = "[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])"  # (localhost:80 has none)
-            super().__init__([parse_url(text if re.match(scheme, text) else f"https://{text}")
-                              for text in ([roots] if isinstance(roots, str) else roots)], options)
-        except (ValueError, re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(_explain(error))
-        self.in_flight = dict[Node, float]()    # URLs whose answers workers wait for; since when
-        self.held = dict[Node, Answer]()        # those of round 0 that are no redirects
-        self.ended = False                      # whether all tasks have ended
+            self._roots = [_parse_root(text) for text in _listed(roots)]
+            self.frontier = Frontier(Scope(self._roots, options), options)
+            self.fetcher = Fetcher(self.frontier, options)
+        except ValueError as error:
+            raise CrawlError(_explain(error)) from error
+        self.in_flight: dict[Node, float] = {}
+        self.ended = False
+        self._fragments = Fragments(self.frontier)
+        self._references = References(self.frontier, self._fragments, options, self._emit)
+        self._held: dict[Node, Result] = {}     # the results of round 0 other than redirects
 
     async def crawl(self) -> None:
-        """Fetch until nothing is left, once. Raises what callbacks or Journal.write raise.
+        """Crawl until nothing is left, once. Raises what callbacks or Journal.write raise.
 
-        Cancelled, it ends at once: URLs that were asked for, or taken in, get no record."""
+        If cancelled, it ends immediately: URLs that were in flight or being processed get no
+        record."""
         workers = [self._work() for _ in range(self.options.max_tasks)]
         tasks = list(map(create_task, (self._rounds(), *workers)))
-        with closing(self.client):
+        with closing(self.fetcher):
             try:
                 await gather(*tasks)  # the first error ends all
             finally:
-                rest = gather(*tasks, *self.client.lookups.values(), return_exceptions=True)
+                lookups = self.fetcher.client.lookups.values()
+                rest = gather(*tasks, *lookups, return_exceptions=True)
                 rest.cancel()
                 await _until_done(rest)
                 self.ended = True
-                for each in self.timers + [site.timer for site in self.sites.values()]:
-                    each.cancel()
+
+    def _emit(self, record: Record, from_journal: bool = False) -> None:
+        """Pass a record to on_record and, unless it came from the journal, to the journal."""
+        if self.options.journal and not from_journal:
+            self.options.journal.write(record)
+        self.options.on_record(record)
 
     async def _rounds(self) -> None:
-        """Begin the rounds: roots, pages, checks. Tell what was left out; send the workers home."""
-        for url in self.roots:
-            self.admit(url, None, 0)
-        self.begin(0)
-        await self.queue.join()     # until each root has an answer, and all hosts are known
-        self.begin(1)               # no URL waits for it, but now answers are taken in:
-        for node in self.held:      # those that were held, first
-            self.queue.put_nowait(node)
-        await self.queue.join()     # until its pages are read
-        while self.begin(self.round + 1):  # with --depth: those of the next level
-            await self.queue.join()
-        self.begin(CHECKS)
-        await self.queue.join()     # until cam.org/lion.jpg is checked
+        """Run the rounds: roots, pages, checks. Emit what was left out; stop the workers."""
+        queue = self.frontier.queue
+        for url in self._roots:
+            self.frontier.admit(url, None, 0)
+        self.frontier.begin(0)
+        await queue.join()          # until each root has a result, and all hosts are known
+        self.frontier.begin(1)      # no URL waits for it, but results are processed from now on:
+        for node in self._held:     # first those that were held
+            queue.put_nowait(node)
+        await queue.join()          # until its pages are read
+        while self.frontier.begin(self.frontier.round + 1):  # with --depth: the next level
+            await queue.join()
+        self.frontier.begin(CHECKS)
+        await queue.join()          # until cam.org/lion.jpg is checked
         left_out = (Record(node.text, skipped=node.reason)
-                    for node in self.seen_urls.values() if node.reason)
-        for record in itertools.chain(left_out, self.missing_places()):
-            self.tell(record)
+                    for node in self.frontier.seen_urls.values() if node.reason)
+        for record in itertools.chain(left_out, self._fragments.missing()):
+            self._emit(record)
         for _ in range(self.options.max_tasks):
-            self.queue.put_nowait(None)
+            queue.put_nowait(None)
 
     async def _work(self) -> None:
-        """Take URLs from the queue, ask for each and take its answer in, until None comes."""
-        while node := await self.queue.get():
-            await sleep(0)  # poll, for what follows may be work, and need no server
+        """Take URLs from the queue, fetch each one and process the result, until None comes."""
+        while node := await self.frontier.queue.get():
+            await sleep(0)  # let the loop poll: the next steps may never wait for a server
             self.in_flight[node] = get_running_loop().time()
-            answer = self.held.pop(node, None) or await self._answer(node)
-            del self.in_flight[node]  # (not if the crawl is cut off: the report names these)
-            if answer:
-                await self._take_in(node, answer)
-                self.queue.task_done()
-            del answer  # its page is let go while the next is waited for
-        self.queue.task_done()  # of None
+            result = self._held.pop(node, None) or await self.fetcher.fetch(node)
+            del self.in_flight[node]  # not if the crawl is interrupted: the report names these
+            if result:
+                await self._process(node, result)
+                self.frontier.queue.task_done()
+            del result  # free the page before waiting for the next URL
+        self.frontier.queue.task_done()  # of None
 
-    async def _take_in(self, node: Node, answer: Answer) -> None:
-        """Admit the URLs that an answer leads to, and tell its Record."""
-        if self.round == 0 and not answer.record.next_url:
-            self.held[node] = answer
-            return
-        record = answer.record._replace(
+    async def _process(self, node: Node, result: Result) -> None:
+        """Admit the URLs that a result leads to, and emit its Record."""
+        record = result.record._replace(
             depth=node.depth, parent=node.parent.text if node.parent else "")
+        if self.frontier.round == 0 and not record.next_url:
+            self._held[node] = result
+            return
         if record.next_url:
-            record = self.follow(node, record)
-        elif record.encoding:  # it was read
-            record = await self.admit_references(node, record, answer.base)
-            if answer.response and not node.is_check:  # a page, from the server
-                if self.options.fragments:
-                    self.note_ids(node, answer.response)
-                work: Any = self.options.on_page(record, answer.response)
-                if hasattr(work, "__await__"):
+            record = self.frontier.follow(node, record)
+        elif record.encoding:  # a document was read, now or by an earlier crawl
+            base = result.page.base if result.page else node.url
+            record = await self._references.admit(node, record, base)
+            if result.page and not node.is_check:
+                if self.options.fragments and reader_of(record.content_type) is read_markup:
+                    self._fragments.note_anchors(node, result.page)
+                work = self.options.on_page(record, result.page)
+                if isinstance(work, Awaitable):
                     await work
-        self.tell(record, answer.from_journal)
+        self._emit(record, result.from_journal)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
-        """Return how many URLs wait or are taken in (a moved one counts in its old round, too)."""
-        held = len(self.held) if self.round == 0 else 0  # (later they are in the queue)
-        later = sum(map(len, self.later.values()))
-        return self.queue.unfinished - len(self.in_flight) + held + later
+        """Return how many URLs wait or are processed. One that moved may be counted twice."""
+        waiting = self.frontier.queue.unfinished - len(self.in_flight)
+        waiting += sum(map(len, self.frontier.later.values()))
+        if self.frontier.round == 0:  # later the held results are in the queue
+            waiting += len(self._held)
+        return waiting
 
     def fetches(self) -> list[str]:
-        """Return the URLs that are in flight, and for how long; the first is the oldest."""
+        """Return the URLs in flight and since how many seconds, the oldest first."""
         return [f"{get_running_loop().time() - began:.1f} s {node.text}"
                 for node, began in self.in_flight.items()]
 
     def describe(self) -> str:
-        """Return what the crawl is doing: each fetch in flight, then where each task is."""
+        """Return the state of the crawl: each URL in flight, then the lines where tasks wait."""
         return "\n".join([f"{len(self.in_flight)} in flight, {self.num_waiting()} queued",
                           *self.fetches(), *[task.where() for task in get_running_loop().tasks]])
 
 
 # 22  Journal
 # ===========
-# The problem: a long crawl may be cut off, and one that found problems is to be repeated.
-# The idea: a journal gets a line of JSON for each record; of a URL's answers the last counts. A
+# The problem: a long crawl may be interrupted, and one that found problems should be repeated.
+# The idea: a journal gets a line of JSON for each record. If a URL has several, the last counts. A
 # later crawl asks the journal before the server:
 #
-#     {"url": "http://zoo.org/", "status": 200, ...}         a root: the server is asked every time
-#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's word stands
-#     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: the server is asked
+#     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
+#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used
+#     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: requested again
 #
-# So --resume crawls from the roots again, and is soon where it was cut off. --recheck does so, too,
-# but first forgets the problems, which may be mended by now, and what leads to them:
+# So --resume crawls from the roots again, and soon reaches the point of the interruption. --recheck
+# does the same, but first forgets the problems, which may be fixed by now, and any redirect or page
+# that leads to them:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
 #     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
 
 def _parse_record(line: bytes) -> Record:
+    """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
     if not line.endswith(b"}\n"):
         raise ValueError("a whole line was expected")
     record = Record(**json.loads(line))
-    # JSON knows no tuples, and jq writes 2.0 as 2.
+    # JSON has no tuples, and jq writes 2.0 as 2.
     record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
                              at=float(record.at), seconds=float(record.seconds))
-    # Each field must have the type that it has in an empty record.
-    if (list(map(type, record)) != list(map(type, Record("")))
-            or not all(isinstance(each, str) for each in record.links + record.assets)):
+    for value, default in zip(record, Record("")):
+        if type(value) is not type(default):
+            raise ValueError("fields of other types were expected")
+    if not all(isinstance(each, str) for each in record.links + record.assets):
         raise ValueError("fields of other types were expected")
     if record.next_url:
-        parse_url(record.next_url)  # ValueError if it is no URL
+        parse_url(record.next_url)  # raises ValueError if it is not a URL
     return record
 
 
 def _is_definite(record: Record) -> bool:
-    """Return whether a record is definite: no temporary error, and no redirect that failed."""
+    """Return whether a record is final: neither a temporary failure nor a failed redirect."""
     return record.status > 0 and not (
         record.status in _TEMPORARY or (record.kind and record.status in _REDIRECTS))
 
 
 class Journal:
-    """A file with one JSON object a line, one line for each Record.
+    """A file with one JSON object on each line, one line for each Record.
 
     The file must be new or empty. With *resume* it may hold records: its definite answers replace
-    the server's. With *recheck* problems, and what leads to them, are forgotten first. CrawlError
-    for a file that cannot be opened, is used by another crawl, or is no journal."""
+    the server's. With *recheck* it must exist, and its problems, and any redirect or page that
+    leads to them, are forgotten first. Raises CrawlError if the file cannot be opened, is in use by
+    another crawl, or is not a journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
-        self.path, self._files = path, ExitStack()
-        self._offsets = dict[str, int]()    # by URL: where its last line begins that counts
+        self.path = path
+        self._files = ExitStack()
+        self._offsets: dict[str, int] = {}  # by URL: the offset of the last line that counts
+        flags = os.O_WRONLY | os.O_APPEND
+        if not recheck:
+            flags |= os.O_CREAT
         try:
-            flags = os.O_WRONLY | os.O_APPEND | (0 if recheck else os.O_CREAT)
             self._file = os.open(path, flags, 0o666)
             self._files.callback(os.close, self._file)
-            if os.path.isfile(path):  # (nobody can lock or resume a pipe)
+            if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.getsize(path) and not (resume or recheck):
                     raise ValueError("it is not empty; --resume goes on with it")
@@ -2796,8 +3183,8 @@ class Journal:
                     self._forget_problems()
         except (OSError, ValueError) as error:
             self.close()
-            what = "in use: " if isinstance(error, BlockingIOError) else ""
-            raise CrawlError(f"{path}: {what}{_explain(error)}")
+            prefix = "in use: " if isinstance(error, BlockingIOError) else ""
+            raise CrawlError(f"{path}: {prefix}{_explain(error)}") from error
 
     def _index(self) -> None:
         """Note where each URL's last line begins; a line with "skipped" does not count."""
@@ -2810,14 +3197,15 @@ class Journal:
                     os.ftruncate(self._file, start)
                     break
                 raise ValueError("no journal of a crawl (name another file): "
-                                 f"line {number}: {_explain(error)}")
+                                 f"line {number}: {_explain(error)}") from error
             if not record.skipped:
                 self._offsets[record.url] = start
             start += len(line)
 
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either."""
-        problems, redirects = set[str](), dict[str, str]()
+        problems = set[str]()
+        redirects: dict[str, str] = {}
         for url, offset in self._offsets.items():
             record = self._record_at(offset)
             if record.kind:
@@ -2836,30 +3224,36 @@ class Journal:
         return _parse_record(self._lines.readline())
 
     def find(self, url: str) -> Record | None:
-        """Return the last answer for *url* if it is definite, else None."""
-        record = self._record_at(self._offsets[url]) if url in self._offsets else None
-        return record if record and _is_definite(record) else None
+        """Return the last record of *url* if it is definite, otherwise None."""
+        if url not in self._offsets:
+            return None
+        record = self._record_at(self._offsets[url])
+        if _is_definite(record):
+            return record
+        return None
 
     def write(self, record: Record) -> None:
-        """Append one record, or raise CrawlError."""
+        """Append one record. Raises CrawlError."""
         fields = {name: value for name, value in record._asdict().items() if value}
         line = json.dumps(fields).encode() + b"\n"
         try:
             while line:
                 line = line[os.write(self._file, line):]
         except OSError as error:
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from error
 
     def close(self) -> None:
-        """Close the file; another crawl may use it."""
+        """Close the file. Another crawl may use it from now on."""
         self._files.close()
 
 
 # 23  Report
 # ==========
-# The problem: answers come in any order; an owner wants to see what is wrong, and where to mend it.
-# The idea: print problems by kind and URL. The Record says what is wrong, the Node which pages link
-# there; and as they may link to what redirects there, lines() follows redirects backwards.
+# The problem: results arrive in any order, but the owner of a site wants to see what is wrong and
+# where to fix it.
+# The idea: print the problems by kind and URL. The Record says what is wrong, and the Node which
+# pages link there. As pages may link to a redirect that leads there, lines() follows redirects
+# backwards.
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -2875,36 +3269,42 @@ class Journal:
 #     2 problems (1.0 s, 6 URLs/s)
 
 def _count_of(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _several(texts: Iterable[str]) -> str:
     several = sorted(set(texts))
-    return ", ".join(several[:3]) + (f" and {len(several) - 3} more" if several[3:] else "")
+    rest = f" and {len(several) - 3} more" if several[3:] else ""
+    return ", ".join(several[:3]) + rest
 
 
 class Report:
-    """Takes a crawl's records and sums them up."""
+    """Counts the records of a crawl and sums them up."""
 
     def __init__(self) -> None:
-        self.problems, self.statuses, self.size = list[Record](), Counter[int](), 0  # in bytes
-        self.skipped, self.pages = Counter[str](), 0  # by reason; how many were read
+        self.problems: list[Record] = []
+        self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
+        self.skipped = Counter[str]()               # by reason
+        self.pages = 0                              # that were read
+        self.size = 0                               # bytes that were read
 
     def add(self, record: Record) -> None:
-        """Take in one record."""
+        """Count one record."""
         if record.kind:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.skipped.partition(":")[0]] += 1
-        elif record.status or record.tries:  # a place, or words that are no URL, have neither
+        elif record.status or record.tries:  # missing anchors and invalid URLs have neither
             self.statuses[record.status] += 1
+        if record.encoding and not record.is_check:
+            self.pages += 1
         self.size += record.size
-        self.pages += bool(record.encoding and not record.is_check)
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
-        """Yield the problems, how old the journal is, and, unless *brief*, the numbers."""
-        redirects = defaultdict[Node, list[Node]](list)  # such as {lion.jpg: [lion]}
-        for start in crawler.seen_urls.values():
+        """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""
+        nodes = crawler.frontier.seen_urls
+        redirects = defaultdict[Node, list[Node]](list)  # {lion.jpg: [lion]}
+        for start in nodes.values():
             for step in start.ahead()[1:]:
                 redirects[step].append(start)
         for kind in PROBLEMS:
@@ -2912,11 +3312,11 @@ class Report:
             if found:
                 yield f"{kind} ({len(found)})"
             for record in found:
-                node = crawler.seen_urls[record.url]
+                node = nodes[record.url]
                 yield from self._story(record, [node, *redirects[node]])
-        if crawler.ages:
-            yield (f"{_count_of(len(crawler.ages), 'answer')} from the journal, the oldest of "
-                   f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(min(crawler.ages)))}")
+        if ages := crawler.fetcher.ages:
+            oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
+            yield f"{_count_of(len(ages), 'answer')} from the journal, the oldest of {oldest}"
         if not brief:
             yield from self._numbers(crawler, seconds)
 
@@ -2929,46 +3329,51 @@ class Report:
         if pages := _several(page for way in ways for page in way.linked_from):
             yield f"    linked from {pages}"
 
-    def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:  # (you may skim it)
-        names, queued = [node.text for node in crawler.in_flight], crawler.num_waiting()
-        if names or queued:
-            yield f"cut off: {queued} queued, {len(names)} in flight {_several(names)}".rstrip()
-        for origin, site in sorted(crawler.sites.items()):
+    def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
+        """Yield the summary: interruption, slow sites, requests, statuses, what was left out."""
+        in_flight = [node.text for node in crawler.in_flight]
+        queued = crawler.num_waiting()
+        if in_flight or queued:
+            yield (f"cut off: {queued} queued, {len(in_flight)} in flight "
+                   f"{_several(in_flight)}").rstrip()
+        for origin, site in sorted(crawler.frontier.sites.items()):
             if site.slowed or site.delay > crawler.options.delay:
                 yield f"{origin} was asked slowly: {site.slowed} x 429, set delay {site.delay:g} s"
-        yield (f"{_count_of(self.statuses.total(), 'URL')} asked for, "
-               f"{_count_of(self.pages, 'page')} read, {self.size / 1e6:.1f} MB")
+        total = self.statuses.total()
+        yield (f"{_count_of(total, 'URL')} asked for, {_count_of(self.pages, 'page')} read, "
+               f"{self.size / 1e6:.1f} MB")
         yield "statuses: " + ", ".join(
             f"{count} x {status or 'no answer'}" for status, count in sorted(self.statuses.items()))
         for reason, count in sorted(self.skipped.items()):
-            hint = "; --external checks them" if reason == "other host" else ""
-            yield f"not fetched: {count} ({reason}{hint})"
+            if reason == "other host":
+                reason += "; --external checks them"
+            yield f"not fetched: {count} ({reason})"
         yield (f"{_count_of(len(self.problems), 'problem')} "
-               f"({seconds:.1f} s, {self.statuses.total() / max(seconds, 0.001):.0f} URLs/s)")
+               f"({seconds:.1f} s, {total / max(seconds, 0.001):.0f} URLs/s)")
 
 
 # 24  Command line
 # ================
-# The problem: people read the output, programs the exit status. Either may stop the crawl early.
-# The idea: the report goes to stdout, all else to stderr. A crawl has four ways to end:
+# The problem: people read the output; programs read the exit status. Either may stop the crawl.
+# The idea: the report goes to stdout, everything else to stderr. A crawl ends in one of four ways:
 #
-#     all is well; something is broken     a report                 status 0; 1
-#     nothing is crawled; a full disk      a report, and a reason   2
-#     Ctrl-C (or SIGTERM); a second one    a report; none           130 (143)
-#     nobody reads on                      a part of the report     1
+#     no problem; some problem                a report                 status 0; 1
+#     nothing could be crawled; a full disk   a report, and a reason   2
+#     Ctrl-C (or SIGTERM); a second one       a report; no report      130 (143)
+#     the reader of the output has left       a part of the report     1
 
 PROGRESS = 0.25         # seconds between two states of the progress line
-_CLEAR = "\r\x1b[K"    # clears that line on a terminal
+_CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
 
 def _say(text: str, end: str = "\n") -> None:
-    """Print on stderr, if that can be written."""
+    """Print on stderr, if stderr can be written."""
     with suppress(OSError):
         print(text, end=end, file=sys.stderr, flush=True)
 
 
 async def _show_progress(crawler: Crawler, report: Report) -> None:
-    """Say on the terminal, again and again, how far the crawl is."""
+    """Show the progress of the crawl on the terminal, in one line, until cancelled."""
     try:
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
@@ -2982,10 +3387,14 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
 
 
 async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
-    """Crawl. Ctrl-\\ (SIGQUIT) prints what is going on; if *live*, a line shows the progress."""
+    """Crawl. Ctrl-\\ (SIGQUIT) prints the state of the crawl; if *live*, a line shows progress."""
     loop = get_running_loop()
-    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(
-        lambda: _say(f"{_CLEAR * live}{crawler.describe()}")))
+
+    def describe() -> None:
+        clear = _CLEAR if live else ""
+        _say(f"{clear}{crawler.describe()}")
+
+    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(describe))
     if live:
         create_task(_show_progress(crawler, report))  # until run() cancels it
     try:
@@ -2995,7 +3404,8 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
 
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
-    """Crawl, print the report, return the exit status; CrawlError if nothing could be crawled."""
+    """Crawl, print the report and return the exit status. Raises CrawlError if nothing could be
+    crawled."""
     report = Report()
 
     def on_record(record: Record) -> None:
@@ -3006,37 +3416,36 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
 
     given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
-    given |= {"headers": dict(options.headers), "on_record": on_record,
-              "include": "|".join(options.include), "exclude": "|".join(options.exclude)}
-    crawler = Crawler(options.roots, **given)  # before FILE is begun, for it may fail
+    given |= {"headers": dict(options.headers), "on_record": on_record}
+    crawler = Crawler(options.roots, **given)  # for its CrawlError, before FILE is created
     with ExitStack() as files:
         if options.file is not None:
-            journal = Journal(options.file, options.resume, options.recheck)
-            files.enter_context(closing(journal))
-            crawler.options = crawler.options._replace(journal=journal)
+            given["journal"] = Journal(options.file, options.resume, options.recheck)
+            files.enter_context(closing(given["journal"]))
+            crawler = Crawler(options.roots, **given)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        finally:  # after an error, too
-            lines = report.lines(crawler, time.monotonic() - began, options.quiet)
-            for line in lines if crawler.ended else ():  # (after a second Ctrl-C tasks are left)
-                print(line, flush=True)
-    if not (any(report.statuses) and (report.pages or report.problems)):  # (status 0: no answer)
+        finally:  # also after an error, but not after a second Ctrl-C, which leaves tasks
+            if crawler.ended:
+                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
+                    print(line, flush=True)
+    if not (any(report.statuses) and (report.pages or report.problems)):  # status 0: no response
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
-    return bool(report.problems)
+    return 1 if report.problems else 0
 
 
 def header(text: str) -> list[str]:
-    """Return the name and the value of "Name: value"; ValueError without a colon."""
+    """Return the name and the value of "Name: value". Raises ValueError without a colon."""
     name, value = text.split(":", 1)
     return [name, value.strip()]
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit. (It is a list.)"""
+    """Return the options, or exit."""
     parser = argparse.ArgumentParser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
         description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
@@ -3044,8 +3453,10 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "prints what is going on, and the crawl goes on.")
     parser.set_defaults(**{**Options._field_defaults, "include": [], "exclude": [], "headers": []})
     add = parser.add_argument
-    number, seconds = partial(add, type=int, metavar="N"), partial(add, type=float, metavar="S")
-    flag, pattern = partial(add, action="store_true"), partial(add, action="append", metavar="RE")
+    number = partial(add, type=int, metavar="N")
+    seconds = partial(add, type=float, metavar="S")
+    flag = partial(add, action="store_true")
+    pattern = partial(add, action="append", metavar="RE")
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
     number("--depth", help="links from a root, level by level (if not given, 100)")
     number("--max-pages", help="pages, and as many checks, besides roots, redirects (%(default)s)")
@@ -3077,44 +3488,45 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what *arguments* (sys.argv[1:]) ask for, in the main thread; return the exit status."""
+    """Do what *arguments* (sys.argv[1:]) say, in the main thread. Return the exit status."""
     try:
         try:
             status = _crawl_and_report(_parse_arguments(arguments))
-        except SystemExit as end:  # of wrong use, --help and --version
+        except SystemExit as end:  # from a usage error, --help or --version
             status = cast(int, end.code)
-        sys.stdout.flush()  # here, where an error of a full disk is still caught
+        sys.stdout.flush()  # here, so that an error such as a full disk is still caught
         return status
     except KeyboardInterrupt as end:
         return 128 + int(end.args[0] if end.args else signal.SIGINT)
     except BrokenPipeError:
-        return 1  # whoever read it has seen enough
+        return 1  # the reader closed the pipe
     except (OSError, CrawlError) as error:
         _say(f"crawl.py: {_explain(error)}")
         return 2
 
 
-if __name__ == "__main__":  # pragma: no cover (the tests see it in children)
+if __name__ == "__main__":  # pragma: no cover (the tests run it in child processes)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, interrupt)
     # Python makes them None if their descriptors are closed.
-    sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
     # sys.exit() would write once more to stdout, which may be full or closed.
     os._exit(main(sys.argv[1:]))
 
 # The end
 # =======
-# The way of a Ctrl-C leads back through the whole file:
+# A Ctrl-C travels back through the whole file:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         §5
-#     which says call_soon_threadsafe(task.cancel): a byte in the self-pipe                 §2
+#     which calls call_soon_threadsafe(task.cancel): a byte in the self-pipe                §2
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
 #         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
 #     CancelledError rises from there: a stream in use is closed                            §10
-#     until crawl() has seen all of them end, and closed what was idle                      §21
-#     and run() raises KeyboardInterrupt: the report says what was cut off                  §5, §23
+#     until crawl() has seen all of them end, and has closed the idle streams               §21
+#     and run() raises KeyboardInterrupt: the report names the URLs in flight              §5, §23
 #     and main() returns 130 (143 if it was SIGTERM)                                        §24
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for an answer, this program gets 9.8 pages a second with --max-tasks 1, and idles 99 % of
-# the time; with 100 it gets 848 (`make bench`): a tick waits for all of them, and there is no lock.
+# 100 ms for a response, this program gets 9.8 pages a second with --max-tasks 1, and idles 99 % of
+# the time. With 100 it gets 848 (`make bench`), because one select() waits for all of them.

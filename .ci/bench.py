@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
 # SPDX-License-Identifier: 0BSD
-"""make bench: crawl.py beside what else the standard library offers, as ratios, in under a minute.
+"""make bench: crawl.py beside what the standard library offers, as ratios, in under a minute.
 
 One site, served by another process on crawl.py's own event loop, is crawled in turns by crawl.py,
-by asyncio streams with crawl.py's extractor, and by threads with urllib and html.parser; then the event
-loop takes its turns with asyncio's. Each figure is the median of some rounds, each round a process.
+by asyncio streams with crawl.py's extractor, and by threads with urllib and html.parser. Then the
+event loop takes turns with asyncio's. Each figure is the median of some rounds, and each round is
+a process of its own.
 """
 
 import asyncio
@@ -35,14 +36,23 @@ LATE = 0.1  # seconds before each answer of the second server
 
 # The site
 
+
 def page(number):
     """Return the whole answer for one page: some 12 KB of text with links in it."""
     rng = random.Random(number)
-    parts = ["<!DOCTYPE html><html><head><title>A page</title><link rel=stylesheet href=/x.css></head><body>"]
+    parts = [
+        "<!DOCTYPE html><html><head><title>A page</title>"
+        "<link rel=stylesheet href=/x.css></head><body>"
+    ]
     for step in range(LINKS):
         other = (number * 10 + step) % PAGES if step < 10 else rng.randrange(PAGES)
-        href = rng.choice(('/p{}.html', 'p{}.html', './p{}.html', '/p{}.html#part', 'http://{host}/p{}.html'))
-        parts.append(f'<li><p>{"some words " * 14}<a class="link" href="{href.replace("{}", str(other))}">more</a></p></li>')
+        href = rng.choice(
+            ('/p{}.html', 'p{}.html', './p{}.html', '/p{}.html#part', 'http://{host}/p{}.html')
+        )
+        parts.append(
+            f'<li><p>{"some words " * 14}'
+            f'<a class="link" href="{href.replace("{}", str(other))}">more</a></p></li>'
+        )
     return "".join(parts) + "</body></html>"
 
 
@@ -53,7 +63,9 @@ def serve(listener, late):
     for number in range(PAGES):
         body = page(number).replace("{host}", host).encode()
         answers[f"/p{number}.html".encode()] = (
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body)
+            + body
+        )
     missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     loop = crawl.EventLoop()
 
@@ -61,7 +73,9 @@ def serve(listener, late):
         connection, _ = listener.accept()
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # an answer fits at once
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
+        )  # an answer fits at once
         loop.add_reader(connection, answer, connection)
 
     def answer(connection):
@@ -77,6 +91,7 @@ def serve(listener, late):
         else:
             loop.remove_reader(connection)
             connection.close()
+
     listener.setblocking(False)
     loop.add_reader(listener, accept)
     print(host, flush=True)
@@ -85,12 +100,19 @@ def serve(listener, late):
 
 # Three crawlers; each returns the number of pages
 
+
 def crawl_py(root, workers=WORKERS, most=PAGES):
     async def main():
         pages = []
-        await crawl.Crawler([root], max_tasks=workers, max_pages=most, pages_only=True,
-                            on_record=lambda record: record.encoding and pages.append(record)).crawl()
+        await crawl.Crawler(
+            [root],
+            max_tasks=workers,
+            max_pages=most,
+            pages_only=True,
+            on_record=lambda record: record.encoding and pages.append(record),
+        ).crawl()
         return len(pages)
+
     return crawl.run(main())
 
 
@@ -120,6 +142,7 @@ def streams(root):
         await queue.join()
         for task in workers:
             task.cancel()
+
     asyncio.run(main())
     return len(seen)
 
@@ -133,7 +156,9 @@ class Links(html.parser.HTMLParser):
         if tag == "a":
             for name, value in attributes:
                 if name == "href":
-                    self.found.add(urllib.parse.urldefrag(urllib.parse.urljoin(self.base, value))[0])
+                    self.found.add(
+                        urllib.parse.urldefrag(urllib.parse.urljoin(self.base, value))[0]
+                    )
 
 
 def threads(root):
@@ -153,6 +178,7 @@ def threads(root):
                 done.set()
         for link in fresh:
             pool.submit(work, link)
+
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         pool.submit(work, root)
         done.wait()
@@ -161,11 +187,13 @@ def threads(root):
 
 # Six measures of an event loop; each returns (how many, in how many seconds) or bytes
 
+
 def timed(count, main, module):
     async def run():
         began = time.perf_counter()
         await main()
         return time.perf_counter() - began
+
     return count / module.run(run())
 
 
@@ -176,6 +204,7 @@ def switches(module):
 
     async def main():
         await module.gather(*[spin() for _ in range(100)])
+
     return timed(100_000, main, module)
 
 
@@ -186,6 +215,7 @@ def spawns(module):
     async def main():
         for _ in range(100):
             await module.gather(*[nothing() for _ in range(300)])
+
     return timed(30_000, main, module)
 
 
@@ -194,6 +224,7 @@ def timeouts(module):
         for _ in range(30_000):
             async with module.timeout(10):
                 pass
+
     return timed(30_000, main, module)
 
 
@@ -204,10 +235,12 @@ def handovers(module):
         async def echo():
             while True:
                 await back.put(await there.get())
+
         module.create_task(echo())
         for number in range(15_000):
             await there.put(number)
             await back.get()
+
     return timed(30_000, main, module)
 
 
@@ -224,6 +257,7 @@ def echoes(module):
                     stream.write(data)
                     await stream.drain()
                 return await stream.read()
+
         else:
             near, far, loop = ours, theirs, asyncio.get_running_loop()
 
@@ -236,6 +270,7 @@ def echoes(module):
             data = await pass_on(far)
             while True:
                 data = await pass_on(far, data)
+
         task = module.create_task(echo())
         for _ in range(5000):
             await pass_on(near, b"x" * 100)
@@ -243,6 +278,7 @@ def echoes(module):
         await module.sleep(0)
         near.close()
         far.close()
+
     return timed(10_000, main, module)
 
 
@@ -256,19 +292,27 @@ def bytes_per_sleeper(module):
         for task in tasks:
             task.cancel()
         return used / 5000
+
     return module.run(main())
 
 
 # Taking turns
 
 CRAWLERS = {"crawl.py": crawl_py, "asyncio streams": streams, "threads, urllib": threads}
-MEASURES = {"task switches a second": switches, "tasks spawned a second": spawns, "timeouts a second": timeouts,
-            "queue hand-overs a second": handovers, "socket echoes a second": echoes,
-            "bytes a sleeping task": bytes_per_sleeper}
+MEASURES = {
+    "task switches a second": switches,
+    "tasks spawned a second": spawns,
+    "timeouts a second": timeouts,
+    "queue hand-overs a second": handovers,
+    "socket echoes a second": echoes,
+    "bytes a sleeping task": bytes_per_sleeper,
+}
 
 
 def run(*arguments):
-    return subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True
+    ).stdout
 
 
 def medians(names, arguments):
@@ -284,7 +328,9 @@ def pin(core):
 @contextlib.contextmanager
 def serving(late):
     """Yield the root of a server's site."""
-    server = subprocess.Popen([sys.executable, __file__, "serve", str(late)], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, __file__, "serve", str(late)], stdout=subprocess.PIPE, text=True
+    )
     try:
         yield f"http://{server.stdout.readline().strip()}/p0.html"
     finally:
@@ -294,8 +340,11 @@ def serving(late):
 
 def main():
     with serving(0) as root:
-        print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, one core, "
-              f"{datetime.date.today()}; {PAGES} pages, {WORKERS} at a time, medians of {ROUNDS}\n")
+        print(
+            f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
+            f"one core, "
+            f"{datetime.date.today()}; {PAGES} pages, {WORKERS} at a time, medians of {ROUNDS}\n"
+        )
         figures = medians(CRAWLERS, lambda name: ("crawl", name, root))
         print("| crawler | pages a second | ratio |\n|---|--:|--:|")
         for name, figure in figures.items():
@@ -303,10 +352,15 @@ def main():
         print("\n| event loop | crawl.py | asyncio | ratio |\n|---|--:|--:|--:|")
         for name in MEASURES:
             figures = medians(["crawl", "asyncio"], lambda module: ("loop", name, module))
-            print(f"| {name} | {figures['crawl']:,.0f} | {figures['asyncio']:,.0f} | "
-                  f"{figures['crawl'] / figures['asyncio']:.2f} |", flush=True)
+            print(
+                f"| {name} | {figures['crawl']:,.0f} | {figures['asyncio']:,.0f} | "
+                f"{figures['crawl'] / figures['asyncio']:.2f} |",
+                flush=True,
+            )
     with serving(LATE) as root:
-        print(f"\n| pages that come after {LATE:g} s | a second | of the time idle |\n|---|--:|--:|")
+        print(
+            f"\n| pages that come after {LATE:g} s | a second | of the time idle |\n|---|--:|--:|"
+        )
         for workers, most in (1, 100), (100, PAGES):
             rate, idle = map(float, run("late", root, str(workers), str(most)).split())
             print(f"| {workers} at a time | {rate:,.1f} | {idle:.1%} |", flush=True)
