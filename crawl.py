@@ -1087,8 +1087,10 @@ class Stream:
             try:
                 return operation(*args)
             except OSError as error:  # by name, because ssl may not be imported
-                wanted = {"BlockingIOError": event, "SSLWantReadError": EVENT_READ,
-                          "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
+                wanted = {
+                    "BlockingIOError": event,
+                    "SSLWantReadError": EVENT_READ,
+                    "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
                 if wanted is None:
                     raise
             await self._until_ready(wanted)
@@ -1871,8 +1873,13 @@ def read_sitemap(text: str) -> Markup:
 MAX_TAG = 20_000    # characters of a tag that are read: an image in a data URI may have millions
 # The field of Markup that an element adds to, and the attribute that it takes the reference from.
 # (a and area are in _LINK, for speed.)
-_USES = {"frame": ("links", "src"), "iframe": ("links", "src"), "base": ("base", "href"),
-         "object": ("assets", "data"), "link": ("", "href"), "meta": ("", "")}
+_USES = {
+    "frame": ("links", "src"),
+    "iframe": ("links", "src"),
+    "base": ("base", "href"),
+    "object": ("assets", "data"),
+    "link": ("", "href"),
+    "meta": ("", "")}
 _USES |= dict.fromkeys(["audio", "embed", "img", "input", "script", "source", "track", "video"],
                        ("assets", "src"))
 # Elements in which nothing counts as a tag.
@@ -1955,8 +1962,11 @@ def read_markup(text: str) -> Markup:
             fields[field] += values
             if raw.lower() == "style":
                 fields["assets"] += read_stylesheet(inside).assets
-    return Markup(tuple(fields["links"]), tuple(fields["assets"]), next(iter(fields["base"]), ""),
-                  frozenset(fields["nofollow"]))
+    return Markup(
+        links=tuple(fields["links"]),
+        assets=tuple(fields["assets"]),
+        base=next(iter(fields["base"]), ""),
+        nofollow=frozenset(fields["nofollow"]))
 
 
 Reader = Callable[[str], Markup]
@@ -2101,8 +2111,14 @@ class Robots:
 #     no response for 30 s        status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="robots.txt: Disallow: /staff/" (from §18: no response)
 
-PROBLEMS = ("broken", "timed out", "refused", "bad certificate", "over a limit",
-            "too many redirects", "blocked")
+PROBLEMS = (  # the kinds, in the order of the report
+    "broken",
+    "timed out",
+    "refused",
+    "bad certificate",
+    "over a limit",
+    "too many redirects",
+    "blocked")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _BLOCKED = (401, 403, 429)
 _TEMPORARY = (408, 429, 500, 502, 503, 504)  # a retry may succeed
@@ -2633,8 +2649,11 @@ class Fetcher:
     ages        the Unix times of the responses that were taken from the journal"""
 
     def __init__(self, frontier: Frontier, options: Options) -> None:
-        self.client = Client(options.headers, options.timeout, options.max_body,
-                             max(MAX_IDLE, options.max_tasks))
+        self.client = Client(
+            options.headers,
+            options.timeout,
+            options.max_body,
+            max(MAX_IDLE, options.max_tasks))
         self.ages: list[float] = []
         self._frontier = frontier
         self._options = options
@@ -2709,8 +2728,11 @@ class Fetcher:
             self._frontier.requeue(node)
             return None
         return result_of(  # 8
-            url, response, error, is_wanted, self._product, tries=node.tries, at=round(at, 3),
-            seconds=round(loop.time() - began, 3), is_check=node.is_check)
+            url, response, error, is_wanted, self._product,
+            is_check=node.is_check,
+            tries=node.tries,
+            at=round(at, 3),
+            seconds=round(loop.time() - began, 3))
 
     def _pause(self, url: URL, response: Response) -> float:
         """Return the Retry-After of a response in seconds, or 0 if there is none to obey."""
@@ -3458,28 +3480,48 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     flag = partial(add, action="store_true")
     pattern = partial(add, action="append", metavar="RE")
     add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
-    number("--depth", help="links from a root, level by level (if not given, 100)")
-    number("--max-pages", help="pages, and as many checks, besides roots, redirects (%(default)s)")
-    pattern("--include", help="only pages in whose URL this is found, and roots (repeatable)")
-    pattern("--exclude", help="leave out each URL in which this is found (repeatable)")
-    flag("--subdomains", help="hosts below the roots' hosts, too")
-    flag("--external", help="check linked URLs on other hosts, too")
-    flag("--pages-only", help="do not check images, scripts and the like")
-    flag("--fragments", help="pages must have the ids that links name (#id)")
-    flag("--no-robots", help="do not ask for robots.txt")
-    number("--max-tasks", help="URLs fetched at a time (%(default)s)")
-    number("--max-redirect", help="redirects in a row (%(default)s)")
-    number("--max-tries", help="tries where an error may be temporary (%(default)s)")
-    number("--max-body", metavar="BYTES", help="size of a page, sent or unpacked (%(default)s)")
-    seconds("--timeout", help="seconds for a whole fetch (%(default)g)")
-    seconds("--delay", help="seconds between two requests to a site (%(default)g)")
+    number("--depth",
+           help="links from a root, level by level (if not given, 100)")
+    number("--max-pages",
+           help="pages, and as many checks, besides roots, redirects (%(default)s)")
+    pattern("--include",
+            help="only pages in whose URL this is found, and roots (repeatable)")
+    pattern("--exclude",
+            help="leave out each URL in which this is found (repeatable)")
+    flag("--subdomains",
+         help="hosts below the roots' hosts, too")
+    flag("--external",
+         help="check linked URLs on other hosts, too")
+    flag("--pages-only",
+         help="do not check images, scripts and the like")
+    flag("--fragments",
+         help="pages must have the ids that links name (#id)")
+    flag("--no-robots",
+         help="do not ask for robots.txt")
+    number("--max-tasks",
+           help="URLs fetched at a time (%(default)s)")
+    number("--max-redirect",
+           help="redirects in a row (%(default)s)")
+    number("--max-tries",
+           help="tries where an error may be temporary (%(default)s)")
+    number("--max-body", metavar="BYTES",
+           help="size of a page, sent or unpacked (%(default)s)")
+    seconds("--timeout",
+            help="seconds for a whole fetch (%(default)g)")
+    seconds("--delay",
+            help="seconds between two requests to a site (%(default)g)")
     add("-H", type=header, action="append", dest="headers", metavar="'Name: value'",
         help="send this field to the hosts named here alone (a User-Agent to all)")
-    add("-o", dest="file", metavar="FILE.jsonl", help="write a line for each URL to a new file")
-    flag("--resume", help="with -o: go on with FILE, and ask only for the rest")
-    flag("--recheck", help="the same, but look again at what was broken")
-    flag("-v", dest="verbose", help="a line on stderr for each URL")
-    flag("-q", dest="quiet", help="print nothing but problems, and how old a journal is")
+    add("-o", dest="file", metavar="FILE.jsonl",
+        help="write a line for each URL to a new file")
+    flag("--resume",
+         help="with -o: go on with FILE, and ask only for the rest")
+    flag("--recheck",
+         help="the same, but look again at what was broken")
+    flag("-v", dest="verbose",
+         help="a line on stderr for each URL")
+    flag("-q", dest="quiet",
+         help="print nothing but problems, and how old a journal is")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
     options = parser.parse_intermixed_args(arguments)
     if (options.resume or options.recheck) and options.file is None:
