@@ -141,6 +141,7 @@ VERSION = "3.0"
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
 MAX_WAIT = 1.0       # seconds: the longest sleep, and so the longest delay for a signal that
                      # arrives just before the sleep begins
+_EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
 class CancelledError(BaseException):
@@ -176,6 +177,10 @@ class Handle:
         self.callback = None
         self.args = ()
 
+    def cancelled(self) -> bool:
+        """Return whether the callback was cancelled."""
+        return self.callback is None
+
 
 class _Running(threading.local):
     loop: EventLoop | None = None  # the loop that runs in this thread; none in a forked child
@@ -188,8 +193,17 @@ os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 def get_running_loop() -> EventLoop:
     """Return the event loop that runs in this thread. Raises RuntimeError if there is none."""
     if _running.loop is None:
-        raise RuntimeError("no running event loop")
+        raise RuntimeError(
+            "no running event loop: call crawl.run(...), or, in a program of asyncio, "
+            "await asyncio.to_thread(crawl.run, ...), for example with crawl.fetch(url)")
     return _running.loop
+
+
+def _has_signal_handler() -> bool:
+    """Return whether the program handles a signal, other than by Python's and our own handlers."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    return any(callable(handler) and handler.__module__ not in (__name__, "_signal")
+               for handler in handlers)
 
 
 class EventLoop:
@@ -218,7 +232,10 @@ class EventLoop:
     def call_soon(self, callback: Callback, *args: Any) -> Handle:
         """Call callback(*args) after the callbacks that are already ready.
 
-        The Handle that is returned can cancel the call."""
+        The Handle that is returned can cancel the call. Raises RuntimeError if the loop is
+        closed."""
+        if self.is_closed():
+            raise RuntimeError("the event loop is closed")
         handle = Handle(callback, args)
         self._ready.append(handle)
         return handle
@@ -290,8 +307,8 @@ class EventLoop:
             wait = 0.0
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
-        elif not (watching or threading.active_count() > 1 or ready):
-            # `ready` is tested again, and last: a thread may have called in and ended just now.
+        elif not (watching or threading.active_count() > 1 or ready or _has_signal_handler()):
+            # `ready` is tested again: a thread may have called in and ended just now.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
         # With callbacks to run and no socket to watch, a poll would find nothing.
@@ -316,14 +333,22 @@ class EventLoop:
         """Run one callback. An error in it is reported and does not stop the others."""
         try:
             entry.run()
-        except (Exception, CancelledError) as error:
+        except _EXITS:
+            raise
+        except BaseException as error:
             name = getattr(entry, "callback", entry)
             self.call_exception_handler({"message": f"exception in callback {name!r}",
                                          "exception": error})
+        finally:
+            del entry  # the traceback of a task's exception leads to this frame: see Future
 
     def stop(self) -> None:
         """Make run_forever() return before the next tick."""
         self._stopping = True
+
+    def is_closed(self) -> bool:
+        """Return whether close() was called."""
+        return self._wake_sender.fileno() < 0
 
     def close(self) -> None:
         """Release the loop's sockets. The loop cannot run any more."""
@@ -357,9 +382,9 @@ class EventLoop:
         """Return a new pending Future of this loop."""
         return Future(loop=self)
 
-    def create_task(self, coro: Coro[T]) -> Task[T]:
+    def create_task(self, coro: Coro[T], *, name: str | None = None) -> Task[T]:
         """Return a new Task that begins to run *coro* soon."""
-        return Task(coro, loop=self)
+        return Task(coro, loop=self, name=name)
 
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
@@ -398,6 +423,14 @@ class EventLoop:
 # which comes out of the driver's send(), so the driver sees which future the coroutine is waiting
 # for. When that future is done, the driver calls send() again, and the value that __iter__ then
 # returns is the value of the `yield from` expression.
+#
+# Errors are never lost: an exception that nobody retrieves is reported as soon as its future is
+# freed, which is ordinarily at once. That needs some care. A future holds its exception, the
+# exception holds its traceback, and the traceback holds the frames that the exception passed
+# through, with their variables. If one of these variables is the future, the four keep one another
+# alive until the garbage collector comes by. So the frames of this file that raise the exception of
+# a future delete that variable first (`del self`), and the exception is always raised with the
+# traceback that it had when the future failed, which would otherwise grow with each `await`.
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
@@ -409,8 +442,9 @@ class _Failure:
     def __init__(self, exception: BaseException, future: Future[Any]) -> None:
         self.loop = future._loop
         self.exception = exception
+        self.traceback = exception.__traceback__
         self.message = f"the exception of {future} was never retrieved"
-        self.retrieved = not isinstance(exception, Exception)  # CancelledError is not reported
+        self.retrieved = isinstance(exception, (CancelledError, *_EXITS))  # never reported
 
     def __del__(self) -> None:
         if not self.retrieved:
@@ -434,6 +468,10 @@ class Future(Generic[T]):
     def __repr__(self) -> str:
         return f"<Future {self._state}>"
 
+    def get_loop(self) -> EventLoop:
+        """Return the loop of the future."""
+        return self._loop
+
     def done(self) -> bool:
         """Return whether the future is resolved, failed or cancelled."""
         return self._state != "pending"
@@ -447,8 +485,13 @@ class Future(Generic[T]):
 
         Raises the exception of a failed future, CancelledError if the future was cancelled,
         InvalidStateError if it is pending."""
-        if self._state != "resolved":  # exception() itself raises if pending or cancelled
-            raise cast(BaseException, self.exception())
+        if self._state != "resolved":
+            self.exception()  # raises if the future is pending or cancelled
+            failure = self._result
+            try:
+                raise failure.exception.with_traceback(failure.traceback)
+            finally:
+                del self, failure  # the traceback holds this frame
         result: T = self._result
         return result
 
@@ -472,7 +515,8 @@ class Future(Generic[T]):
     def set_exception(self, exception: BaseException) -> None:
         """Make the future fail. Raises InvalidStateError unless it is pending.
 
-        An Exception that nobody retrieves is reported when the future is freed."""
+        An exception that nobody retrieves, by result(), exception() or `await`, is reported when
+        the last reference to the future disappears, without waiting for the garbage collector."""
         self._finish("failed")
         self._result = _Failure(exception, self)
 
@@ -497,7 +541,10 @@ class Future(Generic[T]):
         """Wait until the future is done. The value of `yield from` and `await` is its result."""
         if self._state == "pending":
             yield self
-        return self.result()
+        try:
+            return self.result()
+        finally:
+            del self  # the traceback holds this frame
 
     __await__ = __iter__
 
@@ -577,12 +624,14 @@ class Task(Future[T]):
 
     A Task is the Future of the value that the coroutine returns."""
 
-    __slots__ = ("_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
+    __slots__ = ("_name", "_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
-    def __init__(self, coro: Coro[T], *, loop: EventLoop | None = None) -> None:
+    def __init__(self, coro: Coro[T], *, loop: EventLoop | None = None,
+                 name: str | None = None) -> None:
         if not isinstance(coro, (GeneratorType, Coroutine)):
             raise TypeError(f"expected a coroutine, got {coro!r}")
         super().__init__(loop=loop)
+        self._name = name           # for repr()
         self._coro: Coro[T] = coro
         self._context = copy_context()
         self._waiting_for: Future[Any] | None = None
@@ -592,24 +641,26 @@ class Task(Future[T]):
         self._loop._ready.append(self)
 
     def __repr__(self) -> str:
-        return f"<Task {getattr(self._coro, '__qualname__', self._coro)} {self._state}>"
+        name = f"{self._name} " if self._name else ""
+        return f"<Task {name}{getattr(self._coro, '__qualname__', self._coro)} {self._state}>"
 
-    def step(self) -> None:
-        """Run the coroutine until it waits again or ends."""
+    def step(self, error: BaseException | None = None) -> None:
+        """Run the coroutine, raising *error* in it, until it waits again or ends."""
         loop = self._loop
-        must_cancel = self._must_cancel
+        if self._must_cancel:
+            error = CancelledError()
         self._must_cancel = False
         self._waiting_for = None
         loop.current_task = self
         try:
-            if must_cancel:
-                awaited = self._context.run(self._coro.throw, CancelledError())
+            if error is not None:
+                awaited = self._context.run(self._coro.throw, error)
             else:
                 awaited = self._context.run(self._coro.send, None)
             if awaited is None:  # a bare `yield`: let the others run, then go on
                 loop._ready.append(self)
-            elif awaited._loop is not loop or awaited is self:
-                raise RuntimeError(f"{self} cannot wait for {awaited}")
+            elif not isinstance(awaited, Future) or awaited._loop is not loop or awaited is self:
+                loop.call_soon(self.step, RuntimeError(f"{self} cannot wait for {awaited}"))
             else:
                 awaited.add_done_callback(self)
                 self._waiting_for = awaited
@@ -622,12 +673,13 @@ class Task(Future[T]):
             self._finish("cancelled")
         except BaseException as failure:
             self.set_exception(failure)
-            if not isinstance(failure, Exception):  # SystemExit, KeyboardInterrupt
+            if isinstance(failure, _EXITS):
                 raise
         finally:
             loop.current_task = None
             if self._state != "pending":
                 loop.tasks.discard(self)
+            del self, error  # the traceback of the task's exception holds this frame
 
     run = step  # the name by which the ready queue calls it
 
@@ -714,7 +766,9 @@ class TimeLimit:
 
     async def __aenter__(self) -> None:
         loop = get_running_loop()
-        self._task = cast("Task[Any]", loop.current_task)
+        if loop.current_task is None:
+            raise RuntimeError("timeout() needs a running task")
+        self._task = loop.current_task
         self._cancelling = self._task.cancelling()
         if self._delay is not None:
             self._timeout = loop.call_later(self._delay, self._expire)
@@ -734,6 +788,9 @@ class TimeLimit:
                 raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
     def _expire(self) -> None:
+        waiting = self._task._waiting_for
+        if self._cancelling and (self._task._must_cancel or (waiting and waiting.cancelled())):
+            self._cancelling -= 1  # the CancelledError on its way is somebody else's: it goes on
         self._expired = self._task.cancel()
 
 
@@ -756,15 +813,15 @@ async def _until_done(future: Future[Any]) -> None:
 
 def _outcome(future: Future[Any]) -> Any:
     """Return the result of a finished future, or its exception as a value."""
-    try:
-        return future.result()
-    except BaseException as error:
-        return error
+    if future.cancelled():
+        return CancelledError()
+    error = future.exception()  # not raised, so that no traceback holds this frame
+    return future.result() if error is None else error
 
 
-def create_task(coro: Coro[T]) -> Task[T]:
-    """Run *coro* as a Task of the running loop, beginning soon."""
-    return get_running_loop().create_task(coro)
+def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
+    """Run *coro* as a Task of the running loop, beginning soon. Its repr() shows the *name*."""
+    return get_running_loop().create_task(coro, name=name)
 
 
 class _Gathering(Future[list[Any]]):
@@ -829,12 +886,13 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
             method(outcome)
 
     def work() -> None:
-        try:
-            result = context.run(func, *args, **kwargs)
-        except BaseException as error:
-            loop.call_soon_threadsafe(settle, future.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(settle, future.set_result, result)
+        with suppress(RuntimeError):  # the loop may be closed by now
+            try:
+                result = context.run(func, *args, **kwargs)
+            except BaseException as error:
+                loop.call_soon_threadsafe(settle, future.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(settle, future.set_result, result)
 
     threading.Thread(target=work, daemon=True).start()
     return future
@@ -1027,28 +1085,44 @@ class Queue(Generic[T]):
 # them.) A stream has no deadlines: callers wrap their waits in a `timeout`, as connect() and §10
 # do. The socket stays registered for reading from one read to the next, which saves two system
 # calls.
+#
+# A name may have several addresses, and the first may be dead: its packets are dropped, and connect
+# learns nothing until a deadline. Happy Eyeballs (RFC 8305) is a race. It starts with the first
+# address. Whenever 0.25 s pass without news, or an attempt fails, the next address joins in. The
+# first attempt that connects wins:
+#
+#     0.00 s    [2001:db8::1]  a task: connect ..................... cancelled: its socket is closed
+#     0.25 s    192.0.2.1      a task:       connect ..... connected at 0.29 s: it wins
+#               192.0.2.2                                            not tried
+#
+# Nothing in this file shows better what tasks and cancellation are good for. With callbacks, a race
+# needs a flag, a timer and a list of sockets, and code for each order in which things can happen.
+# Here an attempt is a task that knows nothing of the others, waiting for the next one to end is a
+# Queue with a timeout, and ending the race means cancelling the other tasks. The same happens if
+# the whole connect() is cancelled. In both cases each attempt closes its own socket on its way out.
 
 READ_SIZE = 65_536      # bytes: above 128 KB malloc maps and unmaps memory for each read
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
-CONNECT_TIMEOUT = 10.0  # seconds to connect to one address, TLS included: a lost SYN is sent again
+CONNECT_TIMEOUT = 10.0  # seconds for one address, and for TLS: a lost packet is sent again in time
+ATTEMPT_DELAY = 0.25    # seconds until the next address joins the race: RFC 8305 section 5
 
 
 class Stream:
-    """A stream socket, plain or TLS, in non-blocking mode.
-
-    At most one task may read, and at most one task may write, at any time."""
+    """A stream socket, plain or TLS, in non-blocking mode."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self._loop = get_running_loop()
-        self._waiters: dict[int, Future[None]] = {}  # by event
+        self._waiters: dict[int, list[Future[None]]] = {EVENT_READ: [], EVENT_WRITE: []}
         self._unsent = bytearray()
 
     async def read(self, size: int = READ_SIZE) -> bytes:
         """Wait for bytes and return up to *size* of them; b"" is the end of the stream.
 
-        Raises OSError, also if TLS ends without close_notify. If cancelled, no byte is lost."""
+        First sends the data that write() has buffered. Raises OSError, also if the stream is
+        closed, or if TLS ends without close_notify. If cancelled, no byte is lost."""
+        await self.drain()
         if not getattr(self.sock, "pending", lambda: 0)():  # only TLS has bytes decrypted already
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
@@ -1060,7 +1134,7 @@ class Stream:
         return poll.poll(0) != []
 
     def write(self, data: bytes) -> None:
-        """Buffer *data*; drain() sends it."""
+        """Buffer *data*; drain() or the next read() sends it."""
         self._unsent += data
 
     async def drain(self) -> None:
@@ -1077,7 +1151,7 @@ class Stream:
             self._loop.remove_reader(self.sock)
             self._loop.remove_writer(self.sock)
             self.sock.close()
-            for waiter in self._waiters.values():
+            for waiter in sum(self._waiters.values(), []):
                 if not waiter.done():
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
@@ -1097,19 +1171,21 @@ class Stream:
 
     def _until_ready(self, event: int) -> Future[None]:
         """Return a future that is resolved when the socket is readable, or writable."""
-        waiter = self._waiters.get(event)
-        if waiter and not waiter.done():
-            raise RuntimeError("another task is already waiting for this stream")
+        if self.sock.fileno() < 0:
+            raise ConnectionAbortedError("the stream is closed")
         self._loop._watch(self.sock, event, Handle(self._wake, (event,)))
-        waiter = self._waiters[event] = Future(loop=self._loop)
+        waiter: Future[None] = Future(loop=self._loop)
+        self._waiters[event].append(waiter)
         return waiter
 
     def _wake(self, event: int) -> None:
-        """Resume the waiting task. Without one, stop watching: every tick would call this."""
-        if self._waiters[event].done():
+        """Resume the waiting tasks. Without any, stop watching: every tick would call this."""
+        waiters = [waiter for waiter in self._waiters[event] if not waiter.done()]
+        self._waiters[event] = []
+        if not waiters:
             self._loop._watch(self.sock, event)
-        else:
-            self._waiters[event].set_result(None)
+        for waiter in waiters:
+            waiter.set_result(None)
 
 
 Address = tuple[int, int, int, str, Any]  # family, kind, protocol, name, address
@@ -1127,8 +1203,8 @@ async def lookup(host: str, port: int) -> list[Address]:
         return cast(list[Address], found)
 
 
-async def _connect(address: Address, host: str, tls: ssl.SSLContext | None) -> Stream:
-    """Return a stream to one address. If it fails, no socket stays open."""
+async def _connect(address: Address) -> Stream:
+    """Return a stream to one address. If it fails or is cancelled, no socket stays open."""
     stream = Stream(socket.socket(*address[:3]))
     try:
         # The socket becomes writable when it is connected or has failed; SO_ERROR says which.
@@ -1139,35 +1215,76 @@ async def _connect(address: Address, host: str, tls: ssl.SSLContext | None) -> S
         if code:
             raise OSError(code, os.strerror(code))
         stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:  # the wrapped socket has the same descriptor
-            stream.sock = tls.wrap_socket(
-                stream.sock, server_hostname=host.strip("[]").removesuffix("."),
-                do_handshake_on_connect=False, suppress_ragged_eofs=False)  # a cut is an error
-            await stream._call(EVENT_READ, stream.sock.do_handshake)
         return stream
     except BaseException:
         stream.close()
         raise
 
 
+async def _race(addresses: list[Address], errors: list[BaseException]) -> Stream | None:
+    """Return a stream to the address that connects first, and move that address to the front.
+
+    If none connects, return None. The errors of the attempts are put into *errors*. They are raised
+    elsewhere, because the variables here would keep them alive (§3)."""
+    turns = defaultdict[int, Iterator[int]](itertools.count)    # families (IPv6, IPv4) alternate
+    waiting = sorted(addresses, key=lambda address: next(turns[address[0]]))
+    attempts: dict[Future[Stream], Address] = {}
+    ended = Queue[Future[Stream]]()     # attempts that have connected or failed
+    try:
+        while len(errors) < len(addresses):
+            if waiting:
+                attempt = create_task(wait_for(_connect(waiting[0]), CONNECT_TIMEOUT))
+                attempt.add_done_callback(ended.put_nowait)
+                attempts[attempt] = waiting.pop(0)
+            with suppress(TimeoutError):
+                async with TimeLimit(ATTEMPT_DELAY if waiting else None):
+                    first = await ended.get()
+                    if error := first.exception():
+                        errors.append(error)
+                    else:
+                        winner = attempts.pop(first)
+                        addresses.sort(key=lambda address: address is not winner)
+                        return first.result()
+    finally:
+        while attempts:
+            loser, _ = attempts.popitem()
+            if not loser.cancel() and not loser.exception():  # it connected at the same time
+                loser.result().close()
+    return None
+
+
 async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
                   addresses: list[Address] | None = None) -> Stream:
-    """Return a Stream to the first address of *host* that accepts; with *ssl*, a TLS stream.
+    """Return a Stream to *host*; with *ssl*, a TLS stream.
 
-    *addresses* (by default those that lookup() finds) are tried in turn, for CONNECT_TIMEOUT
-    seconds each, and the one that accepts moves to the front. Raises the error of the last one
-    (OSError)."""
-    failure = OSError(f"{host} has no address")
-    addresses = await lookup(host, port) if addresses is None else addresses
-    for address in list(addresses):
+    *addresses* (by default those that lookup() finds) race for the TCP connection: the next one
+    starts after ATTEMPT_DELAY seconds, or when an attempt fails, and each has CONNECT_TIMEOUT
+    seconds. TLS follows on the connection that wins, whose address moves to the front of the list.
+    Raises OSError: the first error that tells of the host rather than of the network. If
+    cancelled, no socket stays open. (RFC 8305)"""
+    if addresses is None:
+        addresses = await lookup(host, port)
+    if not addresses:
+        raise OSError(f"{host} has no address")
+    errors: list[BaseException] = []
+    stream = await _race(addresses, errors)
+    if stream is None:
+        # The error of one address says more than "this machine has no IPv6".
+        unreachable = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+        errors.sort(key=lambda error: getattr(error, "errno", 0) in unreachable)
+        raise errors.pop(0)
+    if ssl is not None:
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
-                stream = await _connect(address, host, ssl)
-            addresses.sort(key=lambda other: other is not address)  # it moves to the front
-            return stream
-        except OSError as error:
-            failure = error
-    raise failure
+                # The wrapped socket has the same descriptor. A stream that is cut is an error.
+                stream.sock = ssl.wrap_socket(
+                    stream.sock, server_hostname=host.strip("[]").removesuffix("."),
+                    do_handshake_on_connect=False, suppress_ragged_eofs=False)
+                await stream._call(EVENT_READ, stream.sock.do_handshake)
+        except BaseException:
+            stream.close()
+            raise
+    return stream
 
 
 # This completes the small asyncio. It is a good place to rest. The next sections build HTTP on it.
@@ -1574,8 +1691,9 @@ class ResponseParser:
 # arithmetic, and a crawler sends request after request to the same server.
 # The idea: keep the connections that are not in use. The pool holds idle streams with their
 # origins. A request takes the stream of its origin that was used last, or else connects. A stream
-# carries one request at a time (no pipelining), so a response always belongs to the request that
-# was just sent.
+# carries one request at a time (no pipelining), so a response belongs to the request that was just
+# sent. (A server that sends a second response, and sends it after the next request has left, can
+# mislead any HTTP client. One that arrives earlier makes the stream readable, and it is closed.)
 #
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
@@ -1596,6 +1714,9 @@ def _tls_context() -> ssl.SSLContext:
     """Return the SSLContext: certificates are verified, and truncation is an error."""
     import ssl  # imported here because importing ssl is slow
     context = ssl.create_default_context()
+    # Judge certificates as browsers do: not by X509_STRICT, which Python 3.13 switched on, and with
+    # any trusted certificate, not only a self-signed one, as the end of the chain.
+    context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
     # Python 3.11.2 takes a connection that was cut for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     # OpenSSL's own choice, but without DHE, where the server decides how long the client computes.
@@ -1638,16 +1759,19 @@ class Client:
         self.lookups: dict[tuple[str, int], Task[list[Address]]] = {}   # by host and port
         self._tls: ssl.SSLContext | None = None
 
-    async def fetch(self, url: URL, method: str = "GET", own_headers: bool = True,
+    async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
                     wanted: Wanted = _read_all) -> Response:
         """Send one request and return the response. Redirects are not followed.
 
-        *method* must be one that may be sent twice, such as GET or HEAD. *own_headers* says
-        whether to send the client's *headers*, which may be secrets between the user and some
-        hosts; the User-Agent is always sent. The body is read only if *wanted(response)*, called
-        once the head has arrived, returns true. Raises OSError if there is no response
-        (TimeoutError after self.timeout seconds), ProtocolError if the response is malformed or
-        truncated. If cancelled, it closes the connection."""
+        *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *method*
+        must be one that may be sent twice, such as GET or HEAD. *own_headers* says whether to send
+        the client's *headers*, which may be secrets between the user and some hosts; the
+        User-Agent is always sent. The body is read only if *wanted(response)*, called once the
+        head has arrived, returns true. Raises OSError if there is no response (TimeoutError after
+        self.timeout seconds), ProtocolError if the response is malformed or truncated. If
+        cancelled, it closes the connection."""
+        if isinstance(url, str):
+            url = parse_url(url)
         lines = self._all_lines if own_headers else self._usual_lines
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{lines}\r\n").encode()
@@ -1713,6 +1837,8 @@ class Client:
         except OSError:
             self.lookups.pop(key, None)
             raise
+        finally:
+            del task  # if the lookup failed, the traceback of its exception holds this frame
 
 
 async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
@@ -1722,7 +1848,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
     Redirects are not followed. The other arguments, and the exceptions, are those of Client and
     of Client.fetch. Raises ValueError if *url* or one of the headers is not valid."""
     with closing(Client(headers, timeout, max_body)) as client:
-        return await client.fetch(parse_url(url))
+        return await client.fetch(url)
 
 
 # This is a good place to stop. The second part begins with a site that has two broken links:
@@ -2141,16 +2267,18 @@ def _explain(error: Any) -> str:
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text) or type(error).__name__)
 
 
-def _kind_of(failure: Exception) -> str:
+def _problem(failure: Exception) -> dict[str, str]:
+    """Return the fields of a Record that say what failed."""
+    kind = "broken"
     if isinstance(failure, TimeoutError):
-        return "timed out"
-    if hasattr(failure, "verify_code"):
-        return "bad certificate"
-    if isinstance(failure, OSError):
-        return "refused"
-    if isinstance(failure, LimitError):
-        return "over a limit"
-    return "broken"
+        kind = "timed out"
+    elif hasattr(failure, "verify_code"):
+        kind = "bad certificate"
+    elif isinstance(failure, OSError):
+        kind = "refused"
+    elif isinstance(failure, LimitError):
+        kind = "over a limit"
+    return {"error": _explain(failure), "kind": kind}
 
 
 class Record(NamedTuple):
@@ -2228,21 +2356,21 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     status = response.status
     page = None
     fields.update(status=status, size=len(response.body), content_type=response.content_type)
+    if error:
+        fields |= _problem(error)
     try:
-        if error:
-            raise error
         if status >= 400:  # 404
             fields.update(kind="blocked" if status in _BLOCKED else "broken",
                           error=f"{status} {_printable(response.reason)}".rstrip())
         elif status in _REDIRECTS:  # 302
             fields.update(next_url=_next_url(url, response))
-        elif read and (reader := reader_of(response.content_type)):  # 200
+        elif read and status and (reader := reader_of(response.content_type)):  # 200
             page, markup, charset = _read_page(url, response, reader)
             fields.update(encoding=charset, assets=markup.assets)
             if markup.nofollow.isdisjoint(("robots", product.lower())):
                 fields.update(links=markup.links)
-    except (OSError, ProtocolError) as failure:
-        fields.update(error=_explain(failure), kind=_kind_of(failure))
+    except ProtocolError as failure:
+        fields |= _problem(failure)
     return Result(Record(f"{url}", **fields), page)
 
 
@@ -2365,15 +2493,10 @@ class Site:
 MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
-def _listed(value: str | Iterable[str]) -> list[str]:
-    """Return one text, or some texts, as a list."""
-    return [value] if isinstance(value, str) else list(value)
-
-
 def _compile(option: str, patterns: str | Iterable[str]) -> list[re.Pattern[str]]:
     """Compile each pattern by itself. Raises CrawlError, which names the option and the pattern."""
     compiled = []
-    for pattern in _listed(patterns):
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         try:
             compiled.append(re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
@@ -2390,31 +2513,27 @@ class Scope:
         self._deepest = MAX_DEPTH if options.depth is None else options.depth
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
-        self._hosts = set(map(self._host, roots))
+        self.hosts = set(map(self.host, roots))     # grows with the redirects of roots
         # Where secrets may go: to the hosts of roots by https, by http only if the root says http.
-        self._trusted = {(scheme, self._host(url)) for url in roots
+        self._trusted = {(scheme, self.host(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
-    def _host(self, url: URL) -> tuple[str, int]:
+    def host(self, url: URL) -> tuple[str, int]:
         """Return the host without "www." (not of www.com) and the port, 0 for the default one."""
         host = url.host
         if host.count(".") > 1:
             host = host.removeprefix("www.")
         return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
-    def add_host(self, url: URL) -> None:
-        """Let the crawl cover the host of *url*, to which a root redirects."""
-        self._hosts.add(self._host(url))
-
     def covers(self, url: URL) -> bool:
         """Return whether *url* is on one of the crawl's hosts."""
-        host, port = self._host(url)
-        return (host, port) in self._hosts or (self._subdomains and any(
-            host.endswith(f".{upper}") and port == upper_port for upper, upper_port in self._hosts))
+        host, port = self.host(url)
+        return (host, port) in self.hosts or (self._subdomains and any(
+            host.endswith(f".{upper}") and port == upper_port for upper, upper_port in self.hosts))
 
     def trusts(self, url: URL) -> bool:
         """Return whether *url* may get the user's headers, which may be secrets."""
-        return (url.scheme, self._host(url)) in self._trusted
+        return (url.scheme, self.host(url)) in self._trusted
 
     def excludes(self, text: str) -> bool:
         """Return whether one of the --exclude patterns is found in *text*."""
@@ -2581,7 +2700,7 @@ class Frontier:
         """Admit the target of a redirect. Return its *record*, with the problem if there is one."""
         target = parse_url(record.next_url)
         if node.depth == 0:  # the scope grows
-            self.scope.add_host(target)
+            self.scope.hosts.add(self.scope.host(target))
         known = self.seen_urls.get(record.next_url)
         ahead = known.ahead() if known else []
         if node in ahead:  # the way from the target would come back here
@@ -2646,6 +2765,7 @@ class Fetcher:
     """Requests URLs: with robots.txt first, the journal of an earlier crawl, and retries.
 
     client      the Client that sends the requests
+    retries     the timers of retries
     ages        the Unix times of the responses that were taken from the journal"""
 
     def __init__(self, frontier: Frontier, options: Options) -> None:
@@ -2655,16 +2775,10 @@ class Fetcher:
             options.max_body,
             max(MAX_IDLE, options.max_tasks))
         self.ages: list[float] = []
+        self.retries: list[Handle] = []
         self._frontier = frontier
         self._options = options
-        self._retries: list[Handle] = []    # timers
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
-
-    def close(self) -> None:
-        """Close idle connections and cancel all timers."""
-        self.client.close()
-        for timer in self._retries + [site.timer for site in self._frontier.sites.values()]:
-            timer.cancel()
 
     async def _send(self, url: URL, method: str, wanted: Wanted
                     ) -> tuple[Response, Exception | None]:
@@ -2673,7 +2787,7 @@ class Fetcher:
             trusted = self._frontier.scope.trusts(url)
             return await self.client.fetch(url, method, trusted, wanted), None
         except (OSError, ProtocolError) as error:
-            return NO_RESPONSE, error
+            return NO_RESPONSE, error.with_traceback(None)  # which would hold the frames: see §3
 
     def _wants(self, node: Node, head: Response) -> bool:
         """Return whether to read a body, by its *head*: that of a page or of a stylesheet."""
@@ -2720,7 +2834,7 @@ class Fetcher:
                 self._frontier.requeue(node)
             else:  # 6
                 delay = max(_back_off(node.tries), pause)
-                self._retries.append(loop.call_later(delay, self._frontier.requeue, node))
+                self.retries.append(loop.call_later(delay, self._frontier.requeue, node))
             return None
         is_wanted = self._wants(node, response)
         has_failed = error or response.status >= 400
@@ -2861,10 +2975,8 @@ def _join(base: URL, folder: str, reference: str) -> str:
         return f"{base.scheme}:{reference}"
     if first == "/":  # /x
         return base.origin + reference
-    if not first:  # the page itself
-        return f"{base}"
-    if first == "?":  # ?q on the page
-        return base.origin + base.target.partition("?")[0] + reference
+    if first in ("", "?"):  # the page itself, or with a query: parsed each time, because no text of
+        return " "          # a Node begins with a blank
     if ":" in reference:  # http://host/x, and other text that may have a scheme
         return reference
     if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is parsed)
@@ -3026,7 +3138,7 @@ class Crawler:
             if value is not None and not least <= value < CHECKS:
                 raise CrawlError(f"{name} must be a number of at least {least}, got {value!r}")
         try:
-            self._roots = [_parse_root(text) for text in _listed(roots)]
+            self._roots = list(map(_parse_root, [roots] if isinstance(roots, str) else roots))
             self.frontier = Frontier(Scope(self._roots, options), options)
             self.fetcher = Fetcher(self.frontier, options)
         except ValueError as error:
@@ -3044,7 +3156,7 @@ class Crawler:
         record."""
         workers = [self._work() for _ in range(self.options.max_tasks)]
         tasks = list(map(create_task, (self._rounds(), *workers)))
-        with closing(self.fetcher):
+        with closing(self.fetcher.client):
             try:
                 await gather(*tasks)  # the first error ends all
             finally:
@@ -3053,6 +3165,9 @@ class Crawler:
                 rest.cancel()
                 await _until_done(rest)
                 self.ended = True
+                sites = self.frontier.sites.values()
+                for timer in self.fetcher.retries + [site.timer for site in sites]:
+                    timer.cancel()
 
     def _emit(self, record: Record, from_journal: bool = False) -> None:
         """Pass a record to on_record and, unless it came from the journal, to the journal."""
