@@ -548,7 +548,7 @@ class Future(Generic[T]):
 
     __await__ = __iter__
 
-    def _resolve(self, result: Any) -> None:
+    def _resolve(self, result: Any = None) -> None:
         """Set the result unless the future is done: its waiter may just have been cancelled."""
         if not self.done():
             self.set_result(result)
@@ -746,10 +746,11 @@ async def sleep(delay: float, result: Any = None) -> Any:
     if delay <= 0:
         await _next_tick()
         return result
-    waiter: Future[Any] = Future()
-    timeout = get_running_loop().call_later(delay, waiter._resolve, result)
+    waiter: Future[None] = Future()
+    timeout = get_running_loop().call_later(delay, waiter._resolve)
     try:
-        return await waiter
+        await waiter
+        return result
     finally:
         timeout.cancel()
 
@@ -813,10 +814,11 @@ async def _until_done(future: Future[Any]) -> None:
 
 def _outcome(future: Future[Any]) -> Any:
     """Return the result of a finished future, or its exception as a value."""
+    if future._state == "resolved":
+        return future._result
     if future.cancelled():
         return CancelledError()
-    error = future.exception()  # not raised, so that no traceback holds this frame
-    return future.result() if error is None else error
+    return future.exception()  # not raised, so that no traceback holds this frame
 
 
 def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
