@@ -55,6 +55,7 @@ if sys.version_info < (3, 11):
     sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
 
 import argparse
+import codecs
 import errno
 import fcntl
 import heapq
@@ -1302,6 +1303,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
 #     //bücher.de?ü            http://xn--bcher-kva.de/?%C3%BC
+#     //①②⑦.0.0.1              http://127.0.0.1/
 #     http://0x7f.1/           a ValueError: nobody writes 127.0.0.1 like that
 #
 # The invariants. A URL holds printable ASCII only, and no space: it can be put into a request, a
@@ -1344,27 +1346,51 @@ _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace"
 _escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
 
 
+# Characters that have no effect in a host (UTS 46 calls them ignored).
+_IGNORED = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200b\u2060\u2064"
+                      "\u3164\ufe00-\ufe0f\ufeff\uffa0\U0001bca0-\U0001bca3\U000e0100-\U000e01ef]")
+
+
+def _map_character(character: str) -> str:
+    """Return a character of a host as UTS 46 maps it, without transitional processing."""
+    if character in "ßς":
+        return character
+    if character == "ẞ":
+        return "ß"
+    mapped = unicodedata.normalize("NFKC", character).casefold()
+    if "." in mapped and character not in ".．":  # such as ⒈, which would divide the name
+        raise ValueError
+    return mapped
+
+
+def _encode_label(label: str) -> str:
+    """Return a label of a host, such as "bücher", in ASCII. Raises ValueError if it is odd."""
+    if label.isascii():
+        return label
+    visible = re.sub("(?<=[^\0-\x7f])[\u200c\u200d]", "", label)   # joiners join foreign letters
+    kinds = [unicodedata.category(character)[0] for character in visible]
+    if len(label) > 63 or label.startswith("xn--") or kinds[0] == "M" or {"C", "Z"} & set(kinds):
+        raise ValueError
+    return "xn--" + label.encode("punycode").decode()
+
+
 @lru_cache(1000)  # more hosts than most sites link to. (You may skip to parse_url().)
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent. Raises ValueError if it is odd.
 
         EXAMPLE.com      example.com              [::FFFF]    [::ffff]
-        bücher.de        xn--bcher-kva.de         127.1       ValueError: not four numbers
-        straße.de        ValueError: the library would look up strasse.de"""
-    host = text.lower()
+        b%C3%BCcher.de   xn--bcher-kva.de         127.1       ValueError: not four numbers
+        straße.de        xn--strae-oqa.de         a℀b.com     ValueError: it means a/cb.com"""
     try:
-        if len(host) > MAX_HOST or max(map(len, host.split("."))) > 63:  # 1. its length
-            raise ValueError
-        if host.startswith("["):  # 2. IPv6
-            packed = socket.inet_pton(socket.AF_INET6, host[1:-1])
+        if text.startswith("["):  # 1. IPv6
+            packed = socket.inet_pton(socket.AF_INET6, text[1:-1])
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
-        name = host
-        if not host.isascii():  # 3. other letters
-            # A host that NFKC, or the library's IDNA and back, would change, is refused.
-            if not unicodedata.is_normalized("NFKC", host) or (
-                    host.encode("idna").decode("idna") != host):
-                raise ValueError
-            name = host.encode("idna").decode()
+        name = unquote(text, errors="strict")
+        if len(name) > MAX_HOST:
+            raise ValueError
+        name = _IGNORED.sub("", name)
+        name = unicodedata.normalize("NFKC", "".join(map(_map_character, name)))  # 2. one spelling
+        name = ".".join(map(_encode_label, re.split("[.。]", name)))  # 3. in ASCII
         if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]{1,63}(?:[.]|$))+", name):
             raise ValueError  # 4. the characters of a name
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # 5. IPv4
@@ -1463,14 +1489,26 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# The invariants. Every byte is accounted for. It is an error if the stream ends too early, if there
-# are two lengths, or if a body's Transfer-Encoding is not plain chunked or has a length beside it.
-# Bytes after the end belong to no response, and the connection is not used again. Each head, body,
-# chunk line and trailer has a limit. The cost: linear in the bytes, however they are cut.
+# Servers make mistakes, and a page should not be called broken because of one odd header. The rule
+# is: lenient with the head, strict with the connection. A head is read as most clients read it: a
+# line without a valid field name is skipped, blanks before a colon are dropped, a length or
+# a Location that is repeated counts once, and chunked wins over a length, may be repeated, and may
+# come in HTTP/1.0. But each of these leniencies counts as "Connection: close", so that no response
+# can be mistaken for another where client and server understand a head differently. It is an error
+# if there are two different lengths, or two different Locations of a redirect, if there is a NUL,
+# if the coding of the body is one that was not requested, and if the body ends early.
+#
+# The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
+# connection is not used again. Each head, body, chunk line and trailer has a limit. The cost:
+# linear in the bytes, however they are cut.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
 MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
+MAX_MEMBERS = 100            # of a gzip body: real ones have a few, and each copies the rest
+
+
+Headers = dict[str, str]
 
 
 class ProtocolError(Exception):
@@ -1495,7 +1533,7 @@ class Response:
     body            decoded; empty if it was not wanted
     reusable        whether the connection can take another request"""
 
-    def __init__(self, version: int, status: int, reason: str, headers: dict[str, str]) -> None:
+    def __init__(self, version: int, status: int, reason: str, headers: Headers) -> None:
         self.version = version
         self.status = status
         self.reason = reason
@@ -1508,25 +1546,36 @@ class Response:
 Wanted = Callable[[Response], bool]     # says whether to read the body, when the head is there
 _read_all: Wanted = lambda response: True
 _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but still in use
-_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)([ \t]*+):[ \t]*+(.*+)")
+_ONCE = ("content-length", "location", "transfer-encoding")  # if equal, they count once
+_WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}    # what zlib calls these codings
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 
 
-def _parse_fields(text: str) -> dict[str, str]:
+def _parse_fields(text: str) -> Headers:
     """Return the fields of a head, or of the trailers after a chunked body."""
-    fields: dict[str, str] = {}
+    fields: Headers = {}
+    close: Headers = {}
     for line in filter(None, _FOLD.sub(" ", text.replace("\r\n", "\n")).split("\n")):
-        match = _FIELD.fullmatch(line)
-        if match is None:
+        if "\0" in line or "\r" in line:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
+        match = _FIELD.fullmatch(line)
+        if match is None or match[2]:
+            close = {"connection": "close"}
+        if match is None:
+            continue
         name = match[1].lower()
-        value = match[2].rstrip(" \t")
-        if name in fields:
+        value = match[3].rstrip(" \t")
+        if name in fields and name not in _ONCE:
             value = f"{fields[name]}, {value}"
+        elif name in fields:
+            close = {"connection": "close"}
+            if value != fields[name]:
+                value = f"{fields[name]}\n{value}"  # whoever needs the field finds two values
         fields[name] = value
-    return fields
+    return fields | close
 
 
 def _parse_head(text: str) -> Response:
@@ -1542,35 +1591,48 @@ def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close"."""
     coding = response.headers.get("transfer-encoding")
     length = response.headers.get("content-length")
-    if length is not None and not (length.isdecimal() and len(length) < 19):  # 2**63 has 19
-        raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
     if coding is not None:
         if coding.lower() != "chunked" or response.version == 0 or length:
+            response.headers["connection"] = "close"
+        codings = set(re.split("[ \t]*[,\n][ \t]*", coding.lower())) - {"identity"}
+        if codings - {"chunked"}:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
-        return "chunked"
-    return "close" if length is None else int(length)
+        if codings:
+            return "chunked"
+    if length is None:
+        return "close"
+    lengths = set(re.split("[ \t]*,[ \t]*", length))
+    number = lengths.pop()
+    if lengths or not (number.isdecimal() and len(number) < 19):  # 2**63 has 19
+        raise ProtocolError(f"one Content-Length was expected, not {length!r}")
+    if number != length:
+        response.headers["connection"] = "close"
+    return int(number)
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
-    """Undo a Content-Encoding of gzip. Raises LimitError for more than *limit* bytes."""
-    if coding in ("", "identity") or not body:
+    """Undo a Content-Encoding. Raises LimitError for more than *limit* bytes."""
+    if coding in ("br", "zstd", "compress"):
+        raise ProtocolError(f"Content-Encoding {coding!r} was not requested")
+    if coding not in _WINDOW_BITS or not body:
         return body
-    if coding != "gzip":
-        raise ProtocolError(f"Content-Encoding {coding!r} was not asked for")
-    unzip = zlib.decompressobj(31)  # a gzip header, and a window of 32 KB
-    try:
-        decoded = unzip.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise ProtocolError(f"the gzip body is corrupt: {error}") from error
-    if len(decoded) > limit:
-        raise LimitError(f"a decoded body of more than {limit} bytes (max_body)")
-    if not unzip.eof:
-        raise TruncatedError("the compressed body ends too early")
-    if unzip.unused_data.strip(b"\0"):  # zeros are padding
-        raise ProtocolError("something follows the end of the gzip body")
-    return decoded
+    decoded = b""
+    for _ in range(MAX_MEMBERS):
+        unzip = zlib.decompressobj(_WINDOW_BITS[coding])
+        try:
+            decoded += unzip.decompress(body, limit + 1 - len(decoded))
+        except zlib.error as error:
+            raise ProtocolError(f"the {coding} body is corrupt: {error}") from error
+        if len(decoded) > limit:
+            raise LimitError(f"a decoded body of more than {limit} bytes (max_body)")
+        if not unzip.eof:
+            raise TruncatedError("the compressed body ends too early")
+        body = unzip.unused_data
+        if body[:2] != b"\x1f\x8b":  # not another gzip member: ignored
+            return decoded
+    raise LimitError(f"a gzip body of more than {MAX_MEMBERS} members")
 
 
 Taking = Generator[None, None, bytes]   # takes bytes out of the buffer; `yield` waits for more
@@ -1617,7 +1679,7 @@ class ResponseParser:
         if not keep and (not isinstance(framing, int) or framing > MAX_DROPPED):
             return
         if framing == "chunked":
-            body = yield from self._chunks()
+            body = yield from self._chunks(response.headers)
         else:
             while framing == "close" and not self._ended:
                 self._check_size(len(self._buffer))
@@ -1627,8 +1689,9 @@ class ResponseParser:
                 self._check_size(size)
             body = yield from self._take(size)
         if keep:
-            coding = response.headers.get("content-encoding", "").lower()
-            response.body = _decode(body, coding, self._max_body)
+            for coding in reversed(response.headers.get("content-encoding", "").split(",")):
+                body = _decode(body, coding.strip().lower(), self._max_body)
+            response.body = body
         response.reusable = (response.version >= 1 and framing != "close" and not self._buffer
                              and "close" not in response.headers.get("connection", "").lower())
 
@@ -1663,7 +1726,7 @@ class ResponseParser:
         if size > self._max_body:
             raise LimitError(f"a body of more than {self._max_body} bytes (max_body)")
 
-    def _chunks(self) -> Taking:
+    def _chunks(self, headers: Headers) -> Taking:
         """Return a chunked body, RFC 9112 section 7.1. Trailers are dropped."""
         body = bytearray()
         received = 0
@@ -1683,7 +1746,8 @@ class ResponseParser:
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
         trailers = yield from self._take_through(_TRAILERS_END, "trailer section")
-        _parse_fields(trailers.decode("latin-1"))  # raises ProtocolError unless they are fields
+        if "connection" in _parse_fields(trailers.decode("latin-1")):  # they are odd
+            headers["connection"] = "close"
         return bytes(body)
 
 
@@ -1726,9 +1790,6 @@ def _tls_context() -> ssl.SSLContext:
     return context
 
 
-Headers = dict[str, str]
-
-
 def _header_lines(fields: Headers) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in fields.items())
 
@@ -1747,7 +1808,8 @@ class Client:
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
         for name, value in fields.items():
             field = f"{name}: {value}"
-            if not _FIELD.fullmatch(field) or not value.isprintable() or name == "Host":
+            match = _FIELD.fullmatch(field)
+            if not match or match[2] or not value.isprintable() or name == "Host":
                 raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
         self.timeout = timeout
         self.max_body = max_body
@@ -1762,14 +1824,15 @@ class Client:
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
-                    wanted: Wanted = _read_all) -> Response:
+                    wanted: Wanted = _read_all, max_body: int | None = None) -> Response:
         """Send one request and return the response. Redirects are not followed.
 
         *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *method*
         must be one that may be sent twice, such as GET or HEAD. *own_headers* says whether to send
         the client's *headers*, which may be secrets between the user and some hosts; the
         User-Agent is always sent. The body is read only if *wanted(response)*, called once the
-        head has arrived, returns true. Raises OSError if there is no response (TimeoutError after
+        head has arrived, returns true; it may have *max_body* bytes, by default self.max_body.
+        Raises OSError if there is no response (TimeoutError after
         self.timeout seconds), ProtocolError if the response is malformed or truncated. If
         cancelled, it closes the connection."""
         if isinstance(url, str):
@@ -1780,7 +1843,7 @@ class Client:
         async with TimeLimit(self.timeout):
             kept = self._take_idle(url.origin)
             while True:
-                parser = ResponseParser(method, wanted, self.max_body)
+                parser = ResponseParser(method, wanted, max_body or self.max_body)
                 try:
                     stream = kept or await self._new_stream(url)
                     return await self._exchange(stream, url.origin, request, parser)
@@ -1915,24 +1978,50 @@ MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
 _META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
+_XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*+=\s*+["']([A-Za-z0-9_:.+-]{1,40})""")
+_CODECS = {  # where the WHATWG Encoding Standard means another codec than Python does
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "windows-874": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "windows-949": "cp949",
+    "shift_jis": "cp932",
+    "windows-31j": "cp932",
+    "big5": "big5hkscs"}
+
+
+def _codec_of(label: str) -> str:
+    """Return the Python codec that browsers mean by a charset label. Raises LookupError."""
+    name = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
+    return _CODECS.get(name, name)
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
-    The charset is that of the BOM, or of *content_type*, or of a meta element, or UTF-8 (HTML
-    section 13.2.3.2)."""
+    The charset is that of the BOM, of *content_type*, of a meta element, of the XML declaration, or
+    UTF-8 (HTML section 13.2.3.2)."""
     charset = "utf-8"
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
     elif body[:3] != b"\xef\xbb\xbf":
-        match = (_CHARSET.search(content_type.encode("latin-1", "replace"))
-                 or _META_CHARSET.search(body[:1024]))
-        # Python has codecs that are not for pages. UTF-16 is read only with a BOM.
-        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8)", match[1]):
+        begin = body[:1024]
+        match = _CHARSET.search(content_type.encode("latin-1", "replace"))
+        # A meta element that can be read as ASCII is not UTF-16. And Python has codecs that are not
+        # for pages.
+        unfit = "idna|punycode|escape|utf(?!-?8|-?16)"
+        if not match:
+            match = _META_CHARSET.search(begin) or _XML_ENCODING.match(begin)
+            unfit += "|utf-?16"
+        if match and not re.search(f"(?i){unfit}", match[1].decode()):
             charset = match[1].decode().lower()
     with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
-        return body.decode(charset, "replace"), charset
+        return body.decode(_codec_of(charset), "replace"), charset
     return body.decode("utf-8", "replace"), "utf-8"
 
 
@@ -1960,56 +2049,73 @@ def _decode_entity(match: re.Match[str]) -> str:
 
 def _value_of(found: str) -> str:
     """Return the meaning of a value: without the quote that begins it, with entities decoded."""
-    value = found.lstrip("\"'")
+    value = found[1:] if found[:1] in ("'", '"') else found
     if "&" not in value:
         return value
     # Only with a semicolon: html.unescape sees an entity in "?a=1&copy=3".
     return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value)
 
 
+_CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\. )* ) '?"""
+
+
 def read_stylesheet(text: str) -> Markup:
     """Return the URLs in the url() and @import of a stylesheet, except those with escapes."""
-    text = re.sub(r"(?s)/\*.*?(?:\*/|\Z)|@namespace[^;]*+", "", text)
     values = re.findall(
-        r"""(?i)(?:url\(\s*+|@import\s*+(?=["']))("[^"\n]*+|'[^'\n]*+|[^"'()\s]++)""", text)
-    used = (value.lstrip("\"'") for value in values if "\\" not in value)
+        rf"""(?isx) /\* .*? (?: \*/ | \Z ) | @namespace [^;]*+     # comments are skipped
+        | (?: url\( \s*+ | @import \s*+ (?=["']) ) ( {_CSS_STRING} | [^"'()\s]++ )
+        | {_CSS_STRING}  # and strings""", text)
+    used = (value.strip("\"'") for value in values if "\\" not in value)
     return Markup(assets=tuple(filter(None, used)))
 
 
 def read_sitemap(text: str) -> Markup:
-    """Return the URLs in the loc elements of XML: of a sitemap, or of an index of sitemaps."""
-    # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
-    urls = re.findall(r"<(?:(?!image:)\w++:)?loc\b[^<>]*+>\s*+(?:<!\[CDATA\[)?\s*+([^<\s]++)", text)
-    return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in urls))
+    """Return the URLs in the loc elements of a sitemap, or of an index of sitemaps, and those of
+    the alternates (xhtml:link) that it names."""
+    urls = re.findall(
+        # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
+        r"""(?sx) <!-- .*? (?: --> | \Z )
+        | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+ ( [^<\s]++ )
+        | < \w++:link \s [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
+    found = filter(None, itertools.chain(*urls))
+    return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in found))
 
 
 # 12  Links
 # =========
-# The problem: in HTML `<a href=/x>` is a link, but not in a comment or a script.
-# The idea: one regular expression, _TAGS, matches comments, scripts, and tags that may refer to
-# something. No tag is looked for inside a match. (html.parser takes 20 times as long.) You may
-# trust the expression and skip to read_markup(), which gets its groups:
+# The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script or a quoted value.
+# The idea: one regular expression, _TAGS, matches comments, scripts, tags that may refer to
+# something, and other tags with a quoted `<` or `>`. No tag is looked for inside a match.
+# (html.parser takes 20 times as long.) You may trust the expression and skip to read_markup(),
+# which gets its groups:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is removed later)
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
 #     <style>p { src: url(x) }</style>      tag: style>, raw: style, inside: p { src: url(x) }
-#     <!-- <a href=/> -->                   nothing
-#     <p class="x">                         no match
+#     <!-- <a href=/> -->                   a match without groups
+#     <p title="<a href=/>">                a match without groups
+#     <p class="x">                         no match: nothing in it looks like a tag
 #
-# The cost: other tags are not skipped, so a link or a comment is also found in their values.
+# In HTML, `<title/>` does not close itself: all text up to `</title>` belongs to it. In SVG, MathML
+# and XHTML it does. Such a tag is rare, so read_markup() looks at what it has found, and if there
+# is one, gives it an end tag and starts again.
 
-MAX_TAG = 20_000    # characters of a tag that are read: an image in a data URI may have millions
-# The field of Markup that an element adds to, and the attribute that it takes the reference from.
-# (a and area are in _LINK, for speed.)
+MAX_CACHED = 500    # characters of a tag that is kept in a cache: longer ones are seldom repeated
+# The field of Markup that an element adds to, and the attributes with references. (a and area are
+# in _LINK, for speed.)
 _USES = {
     "frame": ("links", "src"),
     "iframe": ("links", "src"),
     "base": ("base", "href"),
-    "object": ("assets", "data"),
     "link": ("", "href"),
-    "meta": ("", "")}
-_USES |= dict.fromkeys(["audio", "embed", "img", "input", "script", "source", "track", "video"],
-                       ("assets", "src"))
+    "meta": ("",),
+    "object": ("assets", "data"),
+    "img": ("assets", "src", "srcset"),
+    "source": ("assets", "src", "srcset"),
+    "video": ("assets", "src", "poster"),
+    "image": ("assets", "href", "xlink:href"),
+    "use": ("assets", "href", "xlink:href")}
+_USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 # The parts of _TAGS. (_VALUE takes the first quote with it, _SEPARATOR the last.) In the first tag
@@ -2021,30 +2127,54 @@ _SEPARATOR = r"[\s/\"']*+"
 _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
-    (?i: a | area ) [\s/] {_SEPARATOR}     # `a `
+    [aA] (?: (?i: rea ) | ) [\s/] {_SEPARATOR}     # `a `
     {_ATTRIBUTE}*?      # `class="top" `: one more each time, never one less, until href or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 _TAG = rf"""
-    (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | {'|'.join(_USES)} ) (?=[\s/>]) {_REST} )
+    (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | %s ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
         (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z ))"""
+# The letters with which the names begin: [sif...][crf...][ria...]
+_STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_RAW_NAMES.split("|"), *_USES))
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
-_TAGS = re.compile(  # `(?= ... )` rejects end tags, and short ones such as <b>, immediately
-    f"< (?= [a-zA-Z!?] [^>] [^>] ) (?: {_LINK} | {_TAG} | {_COMMENT} )",
-    re.VERBOSE | re.ASCII | re.DOTALL)
-_PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", re.VERBOSE | re.ASCII)
+# Any other start tag, unless its quoted values are free of < and >, which a glance can tell.
+_OTHER = rf"""
+    [a-zA-Z] (?! [^<>"']*+ (?: > | "[^"<>]*+" (?: > | [^<>"']*+ (?: "[^"<>]*+" [^<>"']*+ )* > ) ) )
+    [^\s/>]*+ {_REST}"""
+_FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
+_TAGS = re.compile(  # each `(?= ... )` rejects most other tags, such as </div> and <span>, at once
+    rf"""< (?= [a-zA-Z!?] [^>] [^>] ) (?: {_LINK} | {_COMMENT}
+    | (?i: (?= {_STARTS} ) ) {_TAG % '|'.join(_USES)}
+    | {_OTHER} )""", _FLAGS)
+_PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # Of "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks, but only over a word's commas.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
+_FOREIGN = re.compile(r"< (?P<name> svg | math ) \b .*? (?: </ (?P=name) \b | \Z )", _FLAGS | re.I)
+# A raw element that closes itself. (In <script src=/js/> the slash belongs to the value.)
+_SELF_CLOSED = re.compile(rf"""
+    < ({_RAW_NAMES}) (?=[\s/>])
+    (?> (?: [^<>"'=/] | /(?!>) | = \s*+ (?: "[^"]*+" | '[^']*+' | [^\s"'>]++ )? )* ) />""",
+    _FLAGS | re.I)
+
+
+def _attributes(tag: str) -> dict[str, str]:
+    """Return the attributes of a captured tag. The first key is the name of the element."""
+    values: dict[str, str] = {}
+    for name, value in _PAIR.findall(tag):
+        values.setdefault(name.lower(), _value_of(value))  # the first one counts
+    return values
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the link of a refresh, or the crawler that is asked not to follow links."""
+    """Return the link of a refresh, the crawler that must not follow links, or the og:image."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
             r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text)
         if found:
             return "links", [found[1].lstrip("\"'")]
+    elif values.get("property") == "og:image":
+        return "assets", [text]
     elif "name" in values and re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text):
         return "nofollow", [values["name"].lower()]
     return "", []
@@ -2061,32 +2191,54 @@ def _field_of(link: dict[str, str]) -> str:
     return ""
 
 
-@lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> tuple[str, list[str]]:
     """Return the field of Markup that a captured tag adds to ("" for none), and what it adds."""
-    values: dict[str, str] = {}
-    for name, value in _PAIR.findall(tag):
-        values.setdefault(name.lower(), _value_of(value))  # the first one counts
-    element = next(iter(values))  # the name of the tag comes first
+    values = _attributes(tag)
+    element = next(iter(values))
     if element == "meta":
         return _read_meta(values)
-    field, attribute = _USES.get(element, ("", ""))
+    field, *names = _USES.get(element, ("",))
     if element == "link":
         field = _field_of(values)
-    urls = [values[name] for name in (attribute, "poster") if name in values]
-    return field, urls + _SRCSET.findall(values.get("srcset", ""))
+    urls: list[str] = []
+    for name in names:
+        if name == "srcset":
+            urls += _SRCSET.findall(values.get(name, ""))
+        elif name in values and not (element == "use" and values[name].startswith("#")):
+            urls.append(values[name])
+    return field, urls
 
 
-def read_markup(text: str) -> Markup:
-    """Return what an HTML page refers to. Raises LimitError for too many matches."""
+_read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
+
+
+def _find_tags(expression: re.Pattern[str], text: str, is_xml: bool) -> list[Any]:
+    """Return the groups of an expression, the last of which are tag, raw and inside, for a page."""
+    found = expression.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
+    if any(groups[-2] and groups[-3].endswith("/>") for groups in found):
+        close = partial(_SELF_CLOSED.sub, r"\g<0></\1>", count=MAX_REFERENCES)
+        if is_xml:
+            text = close(text)
+        else:
+            text = _FOREIGN.sub(lambda match: close(match[0]), text, MAX_REFERENCES)
+        found = expression.findall(text, 0, text.rfind(">") + 1)
+    return found
+
+
+def read_markup(text: str, is_xml: bool = False) -> Markup:
+    """Return what an HTML page refers to. Raises LimitError for too many tags that may refer.
+
+    *is_xml* says that the page is XHTML, in which any element may close itself."""
     fields = defaultdict[str, list[str]](list)
-    found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
-    _check_count(len(found))
+    found = _find_tags(_TAGS, text, is_xml)
+    if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
+        _check_count(len([groups for groups in found if any(groups)]))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
-            fields["links"].append(_value_of(link[:MAX_TAG]))
+            fields["links"].append(_value_of(link))
         elif tag:
-            field, values = _read_tag(tag[:MAX_TAG])
+            read = _read_short_tag if len(tag) < MAX_CACHED else _read_tag
+            field, values = read(tag)
             fields[field] += values
             if raw.lower() == "style":
                 fields["assets"] += read_stylesheet(inside).assets
@@ -2100,7 +2252,7 @@ def read_markup(text: str) -> Markup:
 Reader = Callable[[str], Markup]
 _READERS: dict[str, Reader] = {
     "text/html": read_markup,
-    "application/xhtml+xml": read_markup,
+    "application/xhtml+xml": partial(read_markup, is_xml=True),
     "text/css": read_stylesheet,
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
@@ -2292,7 +2444,7 @@ class Record(NamedTuple):
     error: str = ""                 # a description of what is wrong
     kind: str = ""                  # which of PROBLEMS that is
     skipped: str = ""               # the reason why the URL was not requested
-    next_url: str = ""              # the target of a redirect
+    next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it
     encoding: str = ""              # the charset; empty unless the body was read
     size: int = 0                   # bytes, decoded
@@ -2341,11 +2493,14 @@ def _read_page(url: URL, response: Response, reader: Reader) -> tuple[Page, Mark
 
 def _next_url(url: URL, response: Response) -> str:
     """Return the target of a redirect. Raises ProtocolError if it leads nowhere."""
-    location = response.headers.get("location", "").encode("latin-1")
+    location = response.headers.get("location", "")
     try:
-        if not location:
-            raise ValueError("it has no Location")
-        return f"{parse_url(location.decode('utf-8', 'replace'), url)}"  # as browsers read it
+        if not location or "\n" in location:
+            raise ValueError(f"one Location was expected, not {location!r}")
+        # Browsers encode each byte above 127 by itself, so that é in latin-1 is %E9.
+        location = quote(location.encode("latin-1"), safe=bytes(range(128)))
+        _, mark, fragment = location.partition("#")
+        return f"{parse_url(location, url)}{mark}{_escape(fragment)}"
     except ValueError as error:
         raise ProtocolError(f"a redirect that leads nowhere: {_explain(error)}") from error
 
@@ -2703,7 +2858,7 @@ class Frontier:
         target = parse_url(record.next_url)
         if node.depth == 0:  # the scope grows
             self.scope.hosts.add(self.scope.host(target))
-        known = self.seen_urls.get(record.next_url)
+        known = self.seen_urls.get(f"{target}")
         ahead = known.ahead() if known else []
         if node in ahead:  # the way from the target would come back here
             problem = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
@@ -2782,12 +2937,12 @@ class Fetcher:
         self._options = options
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
 
-    async def _send(self, url: URL, method: str, wanted: Wanted
+    async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
                     ) -> tuple[Response, Exception | None]:
         """Return the response to a request, or NO_RESPONSE and the error."""
         try:
             trusted = self._frontier.scope.trusts(url)
-            return await self.client.fetch(url, method, trusted, wanted), None
+            return await self.client.fetch(url, method, trusted, wanted, max_body=max_body), None
         except (OSError, ProtocolError) as error:
             return NO_RESPONSE, error.with_traceback(None)  # which would hold the frames: see §3
 
@@ -2862,17 +3017,18 @@ class Fetcher:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
         If it failed, they are requeued later, for another try. It has no Node: its redirects are
-        followed here, within the scope. RFC 9309, 2.3.1:
+        followed here, also to other hosts. RFC 9309, 2.3.1:
             2xx                               gives rules
             429, 5xx, no valid response       after the last try, the site's URLs fail
             anything else                     everything is allowed"""
         url = site.url._replace(target="/robots.txt")
         for _ in range(ROBOTS_REQUESTS):
-            response, error = await self._send(url, "GET", lambda head: head.status < 300)
+            response, error = await self._send(
+                url, "GET", lambda head: head.status < 300, MAX_BODY)
             record = result_of(url, response, error, False).record
-            if not (record.next_url
-                    and self._frontier.scope.covers(url := parse_url(record.next_url))):
+            if not record.next_url:
                 break
+            url = parse_url(record.next_url)
         site.robots_tries += 1
         if site.robots_tries < self._options.max_tries and _is_temporary(response, error):
             site.timer = get_running_loop().call_later(_back_off(site.robots_tries), site.release)
@@ -2910,10 +3066,28 @@ class Fetcher:
 #     /birds is read           its anchors are noted: {"parrot"}
 #     the end                  no "owl": a Record (if /birds redirected, its target's anchors count)
 
-def anchors_of(text: str) -> frozenset[str]:
-    """Return the anchors of a page, the values of id and name, and perhaps some more."""
-    values = re.findall(rf"(?ix) [\s\"'/] (?:id | name) \s*+ = \s*+ ({_VALUE})", text)
-    return frozenset(map(_value_of, values))
+MAX_ANCHORS = 100_000   # of a page; one with more counts as having every anchor
+_ANY_NAME = r"[a-z] [^\s/>]*+"
+# Most tags have a class, an href and a title at most. They are rejected at once, unless they may
+# begin a raw element (script, style, iframe, noembed, title, template, xmp, plaintext).
+_ID_TAGS = re.compile(rf"""
+    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
+      (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
+    (?: {_COMMENT} | {_TAG % _ANY_NAME} )""", _FLAGS)
+_HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
+
+
+def anchors_of(text: str, is_xml: bool = False) -> frozenset[str] | None:
+    """Return the anchors of a page: the id of any element, and the name of a. None if too many."""
+    tags = [tag for tag, _, _ in _find_tags(_ID_TAGS, text, is_xml) if _HAS_ID.search(tag)]
+    if len(tags) > MAX_ANCHORS:
+        return None
+    anchors = set[str]()
+    for values in map(_attributes, tags):
+        anchors.add(values.get("id", ""))
+        if "a" in values:
+            anchors.add(values.get("name", ""))
+    return frozenset(anchors)
 
 
 class Fragments:
@@ -2922,17 +3096,25 @@ class Fragments:
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
         self._pages: dict[Node, Node] = {}      # the page, by the Node of url#fragment
-        self._anchors: dict[Node, frozenset[str]] = {}  # by the Node of the page
+        self._anchors: dict[Node, frozenset[str] | None] = {}   # by page; None: it has every anchor
+        self._redirected: dict[Node, str] = {}  # the fragment in the Location of a redirect
 
     def note_anchors(self, node: Node, page: Page) -> None:
         """Remember the anchors of a page that was read."""
-        self._anchors[node] = anchors_of(page.text)
+        is_xml = page.headers.get("content-type", "").startswith("application/xhtml")
+        self._anchors[node] = anchors_of(page.text, is_xml)
+
+    def note_redirect(self, node: Node, next_url: str) -> None:
+        """Remember the fragment to which a redirect leads: it replaces the fragment of the link."""
+        if "#" in next_url:
+            self._redirected[node] = next_url.partition("#")[2]
 
     def nodes_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
         """Yield the Nodes of the fragments that links name. *pages* has their pages, by link."""
         for link in links:
             address, _, fragment = link.partition("#")
-            fragment = fragment.partition(":~:")[0].strip()  # after ":~:" comes a text fragment
+            # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
+            fragment = re.sub("[\t\n\r]", "", fragment.partition(":~:")[0]).strip()
             # "#", "#top" and "#!/x" do not name an element.
             if not re.match("(?i)(?:top)?$|[/!]", fragment):
                 page = pages[address]
@@ -2941,13 +3123,20 @@ class Fragments:
                 self._pages[node] = page
                 yield node
 
+    def _has_anchor(self, page: Node, fragment: str) -> bool:
+        """Return whether a page has an anchor. It counts as having it if it was not read."""
+        for step in page.ahead():
+            if step in self._anchors:
+                anchors = self._anchors[step]
+                return anchors is None or not anchors.isdisjoint((fragment, unquote(fragment)))
+            fragment = self._redirected.get(step, fragment)
+        return True
+
     def missing(self) -> Iterator[Record]:
         """Yield a record of each fragment that names no anchor of a page that was read."""
         for node, page in self._pages.items():
-            read = [step for step in page.ahead() if step in self._anchors]
             fragment = node.text.partition("#")[2]
-            if (read and not self._frontier.scope.excludes(node.text)
-                    and self._anchors[read[0]].isdisjoint((fragment, unquote(fragment)))):
+            if not (self._frontier.scope.excludes(node.text) or self._has_anchor(page, fragment)):
                 yield Record(node.text, error=f"no id {_printable(fragment)!r} on the page",
                              kind="broken", parent=min(node.linked_from))
 
@@ -3220,12 +3409,13 @@ class Crawler:
             self._held[node] = result
             return
         if record.next_url:
+            self._fragments.note_redirect(node, record.next_url)
             record = self.frontier.follow(node, record)
         elif record.encoding:  # a document was read, now or by an earlier crawl
             base = result.page.base if result.page else node.url
             record = await self._references.admit(node, record, base)
             if result.page and not node.is_check:
-                if self.options.fragments and reader_of(record.content_type) is read_markup:
+                if self.options.fragments and "html" in record.content_type.lower():
                     self._fragments.note_anchors(node, result.page)
                 work = self.options.on_page(record, result.page)
                 if isinstance(work, Awaitable):
@@ -3350,7 +3540,7 @@ class Journal:
             if record.kind:
                 problems.add(url)
             if record.next_url:
-                redirects[url] = record.next_url
+                redirects[url] = record.next_url.partition("#")[0]
         while more := {url for url in redirects if redirects[url] in problems} - problems:
             problems |= more  # redirects to the problems found so far
         for url, offset in list(self._offsets.items()):

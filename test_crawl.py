@@ -50,6 +50,7 @@ import threading
 import time
 import types
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -1805,6 +1806,19 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
         ("http://b\u00fccher.example/", "http://xn--bcher-kva.example/"),
         ("http://B\u00dcCHER.example/", "http://xn--bcher-kva.example/"),
         ("http://xn--fa-hia.example/", "http://xn--fa-hia.example/"),
+        ("http://fa\u00df.example/", "http://xn--fa-hia.example/"),
+        ("http://FA\u1e9e.example/", "http://xn--fa-hia.example/"),
+        ("http://\u03c3\u03c2.example/", "http://xn--3xab.example/"),
+        ("http://b%C3%BCcher.example/", "http://xn--bcher-kva.example/"),
+        ("http://ex%61mple/", "http://example/"),
+        ("http://\uff45\uff58ample/", "http://example/"),
+        ("http://a\uff0eexample/", "http://a.example/"),
+        ("http://a\u3002example/", "http://a.example/"),
+        ("http://a\u00adb/", "http://ab/"),
+        ("http://a\U000e0100.com/", "http://a.com/"),
+        ("http://a\u115f.com/", "http://a.com/"),
+        ("http://\u2460\u2461\u2466.0.0.1/", "http://127.0.0.1/"),
+        ("http://\u0646\u0627\u0645\u0647\u200c\u0627\u06cc/", "http://xn--mgba3gch31f060k/"),
     ],
 )
 def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: str) -> None:
@@ -1830,7 +1844,6 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
         "http://h:-1/",
         "http://a b/",
         "http://a^b/",
-        "http://ex%61mple/",
         "http://a..b/",
         "http://%ff/",
         "http://a%00b/",
@@ -1845,12 +1858,14 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
         "http://08.0.0.1/",
         "http://017700000001/",
         "http://1.2.3.4./",
-        "http://fa\u00df.example/",
         "http://a\u200db/",
-        "http://a\u00adb/",
-        "http://\uff45\uff58ample/",
-        "http://a\uff0eexample/",
         "//\u2488",
+        "http://a\u2100b.com/",
+        "http://a\u2024b.com/",
+        "http://\u0301a.com/",
+        "http://xn--\u00fc.com/",
+        "http://\ue000.com/",
+        "http://\u0661 b/",
         "http://" + "\u6f22" * 64 + "/",
         "http://" + "a" * 64 + ".de/",
         "http://" + "\u6f22." * 100 + "de/",
@@ -1882,7 +1897,6 @@ def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
         ("htp://h/", "htp: neither"),
         ("/" + "x" * 9000, "longer than 8000"),
         ("http://exa mple.com/", ""),
-        ("http://fa\u00df.de/", ""),
         ("http:x", ""),
         ("http://h:99999/", ""),
         ("//[x", ""),
@@ -1942,6 +1956,31 @@ ANSWERS = [
     (with_body(GZIPPED, b"Content-Encoding: gzip"), b"zipped", True),
     (with_body(GZIPPED + b"\0", b"Content-Encoding: GZip"), b"zipped", True),
     (with_body(b"plain", b"Content-Encoding: identity"), b"plain", True),
+    (with_body(b"plain", b"Content-Encoding: none"), b"plain", True),
+    (with_body(b"plain", b"Content-Encoding: utf-8"), b"plain", True),
+    (with_body(GZIPPED, b"Content-Encoding: x-gzip"), b"zipped", True),
+    (with_body(GZIPPED + GZIPPED, b"Content-Encoding: gzip"), b"zippedzipped", True),
+    (with_body(GZIPPED + b"<!-- cached -->", b"Content-Encoding: gzip"), b"zipped", True),
+    (with_body(zlib.compress(b"zipped"), b"Content-Encoding: deflate"), b"zipped", True),
+    (with_body(gzip.compress(GZIPPED), b"Content-Encoding: gzip, gzip"), b"zipped", True),
+    # Leniencies, after which the connection is closed.
+    (with_body(b"hello", b"X Powered By: x"), b"hello", False),
+    (with_body(b"hello", b"no colon"), b"hello", False),
+    (with_body(b"hello", b"X-Blank : x"), b"hello", False),
+    (with_body(b"hello", b"Content-Length: 5"), b"hello", False),
+    (OK + b"Content-Length: 5, 5\r\n\r\nhello", b"hello", False),
+    (OK + b"Content-Length : 5\r\n\r\nhello", b"hello", False),
+    (with_body(b"hello", b"Location: /a", b"Location: /a"), b"hello", False),
+    (CHUNKED[:-2] + b"Content-Length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello", False),
+    (CHUNKED[:-2] + CHUNKED[17:] + b"5\r\nhello\r\n0\r\n\r\n", b"hello", False),
+    (OK + b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello", False),
+    (
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"hello",
+        False,
+    ),
+    (with_body(b"hello", b"Transfer-Encoding: identity"), b"hello", False),
+    (CHUNKED + b"5\r\nhello\r\n0\r\nno colon\r\n\r\n", b"hello", False),
 ]
 
 
@@ -2000,15 +2039,10 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
         (b"SSH-2.0-OpenSSH\r\n\r\n", "status line"),
         (b"HTTP/2 200\r\n\r\n", "status line"),
         (b"HTTP/1.1 099 Low\r\n\r\n", "status line"),
-        (OK + b"no colon\r\n\r\n", "header field was expected, not 'no colon'"),
-        (OK + b"a b: c\r\n\r\n", "header field"),
         (OK + b"X: a\rb\r\n\r\n", "header field"),
         (OK + b"X: a\0b\r\n\r\n", "header field"),
-        (OK + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "Content-Length"),
-        (
-            b"HTTP/1.1 103 Hints\r\nContent-Type: text/html\r\n\r\n" + OK + b"x\r\n\r\n",
-            "header field",
-        ),
+        (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
+        (OK + b"Content-Length: 5, 6\r\n\r\nhello", "Content-Length"),
         (OK + b"Content-Length: +5\r\n\r\nhello", "Content-Length"),
         (OK + b"Content-Length: 0000000000000000005\r\n\r\nhello", "Content-Length"),
         (OK + b"Content-Length: 5_0\r\n\r\nhello", "Content-Length"),
@@ -2016,19 +2050,18 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
         (OK + b"Content-Length:\r\n\r\nhello", "Content-Length"),
         (OK + b"Transfer-Encoding: gzip\r\n\r\n", "in doubt"),
         (OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n", "in doubt"),
-        (OK + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", "in doubt"),
-        (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "in doubt"),
+        (CHUNKED[:-2] + b"Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n", "in doubt"),
         (CHUNKED + b"xyz\r\n", "chunk size in hexadecimal was expected, not b'xyz"),
         (CHUNKED + b"5\nhello\r\n0\r\n\r\n", "chunk size"),
         (CHUNKED + b"5\r\nhelloXX0\r\n\r\n", "end of a chunk"),
-        (with_body(b"x", b"Content-Encoding: br"), "not asked for"),
+        *[
+            (with_body(b"x", b"Content-Encoding: " + coding), "was not requested")
+            for coding in (b"br", b"zstd", b"compress")
+        ],
+        (with_body(b"raw deflate", b"Content-Encoding: deflate"), "corrupt"),
+        (with_body(GZIPPED + GZIPPED[:9], b"Content-Encoding: gzip"), "ends too early"),
         (with_body(b"\x1f\x8bxxxx", b"Content-Encoding: gzip"), "corrupt"),
         (with_body(GZIPPED[:-1], b"Content-Encoding: gzip"), "ends too early"),
-        (with_body(GZIPPED + GZIPPED, b"Content-Encoding: gzip"), "something follows"),
-        (
-            CHUNKED + b"0\r\nHTTP/1.1 200 OK\r\n\r\n",
-            "a header field was expected, not 'HTTP/1.1 200 OK'",
-        ),
     ],
 )
 def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: str) -> None:
@@ -2058,6 +2091,20 @@ def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: s
 def test_nothing_in_a_response_grows_without_a_bound(raw: bytes, complaint: str) -> None:
     with raises(crawl.LimitError, match=complaint):
         parse_response(raw)
+
+
+def test_a_gzip_body_of_many_members_takes_no_longer_than_its_size() -> None:
+    with linear_time():
+        assert parse_response(with_body(GZIPPED * 99, b"Content-Encoding: gzip")).body == (
+            b"zipped" * 99
+        )
+        with raises(crawl.LimitError, match="more than 100 members"):
+            parse_response(with_body(GZIPPED * 300_000, b"Content-Encoding: gzip"))
+
+
+def test_an_odd_line_before_the_final_response_is_skipped() -> None:
+    hints = b"HTTP/1.1 103 Hints\r\nContent-Type: text/html\r\n\r\n"
+    assert parse_response(hints + OK + b"x\r\nContent-Length: 2\r\n\r\nok").body == b"ok"
 
 
 def test_a_body_that_is_too_long_is_refused_before_its_end() -> None:
@@ -2413,6 +2460,11 @@ def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Server) -> None
         ("p { src: url(a\\)b.woff) url(\\66oo) url('\\000041 b') url(\"c\\\nd\"), url(e) }", ["e"]),
         ("p { src: url(data:font/woff2;base64,AA==) }", ["data:font/woff2;base64,AA=="]),
         ("p { src: url() url('') no-url(a) } <b>no css</b>", ["a"]),
+        (
+            'p { src: url("i/*/a.png") } q { src: url(b/*.png) url(c) }',
+            ["i/*/a.png", "b/*.png", "c"],
+        ),
+        ("""p { content: "url(no) /*"; src: url(a) } q { content: 'it\\'s url(no)' }""", ["a"]),
         ("p { src: url(", []),
         ("'", []),
         ("", []),
@@ -2431,6 +2483,10 @@ def test_a_sitemap_lists_urls() -> None:
     ).links == ("http://h/?a&b", "http://h/c")
     assert crawl.read_sitemap("<loc>http://[::1]/?a[]=b</loc>").links == ("http://[::1]/?a[]=b",)
     assert crawl.read_sitemap("<rss><link>http://h/</link></rss>") == crawl.Markup()
+    assert crawl.read_sitemap("<!-- <url><loc>http://h/old</loc></url> -->") == crawl.Markup()
+    assert crawl.read_sitemap(
+        "<url><loc>http://h/</loc><xhtml:link rel='alternate' hreflang='de' href='http://h/de'/>"
+    ).links == ("http://h/", "http://h/de")
     assert crawl.read_sitemap(f"<loc>http://h/&#{'9' * 5000};</loc>").links == (
         f"http://h/&#{'9' * 5000};",
     )
@@ -2485,6 +2541,30 @@ def test_hostile_sheets_take_no_longer_than_their_size(piece: str) -> None:
         (b"\xff", "", "\ufffd", "utf-8"),
         (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
         (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
+        ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16le", "\u00e9", "utf-16le"),
+        ("\u00e9".encode("utf-16be"), "text/html; charset=UTF-16BE", "\u00e9", "utf-16be"),
+        ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16", "\u00e9", "utf-16"),
+        (b"\x92", "text/html; charset=us-ascii", "\u2019", "us-ascii"),
+        (b"\x92", "text/html; charset=iso-8859-1", "\u2019", "iso-8859-1"),
+        (b"\x84\x31\xa4\x37", "text/html; charset=gb2312", "\ufffd", "gb2312"),
+        (b"\x81\x41", "text/html; charset=ks_c_5601-1987", "\uac02", "ks_c_5601-1987"),
+        (b"\x87\x40", "text/html; charset=x-sjis", "\u2460", "x-sjis"),
+        (b"\xa1", "text/html; charset=windows-874", "\u0e01", "windows-874"),
+        (b"\x80", "text/html; charset=tis-620", "\u20ac", "tis-620"),
+        (b"\x80", "text/html; charset=iso-8859-9", "\u20ac", "iso-8859-9"),
+        (b"\xef", "text/html; charset=x-cp1251", "\u043f", "x-cp1251"),
+        (
+            b'<?xml version="1.0" encoding="iso-8859-2"?>\xb1',
+            "",
+            '<?xml version="1.0" encoding="iso-8859-2"?>\u0105',
+            "iso-8859-2",
+        ),
+        (
+            b"<?xml version='1.0' encoding='utf-16'?>\xc3\xa9",
+            "",
+            "<?xml version='1.0' encoding='utf-16'?>\u00e9",
+            "utf-8",
+        ),
         (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
         (b"\xe9", "text/html; charset=" + "latin-1" * 6, "\ufffd", "utf-8"),
         (b"\x81\xe9", "text/html; charset=cp1252", "\ufffd\u00e9", "cp1252"),
@@ -2580,8 +2660,53 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
     assert link_urls(markup) == ["http://t.test/x"]
 
 
-def test_in_elements_that_refer_to_nothing_values_count() -> None:
-    assert link_urls("<p title='<a href=/x>'>") == ["http://t.test/x"]
+@each(
+    "markup, links",
+    [
+        ("<p title='<a href=/no>'><a href=/x>", ["/x"]),
+        ('<p data-tpl="<a href=/no>">', []),
+        ('<b title="<!--">b</b><a href=/x>', ["/x"]),
+        ('<b title="a > <script>"><a href=/x>', ["/x"]),
+        ("<b title=it's><a href=/x>", ["/x"]),
+        ("<b title='a>b' id=\"<\" lang=<a><a href=/x>", ["/x"]),
+        ("<svg><title/></svg><a href=/x>", ["/x"]),
+        ("<svg><style/></svg><a href=/x>", ["/x"]),
+        ("<SVG><g><script href='a.js' /></g></SVG><a href=/x>", ["/x"]),
+        ("<math><title /></math><a href=/x>", ["/x"]),
+        ("<svg><title>a</title></svg><a href=/x>", ["/x"]),
+        ("<svg><script src=/js/></svg><a href=/x>", []),  # the slash belongs to the value
+        ("<title/><a href=/in>", []),
+        ("<script src=/js/ /><a href=/in></script>", []),
+        ("<svg></svg><title/><a href=/in>", []),
+        ("<iframe poster=/b></iframe><frame srcset='/c'>", []),
+        ("<a href=\"'q'\"><a href='\"r\"'>", ["'q'", '"r"']),
+    ],
+)
+def test_nothing_inside_a_value_is_markup_and_nothing_behind_it_is_lost(
+    markup: str, links: list[str]
+) -> None:
+    assert crawl.read_markup(markup).links == tuple(links)
+
+
+def test_in_xhtml_any_element_may_close_itself() -> None:
+    text = "<title/><script src='/a.js' /><a href='/x'></a>"
+    markup = crawl.read_markup(text, is_xml=True)
+    assert (markup.links, markup.assets) == (("/x",), ("/a.js",))
+    read: Any = crawl.reader_of("application/xhtml+xml; charset=utf-8")
+    assert read(text) == markup
+
+
+def test_tags_that_are_merely_skipped_do_not_count(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_REFERENCES", 3)
+    assert len(crawl.read_markup('<b title="<">' * 9 + "<a href=/x>" * 3).links) == 3
+    with raises(crawl.LimitError):
+        crawl.read_markup("<a href=/x>" * 4)
+
+
+def test_all_images_of_a_long_tag_are_found() -> None:
+    srcset = ", ".join(f"/image-{number}.png {number}w" for number in range(2000))
+    data = "data:image/png;base64," + "A" * 100_000
+    assert len(crawl.read_markup(f'<img src="{data}" srcset="{srcset}">').assets) == 2001
 
 
 @each(
@@ -2636,7 +2761,14 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
         ("<embed src=a>", ["a"]),
         ("<input type=image src=a><input>", ["a"]),
         ("<object data=a><a data=b><p data=c>", ["a"]),
-        ("<svg><image href=a></svg>", []),
+        (
+            "<svg><image href=a><use href='/i.svg#home'/><use href='#own'/></svg>",
+            ["a", "/i.svg#home"],
+        ),
+        ("<svg><image xlink:href=a /><use xlink:href=b /></svg>", ["a", "b"]),
+        ("<meta property=og:image content=/x>", ["/x"]),
+        ("<iframe poster=a></iframe><audio srcset=b><track poster=c>", []),
+        ("<base srcset=/x>", []),
         ("<!-- <img src=a> --><p img src=b>", []),
         ("<img src='a&amp;b'>", ["a&b"]),
         ("<img src=a src=b>", ["a"]),
@@ -2665,10 +2797,40 @@ def test_some_link_elements_lead_to_pages(markup: str) -> None:
     assert link_urls(markup) == ["http://t.test/x"]
 
 
-def test_a_page_has_the_places_that_its_ids_and_names_say() -> None:
-    assert crawl.anchors_of(
-        "<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\"><a data-id=no title='id=?'>"
-    ) >= {"a", "b c", "d&e"}
+@each(
+    "markup, anchors",
+    [
+        ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
+        ("<a data-id=no title='id=no'><meta name=no><input name=no><img name=no>", set()),
+        ("<!-- <p id=no> --><script>'<p id=no>'</script><template><p id=no></template>", set()),
+        ("<textarea id=a></textarea><p title=\"<p id='no'>\" id=b>", {"a", "b"}),
+        (
+            "<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
+            {"c", "d", "'end'-0"},
+        ),
+        ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
+        ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
+    ],
+)
+def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
+    markup: str, anchors: set[str]
+) -> None:
+    found = crawl.anchors_of(markup)
+    assert found is not None and found - {""} == anchors
+
+
+@each("name", crawl._RAW_NAMES.split("|"))
+def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
+    markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
+    assert crawl.anchors_of(markup) == frozenset({"yes"})
+    assert crawl.read_markup(markup).links == ("/yes",)
+
+
+def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
+    markup = "".join(f"<p id=a{number}>" for number in range(9))
+    assert crawl.anchors_of(markup) is None
+    assert missing_fragments({"/": f"{markup}<a href=#x>"}) == []
 
 
 @each(
@@ -3712,10 +3874,14 @@ def robots_behind(redirects: int) -> Story:
             {},
             {"/": "robots.txt: Disallow: /"},
         ),
-        "a redirect of robots.txt does not leave the scope": (
-            {"/robots.txt": "-> http://o/secret", "http://o/secret": NO, "/": ""},
+        "a redirect of robots.txt may leave the scope": (
+            {
+                "/robots.txt": "-> http://o/robots.txt",
+                "http://o/robots.txt": "User-agent: *\nDisallow: /a",
+                "/": "<a href=/a>",
+            },
             {},
-            {"/": "200"},
+            {"/": "200", "/a": "robots.txt: Disallow: /a"},
         ),
         "a redirect of robots.txt may lead to any host in scope": (
             {
@@ -3731,8 +3897,26 @@ def robots_behind(redirects: int) -> Story:
 )
 def test_of_robots_txt(story: Story) -> None:
     crawler = crawl_story(story)
-    assert "http://o/secret" not in crawler.requested
     assert crawler.requested.count("/robots.txt") <= 2
+
+
+def test_a_robots_txt_on_another_host_gets_no_secrets() -> None:
+    site: Site = {"/robots.txt": "-> http://o/robots.txt", "http://o/robots.txt": "", "/": ""}
+    assert crawl_site(site, headers={"Cookie": "secret"}).client.trusted == {
+        "/robots.txt": True,
+        "http://o/robots.txt": False,
+        "/": True,
+    }
+
+
+def test_max_body_does_not_apply_to_robots_txt_which_is_cut_off(site: Server) -> None:
+    rules = "User-agent: *\nDisallow: /a\n" + "#" * crawl.MAX_ROBOTS + "\nDisallow: /b\n"
+    site.add("/robots.txt", rules, 200, Content_Type="text/plain")
+    site.add("/", "<a href=/a><a href=/b>")
+    site.add("/b")
+    outcomes = crawl_servers(site.url, max_body=100).outcomes
+    assert outcomes[site.url + "/a"] == "robots.txt: Disallow: /a"
+    assert outcomes[site.url + "/b"] == "200"
 
 
 def test_a_failed_robots_txt_is_named_and_no_answer(tmp_path: Path) -> None:
@@ -3912,6 +4096,25 @@ def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
 )
 def test_nothing_is_said_of_fragments_that_are_no_places(fragment: str) -> None:
     assert missing_fragments({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
+
+
+@each(
+    "links, redirects, page, broken",
+    [
+        ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=b>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=a>", ["/old#a"]),
+        ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new#b"}, "<p id=b>", []),
+        ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new"}, "<p id=c>", []),
+        ("<a href=\"/new#'e'-0\">", {}, "<h2 id=\"'e'-0\">", []),
+        ("<a href='/new#sec\ntion'>", {}, "<p id=section>", []),
+        ("<a href=/new#description>", {}, "<meta name=description>", ["/new#description"]),
+    ],
+)
+def test_the_fragment_of_a_redirect_replaces_that_of_the_link(
+    links: str, redirects: Site, page: str, broken: list[str]
+) -> None:
+    found = missing_fragments({"/": links, "/new": page} | redirects)
+    assert [url for url, _, _ in found] == broken
 
 
 def test_a_redirect_passes_a_fragment_on() -> None:
@@ -4602,7 +4805,16 @@ def test_of_redirects(story: Story) -> None:
     [
         ({"/": "-> /1", "/1": "-> /2"}, {"max_redirect": 1}, "redirects more than 1 in a row"),
         ({"/": "-> /a", "/a": "-> /"}, {}, "redirects in a circle: / -> /a -> /"),
-        ({"/": (302, {}, "")}, {}, "a redirect that leads nowhere: it has no Location"),
+        (
+            {"/": (302, {}, "")},
+            {},
+            "a redirect that leads nowhere: one Location was expected, not ''",
+        ),
+        (
+            {"/": (302, {"location": "/a\n/b"}, "")},
+            {},
+            "a redirect that leads nowhere: one Location was expected, not '/a\\n/b'",
+        ),
         ({"/": "-> file:///x"}, {}, "a redirect that leads nowhere: file: neither http nor https"),
     ],
 )
@@ -4611,8 +4823,16 @@ def test_a_redirect_that_fails_says_why(site: Site, options: dict[str, Any], err
     assert [record.error.replace("http://h", "") for record in records if record.kind] == [error]
 
 
-@each("raw, path", [("/\u00e9".encode(), "/%C3%A9"), (b"/\xe9", "/%EF%BF%BD")])
-def test_a_location_outside_of_ascii_is_utf_8(raw: bytes, path: str, site: Server) -> None:
+@each(
+    "raw, path",
+    [
+        ("/\u00e9".encode(), "/%C3%A9"),
+        (b"/caf\xe9", "/caf%E9"),
+        (b"/a#\xe9", "/a#%E9"),
+        (b"/same\r\nLocation: /same", "/same"),
+    ],
+)
+def test_each_byte_of_a_location_above_127_is_encoded(raw: bytes, path: str, site: Server) -> None:
     site.answers["/"] = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + raw + b"\r\n\r\n"
     assert crawl_servers(site.url).emitted[0].next_url == site.url + path
 
