@@ -6754,9 +6754,10 @@ def test_the_readmes_example_is_what_is_printed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipes are for, is not here")
 def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a#no><a href=/old>")
+    site.add("/", "<a href=/a#no><a href=/old><img src=/moved>")
     site.add("/a", "<a href=#no><a href=/gone><a href=/old><a href=/rest><img src=/lost>")
-    site.add_redirect("/old", "/a", 301)
+    site.add_redirect("/old", "/a#no", 301)
+    site.add_redirect("/moved", "/lost#x", 302)
     site.add("/rest", "", 503)
     assert (
         run_main("-o", str(tmp_path / "site.jsonl"), "--max-tries", "2", "--fragments", site.url)[0]
@@ -6775,7 +6776,7 @@ def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: 
             "broken: /lost 404 Not Found",
             "broken: /rest 503 Words",
         ],
-        ["/a#no /", "/a#no /a", "/gone /a", "/lost /a", "/rest /a"],
+        ["/a#no /", "/a#no /a", "/gone /a", "/lost /", "/lost /a", "/rest /a"],
         ["/: /old is now /a", "/a: /old is now /a"],
         ["2: /rest 503"],
     ]

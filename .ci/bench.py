@@ -37,8 +37,14 @@ LATE = 0.1  # seconds before each answer of the second server
 # The site
 
 
+def spans():
+    """Return a listing such as real documentation is full of: 500 short tags without a link."""
+    line = '<span class="k">def</span> <span class="nf">name</span><span class="p">(</span>\n'
+    return f'<div class="highlight"><pre>{line * 166}</pre></div>'
+
+
 def page(number):
-    """Return the whole answer for one page: some 12 KB of text with links in it."""
+    """Return the body of one page: some 12 KB of text with links, on each third with a listing."""
     rng = random.Random(number)
     parts = [
         "<!DOCTYPE html><html><head><title>A page</title>"
@@ -53,7 +59,8 @@ def page(number):
             f'<li><p>{"some words " * 14}'
             f'<a class="link" href="{href.replace("{}", str(other))}">more</a></p></li>'
         )
-    return "".join(parts) + "</body></html>"
+    listing = spans() if number % 3 == 0 else ""
+    return "".join(parts) + listing + "</body></html>"
 
 
 def serve(listener, late):
