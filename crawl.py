@@ -1224,7 +1224,7 @@ async def _connect(address: Address) -> Stream:
         raise
 
 
-async def _race(addresses: list[Address], errors: list[BaseException]) -> Stream | None:
+async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
     """Return a stream to the address that connects first, and move that address to the front.
 
     If none connects, return None. The errors of the attempts are put into *errors*. They are raised
@@ -1269,12 +1269,12 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
         addresses = await lookup(host, port)
     if not addresses:
         raise OSError(f"{host} has no address")
-    errors: list[BaseException] = []
+    errors: list[Any] = []
     stream = await _race(addresses, errors)
     if stream is None:
         # The error of one address says more than "this machine has no IPv6".
         unreachable = (errno.ENETUNREACH, errno.EHOSTUNREACH)
-        errors.sort(key=lambda error: getattr(error, "errno", 0) in unreachable)
+        errors.sort(key=lambda error: error.errno in unreachable)
         raise errors.pop(0)
     if ssl is not None:
         try:
@@ -1338,6 +1338,8 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+# Schemes that were meant to be http or https, such as hhttps, htp and ttps; and local files.
+_MISTYPED = re.compile("(?!https?$)(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
 # Each escape leaves some characters as they are: those that browsers leave in a path, those that
 # browsers leave in a query, and printable ASCII.
@@ -1353,10 +1355,8 @@ _IGNORED = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2
 
 def _map_character(character: str) -> str:
     """Return a character of a host as UTS 46 maps it, without transitional processing."""
-    if character in "ßς":
-        return character
-    if character == "ẞ":
-        return "ß"
+    if character in "ßςẞ":
+        return character.lower()
     mapped = unicodedata.normalize("NFKC", character).casefold()
     if "." in mapped and character not in ".．":  # such as ⒈, which would divide the name
         raise ValueError
@@ -1434,6 +1434,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     if match:
         scheme = match[1].lower()
         text = text[match.end():]
+    if _MISTYPED.fullmatch(scheme):
+        raise ValueError(f"{scheme[:20]!r} is neither http nor https")
     if scheme not in _PORTS:
         raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
     head, mark, query = text.partition("?")  # 2. the query: d
@@ -2040,11 +2042,12 @@ def _check_count(count: int, base: str = "") -> None:
         raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
 
 
-def _decode_entity(match: re.Match[str]) -> str:
-    decoded = html.unescape(match[0])
+@lru_cache(1000)
+def _decode_entity(entity: str) -> str:
+    decoded = html.unescape(entity)
     if len(decoded) < 3:
         return decoded
-    return match[0]  # unescape() would turn "&notit;", which is not an entity, into "¬it;"
+    return entity  # unescape() would turn "&notit;", which is not an entity, into "¬it;"
 
 
 def _value_of(found: str) -> str:
@@ -2053,7 +2056,7 @@ def _value_of(found: str) -> str:
     if "&" not in value:
         return value
     # Only with a semicolon: html.unescape sees an entity in "?a=1&copy=3".
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", _decode_entity, value)
+    return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: _decode_entity(match[0]), value)
 
 
 _CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\. )* ) '?"""
@@ -2400,7 +2403,7 @@ PROBLEMS = (  # the kinds, in the order of the report
     "too many redirects",
     "blocked")
 _REDIRECTS = (301, 302, 303, 307, 308)
-_BLOCKED = (401, 403, 429)
+_BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn says to crawlers
 _TEMPORARY = (408, 429, 500, 502, 503, 504)  # a retry may succeed
 
 
@@ -2480,17 +2483,6 @@ class Result(NamedTuple):
 NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a response
 
 
-def _read_page(url: URL, response: Response, reader: Reader) -> tuple[Page, Markup, str]:
-    """Return the Page of a document, its Markup and its charset. Raises LimitError."""
-    text, charset = decode_page(response.body, response.content_type)
-    markup = reader(text)
-    base = url
-    with suppress(ValueError):
-        base = parse_url(markup.base, url) if markup.base else url
-    _check_count(len(markup.links) + len(markup.assets), f"{base}")
-    return Page(response.headers, response.body, text, base), markup, charset
-
-
 def _next_url(url: URL, response: Response) -> str:
     """Return the target of a redirect. Raises ProtocolError if it leads nowhere."""
     location = response.headers.get("location", "")
@@ -2522,7 +2514,13 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         elif status in _REDIRECTS:  # 302
             fields.update(next_url=_next_url(url, response))
         elif read and status and (reader := reader_of(response.content_type)):  # 200
-            page, markup, charset = _read_page(url, response, reader)
+            text, charset = decode_page(response.body, response.content_type)
+            markup = reader(text)
+            base = url
+            with suppress(ValueError):
+                base = parse_url(markup.base, url) if markup.base else url
+            _check_count(len(markup.links) + len(markup.assets), f"{base}")
+            page = Page(response.headers, response.body, text, base)
             fields.update(encoding=charset, assets=markup.assets)
             if markup.nofollow.isdisjoint(("robots", product.lower())):
                 fields.update(links=markup.links)
@@ -3077,9 +3075,11 @@ _ID_TAGS = re.compile(rf"""
 _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
 
-def anchors_of(text: str, is_xml: bool = False) -> frozenset[str] | None:
+def anchors_of(text: str) -> frozenset[str] | None:
     """Return the anchors of a page: the id of any element, and the name of a. None if too many."""
-    tags = [tag for tag, _, _ in _find_tags(_ID_TAGS, text, is_xml) if _HAS_ID.search(tag)]
+    # As if the page were XHTML: where a raw element closes itself in HTML, the worst is that an
+    # anchor is found in it.
+    tags = [tag for tag, _, _ in _find_tags(_ID_TAGS, text, True) if _HAS_ID.search(tag)]
     if len(tags) > MAX_ANCHORS:
         return None
     anchors = set[str]()
@@ -3101,8 +3101,7 @@ class Fragments:
 
     def note_anchors(self, node: Node, page: Page) -> None:
         """Remember the anchors of a page that was read."""
-        is_xml = page.headers.get("content-type", "").startswith("application/xhtml")
-        self._anchors[node] = anchors_of(page.text, is_xml)
+        self._anchors[node] = anchors_of(page.text)
 
     def note_redirect(self, node: Node, next_url: str) -> None:
         """Remember the fragment to which a redirect leads: it replaces the fragment of the link."""
@@ -3237,6 +3236,7 @@ class References:
     def _reject(self, page: Node, text: str, error: ValueError) -> Node:
         """Return a Node for text that is not a valid URL: left out, or broken."""
         node = self.frontier.seen_urls[text] = Node(text)
+        node.parent = page
         if isinstance(error, UnfetchableError):
             node.reason = f"{error}"
         elif self.frontier.scope.excludes(text):
@@ -3381,8 +3381,9 @@ class Crawler:
             await queue.join()
         self.frontier.begin(CHECKS)
         await queue.join()          # until cam.org/lion.jpg is checked
-        left_out = (Record(node.text, skipped=node.reason)
-                    for node in self.frontier.seen_urls.values() if node.reason)
+        left_out = (
+            Record(node.text, skipped=node.reason, parent=node.parent.text if node.parent else "")
+            for node in self.frontier.seen_urls.values() if node.reason)
         for record in itertools.chain(left_out, self._fragments.missing()):
             self._emit(record)
         for _ in range(self.options.max_tasks):
@@ -3479,9 +3480,9 @@ def _parse_record(line: bytes) -> Record:
 
 
 def _is_definite(record: Record) -> bool:
-    """Return whether a record is final: neither a temporary failure nor a failed redirect."""
-    return record.status > 0 and not (
-        record.status in _TEMPORARY or (record.kind and record.status in _REDIRECTS))
+    """Return whether a record is final: not blocked, no temporary failure, no failed redirect."""
+    return record.status > 0 and not (record.status in _TEMPORARY + _BLOCKED or (
+        record.kind and record.status in _REDIRECTS))
 
 
 class Journal:
@@ -3756,10 +3757,10 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-        finally:  # also after an error, but not after a second Ctrl-C, which leaves tasks
-            if crawler.ended:
-                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
-                    print(line, flush=True)
+        finally:  # also after an error
+            lines = report.lines(crawler, time.monotonic() - began, options.quiet)
+            for line in lines if crawler.ended else ():  # a second Ctrl-C leaves tasks
+                print(line, flush=True)
     if not (any(report.statuses) and (report.pages or report.problems)):  # status 0: no response
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "

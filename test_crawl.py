@@ -1894,7 +1894,13 @@ def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
     [
         ("mailto:me@h", "mailto: neither"),
         ("data:" + "x" * 9000, "data: neither"),
-        ("htp://h/", "htp: neither"),
+        ("slack://h/", "slack: neither"),
+        ("git+https://h/x", "git.https: neither"),
+        ("hhttps://h/", ""),
+        ("htp://h/", ""),
+        ("ttps://h/", ""),
+        ("hhtp://h/", ""),
+        ("file:///C:/a.html", ""),
         ("/" + "x" * 9000, "longer than 8000"),
         ("http://exa mple.com/", ""),
         ("http:x", ""),
@@ -4244,7 +4250,7 @@ async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
     references, page, told = references_of()
     long = "/" + "x" * 9000
     for links in (
-        ["http://exa mple/", "mailto:x", "HTP://h", "tel:1", long, " http://\u0661 b/#x"],
+        ["http://exa mple/", "mailto:x", "FTP://h", "tel:1", long, " http://\u0661 b/#x"],
         ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]],
     ):
         await admit_references(references, page, links, ["http://exa mple/"])
@@ -4257,7 +4263,7 @@ async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
         url: node.reason for url, node in references.frontier.seen_urls.items() if node.reason
     } == {
         "mailto:x": "mailto: neither http nor https",
-        "HTP://h": "htp: neither http nor https",
+        "FTP://h": "ftp: neither http nor https",
         "tel:1": "tel: neither http nor https",
         long[:8001]: "longer than 8000 characters",
     }
@@ -4703,7 +4709,9 @@ def test_what_is_left_out_is_told_in_the_end() -> None:
         exclude="excluded",
     )
     assert list(crawler.records) == ["/", "/a", "/b", "/forbidden", "http://o/", "/excluded"]
-    assert crawler.emitted[-1] == crawl.Record("http://h/excluded", skipped="excluded")
+    assert crawler.emitted[-1] == crawl.Record(
+        "http://h/excluded", skipped="excluded", parent="http://h/a"
+    )
 
 
 @each("depth, waits", [(None, False), (2, True)])
@@ -4815,7 +4823,11 @@ def test_of_redirects(story: Story) -> None:
             {},
             "a redirect that leads nowhere: one Location was expected, not '/a\\n/b'",
         ),
-        ({"/": "-> file:///x"}, {}, "a redirect that leads nowhere: file: neither http nor https"),
+        (
+            {"/": "-> file:///x"},
+            {},
+            "a redirect that leads nowhere: 'file' is neither http nor https",
+        ),
     ],
 )
 def test_a_redirect_that_fails_says_why(site: Site, options: dict[str, Any], error: str) -> None:
@@ -5639,7 +5651,9 @@ def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> No
         (200, True),
         (301, True),
         (404, True),
-        (403, True),
+        (401, False),
+        (403, False),
+        (999, False),
         (408, False),
         (429, False),
         (500, False),
@@ -6149,8 +6163,11 @@ def test_links_that_are_no_url_are_problems() -> None:
     crawler = crawl_site(
         {"/": "<a href='https://a b.com/'><a href=http://a.com:99999/><a href=htp://x/>"}
     )
-    assert crawler.lines()[:7] == [
-        "broken (2)",
+    assert crawler.lines()[:10] == [
+        "broken (3)",
+        "  htp://x/",
+        "    no URL: 'htp' is neither http nor https",
+        "    linked from /",
         "  http://a.com:99999/",
         "    no URL: 'a.com:99999' is not a host and a port",
         "    linked from /",
@@ -6158,7 +6175,18 @@ def test_links_that_are_no_url_are_problems() -> None:
         "    no URL: 'a b.com' is not a host",
         "    linked from /",
     ]
-    assert "not fetched: 1 (htp)" in crawler.lines()
+
+
+def test_a_mistyped_scheme_may_be_excluded_and_others_are_counted() -> None:
+    site = {"/": "<a href=hhttps://x/><a href=slack://y><a href=git+https://h/x>"}
+    crawler = crawl_site(site, exclude="hhttps")
+    assert crawler.outcomes == {
+        "/": "200",
+        "hhttps://x/": "excluded",
+        "slack://y": "slack: neither http nor https",
+        "git+https://h/x": "git+https: neither http nor https",
+    }
+    assert {record.parent for record in crawler.emitted if record.skipped} == {"http://h/"}
 
 
 def test_all_problems_are_shown() -> None:
@@ -6186,10 +6214,11 @@ def test_what_was_not_fetched_is_counted_by_reason() -> None:
 
 def test_a_journals_answers_are_reported_like_others(tmp_path: Path) -> None:
     first, second = [crawl_with_journal(tmp_path / "journal", BROKEN) for _ in range(2)]
-    assert len(first.requested) > 10 and second.requested == ["/"]
+    assert len(first.requested) > 10
+    assert second.requested == ["/", "/secret"], "a blocked response is not definite"
     (age,) = set(second.lines()) - set(first.lines())
     assert (
-        "16 answers from" in age
+        "15 answers from" in age
         and [line for line in second.lines() if line != age] == first.lines()
     )
 
@@ -6426,7 +6455,7 @@ def test_verbose_names_each_url_what_became_of_it_and_what_led_there(site: Serve
         "/ 200",
         "/gone 404 Not Found (from /)",
         "/old 302 / (from /)",
-        "mailto:x mailto: neither http nor https",
+        "mailto:x mailto: neither http nor https (from /)",
     ]
 
 
