@@ -111,6 +111,7 @@ Second = TypeVar("Second")
 P = ParamSpec("P")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]   # a coroutine that returns a T
+Texts = str | Iterable[str]     # one text, or some
 VERSION = "3.0"
 
 
@@ -212,13 +213,13 @@ class EventLoop:
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
-        self._ready: deque[Handle | Task[Any]] = deque()
+        self._ready = deque["Handle | Task[Any]"]()
         # A heap of (deadline, sequence number, handle). The number keeps equal deadlines in order.
         self._timeouts: list[tuple[float, int, Handle]] = []
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # the size of the heap at which it is swept
         self._stopping = False
-        self.tasks: set[Task[Any]] = set()              # every unfinished Task (§4)
+        self.tasks = set["Task[Any]"]()                 # every unfinished Task (§4)
         self.current_task: Task[Any] | None = None      # the Task whose step is running
         # The self-pipe: a byte that a thread or a signal writes to one end interrupts a sleep.
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -2080,7 +2081,8 @@ def read_sitemap(text: str) -> Markup:
         r"""(?sx) <!-- .*? (?: --> | \Z )
         | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+ ( [^<\s]++ )
         | < \w++:link \s [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
-    found = filter(None, itertools.chain(*urls))
+    found = list(filter(None, itertools.chain(*urls)))
+    _check_count(len(found))
     return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in found))
 
 
@@ -2460,7 +2462,7 @@ class Record(NamedTuple):
     parent: str = ""                # the page, or the redirect, that led to the URL
     depth: int = 0                  # links from a root
     links: tuple[str, ...] = ()     # at first as written, later URLs
-    assets: tuple[str, ...] = ()    # images, scripts and the like: at first as written, later URLs
+    assets: tuple[str, ...] | None = None   # images and the like, likewise; None: not admitted
 
 
 class Page(NamedTuple):
@@ -2504,7 +2506,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     A page that is *read* gives assets, and links if *product* may follow them; both as written."""
     status = response.status
     page = None
-    fields.update(status=status, size=len(response.body), content_type=response.content_type)
+    fields.update(status=status, size=len(response.body),
+                  content_type=_printable(response.content_type))
     if error:
         fields |= _problem(error)
     try:
@@ -2648,7 +2651,7 @@ class Site:
 MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
-def _compile(option: str, patterns: str | Iterable[str]) -> list[re.Pattern[str]]:
+def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
     """Compile each pattern by itself. Raises CrawlError, which names the option and the pattern."""
     compiled = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -2762,6 +2765,9 @@ class Node:
         return nodes
 
 
+Nodes = dict[str, Node]
+
+
 class Frontier:
     """The seen URLs, and the queue of those to request in the current round."""
 
@@ -2769,7 +2775,7 @@ class Frontier:
         self.round = -1                                 # no round has begun
         self.scope = scope
         self.queue = Queue[Node | None]()               # None stops a worker
-        self.seen_urls: dict[str, Node] = {}            # by the text of their Nodes
+        self.seen_urls: Nodes = {}            # by the text of their Nodes
         self.sites: dict[str, Site] = {}                # by origin
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
@@ -3048,9 +3054,14 @@ class Fetcher:
         if self._options.fragments and not node.is_check:  # a page is read, for its anchors
             return None
         record = journal.find(node.text)
-        if record and record.is_check == node.is_check:  # a URL that was checked has no links
-            return record
-        return None
+        if not record or record.is_check != node.is_check:
+            return None
+        head = Response(1, record.status, "", {"content-type": record.content_type})
+        was_read = bool(record.encoding)
+        if (not record.kind and self._wants(node, head) != was_read     # a stylesheet, for example
+                or was_read and record.assets is None and not self._options.pages_only):
+            return None
+        return record
 
 
 # 19  Fragments
@@ -3108,7 +3119,7 @@ class Fragments:
         if "#" in next_url:
             self._redirected[node] = next_url.partition("#")[2]
 
-    def nodes_of(self, links: Iterable[str], pages: dict[str, Node]) -> Iterator[Node]:
+    def nodes_of(self, links: Iterable[str], pages: Nodes) -> Iterator[Node]:
         """Yield the Nodes of the fragments that links name. *pages* has their pages, by link."""
         for link in links:
             address, _, fragment = link.partition("#")
@@ -3187,34 +3198,32 @@ class References:
         self._options = options
         self._emit = emit
         # By the one spelling of their URLs: the Nodes of links, and of assets.
-        self._seen_links: dict[str, Node] = {}
-        self._seen_assets: dict[str, Node] = {}
+        self._seen_links: Nodes = {}
+        self._seen_assets: Nodes = {}
 
     async def admit(self, page: Node, record: Record, base: URL) -> Record:
         """Admit what a page refers to. Return its *record* with URLs as links and assets."""
-        folder = base.target.partition("?")[0].rpartition("/")[0]
-        links = await self._admit_each(page, record.links, base, folder, False)
+        links = await self._admit_each(page, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
             nodes += self._fragments.nodes_of(record.links, links)
         link_urls = [node.text for node in nodes]
-        if self._options.pages_only:  # the record names them, for a --resume that may check them
-            asset_urls = [_join(base, folder, asset.strip()) for asset in record.assets]
-        else:
-            assets = await self._admit_each(page, record.assets, base, folder, True)
+        asset_urls = None
+        if not self._options.pages_only:
+            assets = await self._admit_each(page, record.assets or (), base, True)
             nodes += assets.values()
-            asset_urls = [node.text for node in assets.values()]
+            asset_urls = tuple(dict.fromkeys(node.text for node in assets.values()))
         for node in set(nodes):
             if not node.is_well:  # the report names the pages that refer to a problem
                 node.linked_from.append(page.text)
-        return record._replace(links=tuple(dict.fromkeys(link_urls)),
-                               assets=tuple(dict.fromkeys(asset_urls)))
+        return record._replace(links=tuple(dict.fromkeys(link_urls)), assets=asset_urls)
 
-    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, folder: str,
-                          check: bool) -> dict[str, Node]:
+    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, check: bool
+                          ) -> Nodes:
         """Admit links, or assets (if *check*). Return Nodes by references without fragments."""
         known = self._seen_assets if check else self._seen_links
-        nodes: dict[str, Node] = {}
+        folder = base.target.partition("?")[0].rpartition("/")[0]
+        nodes: Nodes = {}
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = known.get(_join(base, folder, address))
             if not node:
@@ -3264,8 +3273,8 @@ class Options(NamedTuple):
 
     depth: int | None = None        # links from a root; None: MAX_DEPTH, in any order
     max_pages: int = 1_000_000      # pages, and as many checks
-    include: str | Iterable[str] = ()       # patterns: only pages in whose URL one is found
-    exclude: str | Iterable[str] = ()       # patterns: no URL in which one is found
+    include: Texts = ()       # patterns: only pages in whose URL one is found
+    exclude: Texts = ()       # patterns: no URL in which one is found
     subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
     external: bool = False          # whether links to other hosts are checked
     pages_only: bool = False        # whether assets are left unchecked
@@ -3322,7 +3331,7 @@ class Crawler:
     ended       whether all tasks of the crawl have ended"""
 
     @takes(Options)
-    def __init__(self, roots: str | Iterable[str], **given: Any) -> None:
+    def __init__(self, roots: Texts, **given: Any) -> None:
         options = self.options = Options(**given)
         for name, least in _LEAST.items():
             value = getattr(options, name)
@@ -3406,6 +3415,7 @@ class Crawler:
         """Admit the URLs that a result leads to, and emit its Record."""
         record = result.record._replace(
             depth=node.depth, parent=node.parent.text if node.parent else "")
+        page = result.page
         if self.frontier.round == 0 and not record.next_url:
             self._held[node] = result
             return
@@ -3413,12 +3423,11 @@ class Crawler:
             self._fragments.note_redirect(node, record.next_url)
             record = self.frontier.follow(node, record)
         elif record.encoding:  # a document was read, now or by an earlier crawl
-            base = result.page.base if result.page else node.url
-            record = await self._references.admit(node, record, base)
-            if result.page and not node.is_check:
+            record = await self._references.admit(node, record, page.base if page else node.url)
+            if page and not node.is_check:
                 if self.options.fragments and "html" in record.content_type.lower():
-                    self._fragments.note_anchors(node, result.page)
-                work = self.options.on_page(record, result.page)
+                    self._fragments.note_anchors(node, page)
+                work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
                     await work
         self._emit(record, result.from_journal)
@@ -3461,19 +3470,32 @@ class Crawler:
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
 #     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
 
+MAX_NUMBER = 1e12   # no size, Unix time or number of seconds in a journal is as large
+
+
+def _fits(value: Any, sample: Any) -> bool:
+    """Return whether a value from a journal has the type of *sample*, printable or finite."""
+    if isinstance(sample, tuple):
+        return isinstance(value, list) and all(_fits(each, "") for each in value)
+    if isinstance(sample, str):
+        return isinstance(value, str) and value.isprintable()
+    if isinstance(sample, float) and type(value) is int:  # jq writes 2.0 as 2
+        value = float(value)
+    return type(value) is type(sample) and 0 <= value < MAX_NUMBER
+
+
 def _parse_record(line: bytes) -> Record:
     """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
     if not line.endswith(b"}\n"):
         raise ValueError("a whole line was expected")
-    record = Record(**json.loads(line))
-    # JSON has no tuples, and jq writes 2.0 as 2.
-    record = record._replace(links=tuple(record.links), assets=tuple(record.assets),
-                             at=float(record.at), seconds=float(record.seconds))
-    for value, default in zip(record, Record("")):
-        if type(value) is not type(default):
-            raise ValueError("fields of other types were expected")
-    if not all(isinstance(each, str) for each in record.links + record.assets):
-        raise ValueError("fields of other types were expected")
+    fields = json.loads(line)
+    samples = Record("", assets=())._asdict()
+    for name, value in fields.items():
+        if not _fits(value, samples[name]) or (name == "kind" and value not in PROBLEMS):
+            raise ValueError(f"{name} cannot be {json.dumps(value)[:60]}")
+        if isinstance(value, list):  # JSON has no tuples
+            fields[name] = tuple(value)
+    record = Record(**fields)
     if record.next_url:
         parse_url(record.next_url)  # raises ValueError if it is not a URL
     return record
@@ -3546,7 +3568,7 @@ class Journal:
             problems |= more  # redirects to the problems found so far
         for url, offset in list(self._offsets.items()):
             record = self._record_at(offset)
-            if problems & {url, *record.links, *record.assets}:
+            if problems & {url, *record.links, *(record.assets or ())}:
                 del self._offsets[url]
 
     def _record_at(self, offset: int) -> Record:
@@ -3564,7 +3586,8 @@ class Journal:
 
     def write(self, record: Record) -> None:
         """Append one record. Raises CrawlError."""
-        fields = {name: value for name, value in record._asdict().items() if value}
+        empty = Record("")._asdict()
+        fields = {name: value for name, value in record._asdict().items() if value != empty[name]}
         line = json.dumps(fields).encode() + b"\n"
         try:
             while line:
