@@ -106,8 +106,6 @@ __all__ = [
     "Record", "Page", "Journal", "Report"]
 
 T = TypeVar("T")
-First = TypeVar("First")
-Second = TypeVar("Second")
 P = ParamSpec("P")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]   # a coroutine that returns a T
@@ -251,8 +249,6 @@ class EventLoop:
 
     def call_later(self, delay: float, callback: Callback, *args: Any) -> Handle:
         """Call callback(*args) after *delay* seconds, or soon if *delay* is not positive."""
-        if delay <= 0:
-            return self.call_soon(callback, *args)
         return self.call_at(self.time() + delay, callback, *args)
 
     def call_at(self, deadline: float, callback: Callback, *args: Any) -> Handle:
@@ -791,9 +787,6 @@ class TimeLimit:
                 raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
     def _expire(self) -> None:
-        waiting = self._task._waiting_for
-        if self._cancelling and (self._task._must_cancel or (waiting and waiting.cancelled())):
-            self._cancelling -= 1  # the CancelledError on its way is somebody else's: it goes on
         self._expired = self._task.cancel()
 
 
@@ -1232,8 +1225,8 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
     elsewhere, because the variables here would keep them alive (§3)."""
     turns = defaultdict[int, Iterator[int]](itertools.count)    # families (IPv6, IPv4) alternate
     waiting = sorted(addresses, key=lambda address: next(turns[address[0]]))
-    attempts: dict[Future[Stream], Address] = {}
-    ended = Queue[Future[Stream]]()     # attempts that have connected or failed
+    attempts = {}   # the address of each attempt that is under way
+    ended = Queue[Task[Stream]]()       # attempts that have connected or failed
     try:
         while len(errors) < len(addresses):
             if waiting:
@@ -1241,14 +1234,13 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
                 attempt.add_done_callback(ended.put_nowait)
                 attempts[attempt] = waiting.pop(0)
             with suppress(TimeoutError):
-                async with TimeLimit(ATTEMPT_DELAY if waiting else None):
-                    first = await ended.get()
-                    if error := first.exception():
-                        errors.append(error)
-                    else:
-                        winner = attempts.pop(first)
-                        addresses.sort(key=lambda address: address is not winner)
-                        return first.result()
+                first = await wait_for(ended.get(), ATTEMPT_DELAY if waiting else None)
+                if error := first.exception():
+                    errors.append(error)
+                else:
+                    winner = attempts.pop(first)
+                    addresses.sort(key=lambda address: address is not winner)
+                    return first.result()
     finally:
         while attempts:
             loser, _ = attempts.popitem()
@@ -1600,10 +1592,10 @@ def _framing(method: str, response: Response) -> int | str:
         if coding.lower() != "chunked" or response.version == 0 or length:
             response.headers["connection"] = "close"
         codings = set(re.split("[ \t]*[,\n][ \t]*", coding.lower())) - {"identity"}
-        if codings - {"chunked"}:
-            raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
-        if codings:
+        if codings == {"chunked"}:
             return "chunked"
+        if codings:
+            raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
     if length is None:
         return "close"
     lengths = set(re.split("[ \t]*,[ \t]*", length))
@@ -2013,13 +2005,12 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
     elif body[:3] != b"\xef\xbb\xbf":
-        begin = body[:1024]
         match = _CHARSET.search(content_type.encode("latin-1", "replace"))
         # A meta element that can be read as ASCII is not UTF-16. And Python has codecs that are not
         # for pages.
         unfit = "idna|punycode|escape|utf(?!-?8|-?16)"
         if not match:
-            match = _META_CHARSET.search(begin) or _XML_ENCODING.match(begin)
+            match = _META_CHARSET.search(body[:1024]) or _XML_ENCODING.match(body)
             unfit += "|utf-?16"
         if match and not re.search(f"(?i){unfit}", match[1].decode()):
             charset = match[1].decode().lower()
@@ -2196,6 +2187,7 @@ def _field_of(link: dict[str, str]) -> str:
     return ""
 
 
+@lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> tuple[str, list[str]]:
     """Return the field of Markup that a captured tag adds to ("" for none), and what it adds."""
     values = _attributes(tag)
@@ -2212,9 +2204,6 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
         elif name in values and not (element == "use" and values[name].startswith("#")):
             urls.append(values[name])
     return field, urls
-
-
-_read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
 def _find_tags(expression: re.Pattern[str], text: str, is_xml: bool) -> list[Any]:
@@ -2242,7 +2231,7 @@ def read_markup(text: str, is_xml: bool = False) -> Markup:
         if link:
             fields["links"].append(_value_of(link))
         elif tag:
-            read = _read_short_tag if len(tag) < MAX_CACHED else _read_tag
+            read = _read_tag if len(tag) < MAX_CACHED else _read_tag.__wrapped__
             field, values = read(tag)
             fields[field] += values
             if raw.lower() == "style":
@@ -2452,6 +2441,7 @@ class Record(NamedTuple):
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it
     encoding: str = ""              # the charset; empty unless the body was read
+    nofollow: bool = False          # whether it has links, and its robots meta tag closes them
     size: int = 0                   # bytes, decoded
     # The requests
     is_check: bool = False          # whether the URL was only checked
@@ -2500,10 +2490,11 @@ def _next_url(url: URL, response: Response) -> str:
 
 
 def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
-              product: str = PRODUCT, **fields: Any) -> Result:
+              names: Iterable[str] = (), **fields: Any) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
-    A page that is *read* gives assets, and links if *product* may follow them; both as written."""
+    A document that is *read* gives assets, and links unless its robots meta tag closes them to one
+    of our *names*; both as written."""
     status = response.status
     page = None
     fields.update(status=status, size=len(response.body),
@@ -2524,9 +2515,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
                 base = parse_url(markup.base, url) if markup.base else url
             _check_count(len(markup.links) + len(markup.assets), f"{base}")
             page = Page(response.headers, response.body, text, base)
-            fields.update(encoding=charset, assets=markup.assets)
-            if markup.nofollow.isdisjoint(("robots", product.lower())):
-                fields.update(links=markup.links)
+            fields.update(encoding=charset, assets=markup.assets, links=markup.links)
+            if markup.links and not markup.nofollow.isdisjoint(names):
+                fields.update(links=(), nofollow=True)
     except ProtocolError as failure:
         fields |= _problem(failure)
     return Result(Record(f"{url}", **fields), page)
@@ -2940,6 +2931,8 @@ class Fetcher:
         self._frontier = frontier
         self._options = options
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
+        # The names by which a robots meta tag may close links to us.
+        self._names = () if options.no_robots else ("robots", self._product.lower())
 
     async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
                     ) -> tuple[Response, Exception | None]:
@@ -3003,7 +2996,7 @@ class Fetcher:
             self._frontier.requeue(node)
             return None
         return result_of(  # 8
-            url, response, error, is_wanted, self._product,
+            url, response, error, is_wanted, self._names,
             is_check=node.is_check,
             tries=node.tries,
             at=round(at, 3),
@@ -3059,7 +3052,8 @@ class Fetcher:
         head = Response(1, record.status, "", {"content-type": record.content_type})
         was_read = bool(record.encoding)
         if (not record.kind and self._wants(node, head) != was_read     # a stylesheet, for example
-                or was_read and record.assets is None and not self._options.pages_only):
+                or was_read and record.assets is None and not self._options.pages_only
+                or record.nofollow and self._options.no_robots):
             return None
         return record
 
@@ -3102,22 +3096,16 @@ def anchors_of(text: str) -> frozenset[str] | None:
 
 
 class Fragments:
-    """The fragments that links name, and the anchors of the pages that were read."""
+    """The fragments that links name, and what is known of the pages where they lead.
+
+    anchors     the anchors of each page that was read; None: the page counts as having them all
+    redirected  the fragment in the Location of each redirect that has one"""
 
     def __init__(self, frontier: Frontier) -> None:
+        self.anchors: dict[Node, frozenset[str] | None] = {}
+        self.redirected: dict[Node, str] = {}
         self._frontier = frontier
         self._pages: dict[Node, Node] = {}      # the page, by the Node of url#fragment
-        self._anchors: dict[Node, frozenset[str] | None] = {}   # by page; None: it has every anchor
-        self._redirected: dict[Node, str] = {}  # the fragment in the Location of a redirect
-
-    def note_anchors(self, node: Node, page: Page) -> None:
-        """Remember the anchors of a page that was read."""
-        self._anchors[node] = anchors_of(page.text)
-
-    def note_redirect(self, node: Node, next_url: str) -> None:
-        """Remember the fragment to which a redirect leads: it replaces the fragment of the link."""
-        if "#" in next_url:
-            self._redirected[node] = next_url.partition("#")[2]
 
     def nodes_of(self, links: Iterable[str], pages: Nodes) -> Iterator[Node]:
         """Yield the Nodes of the fragments that links name. *pages* has their pages, by link."""
@@ -3136,10 +3124,10 @@ class Fragments:
     def _has_anchor(self, page: Node, fragment: str) -> bool:
         """Return whether a page has an anchor. It counts as having it if it was not read."""
         for step in page.ahead():
-            if step in self._anchors:
-                anchors = self._anchors[step]
+            if step in self.anchors:
+                anchors = self.anchors[step]
                 return anchors is None or not anchors.isdisjoint((fragment, unquote(fragment)))
-            fragment = self._redirected.get(step, fragment)
+            fragment = self.redirected.get(step, fragment)
         return True
 
     def missing(self) -> Iterator[Record]:
@@ -3223,7 +3211,7 @@ class References:
         """Admit links, or assets (if *check*). Return Nodes by references without fragments."""
         known = self._seen_assets if check else self._seen_links
         folder = base.target.partition("?")[0].rpartition("/")[0]
-        nodes: Nodes = {}
+        nodes = {}
         for address in {reference.partition("#")[0]: None for reference in references}:
             node = known.get(_join(base, folder, address))
             if not node:
@@ -3304,8 +3292,8 @@ _LEAST = {  # the least values of these options
 
 
 def takes(options: Callable[P, object]) -> Callable[
-        [Callable[Concatenate[First, Second, ...], T]], Callable[Concatenate[First, Second, P], T]]:
-    """Return a decorator. For type checkers, it gives a method the parameters of *options*."""
+        [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
+    """Return a decorator. For type checkers, it gives __init__ the parameters of *options*."""
     return lambda method: method
 
 
@@ -3420,13 +3408,14 @@ class Crawler:
             self._held[node] = result
             return
         if record.next_url:
-            self._fragments.note_redirect(node, record.next_url)
+            if "#" in record.next_url:
+                self._fragments.redirected[node] = record.next_url.partition("#")[2]
             record = self.frontier.follow(node, record)
         elif record.encoding:  # a document was read, now or by an earlier crawl
             record = await self._references.admit(node, record, page.base if page else node.url)
             if page and not node.is_check:
                 if self.options.fragments and "html" in record.content_type.lower():
-                    self._fragments.note_anchors(node, page)
+                    self._fragments.anchors[node] = anchors_of(page.text)
                 work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
                     await work
@@ -3557,7 +3546,7 @@ class Journal:
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either."""
         problems = set[str]()
-        redirects: dict[str, str] = {}
+        redirects = {}
         for url, offset in self._offsets.items():
             record = self._record_at(offset)
             if record.kind:
@@ -3639,6 +3628,7 @@ class Report:
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
         self.skipped = Counter[str]()               # by reason
         self.pages = 0                              # that were read
+        self.nofollow = 0                           # of these, pages whose links were not followed
         self.size = 0                               # bytes that were read
 
     def add(self, record: Record) -> None:
@@ -3651,6 +3641,8 @@ class Report:
             self.statuses[record.status] += 1
         if record.encoding and not record.is_check:
             self.pages += 1
+        if record.nofollow:
+            self.nofollow += 1
         self.size += record.size
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
@@ -3701,6 +3693,9 @@ class Report:
             if reason == "other host":
                 reason += "; --external checks them"
             yield f"not fetched: {count} ({reason})"
+        if self.nofollow:
+            yield (f"not followed: {_count_of(self.nofollow, 'page')} "
+                   "(nofollow; --no-robots follows their links)")
         yield (f"{_count_of(len(self.problems), 'problem')} "
                f"({seconds:.1f} s, {total / max(seconds, 0.001):.0f} URLs/s)")
 
@@ -3784,8 +3779,11 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             lines = report.lines(crawler, time.monotonic() - began, options.quiet)
             for line in lines if crawler.ended else ():  # a second Ctrl-C leaves tasks
                 print(line, flush=True)
-    if not (any(report.statuses) and (report.pages or report.problems)):  # status 0: no response
+    followed = report.pages > report.nofollow
+    if not (any(report.statuses) and (followed or report.problems)):  # status 0: no response
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
+        if report.nofollow:
+            why = ["its robots meta tag says nofollow; --no-robots follows its links"]
         raise CrawlError(f"nothing could be crawled: {why[0]} "
                          f"({' '.join(options.roots)}; a root without http:// is https)")
     return 1 if report.problems else 0

@@ -2880,6 +2880,11 @@ def test_a_page_names_the_robots_that_are_not_to_follow_its_links(markup: str, r
 
 
 HOSTILE = [  # of these pages are made that a careless expression would need hours for
+    "<svg><title/>",
+    "<svg><title/></svg>",
+    '<b a="<">',
+    "<svg><use ",
+    "<p id=x>",
     "0",
     " ",
     "<a ",
@@ -4399,7 +4404,7 @@ def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
                 "/meta": "<meta name=robots content=nofollow><a href=/x><a href=/><img src=/logo>",
                 "/logo": "",
             },
-            {},
+            {"no_robots": False},
             {"/": "200", "/meta": "200", "/logo": "HEAD 200"},
         ),
     }
@@ -6281,6 +6286,32 @@ def test_a_server_cannot_write_to_the_terminal(
     assert crawl.main([site.url, "--max-tries", "1", "-v"]) == 1
     printed = "".join(capsys.readouterr())
     assert "\x1b" not in printed and "%1B[31mred%1B[0m" in printed
+
+
+NOFOLLOW = "<meta name=robots content='noindex, nofollow'>"
+
+
+def test_a_page_that_is_not_followed_is_counted_and_followed_with_no_robots(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site: Site = {"/": "<a href=/a>", "/a": f"{NOFOLLOW}<a href=/gone>"}
+    line = "not followed: 1 page (nofollow; --no-robots follows their links)"
+    for _ in range(2):  # the second time the journal answers
+        crawler = crawl_with_journal(path, site, no_robots=False)
+        assert line in crawler.lines() and "/gone" not in crawler.outcomes
+    crawler = crawl_with_journal(path, site, no_robots=True)
+    assert line not in crawler.lines() and crawler.outcomes["/gone"] == "404 broken"
+
+
+def test_a_root_that_must_not_be_followed_is_status_2(site: Server) -> None:
+    site.add("/", f"{NOFOLLOW}<a href=/gone><a href=/lost>")
+    status, out, err = run_main(site.url)
+    assert status == 2 and "not followed: 1 page" in out
+    assert "meta tag says nofollow; --no-robots follows its links" in err
+    assert run_main("--no-robots", site.url)[0] == 1
+    site.add("/", f"{NOFOLLOW}<a href=/gone><img src=/lost.png>")
+    assert run_main(site.url)[0] == 1, "its assets are checked"
+    site.add("/", f"{NOFOLLOW}no link")
+    assert run_main(site.url)[0] == 0, "nothing is lost"
 
 
 @each("path, root", [("/gone", ["/gone", "/a"]), ("/a//b", ["/"])])
