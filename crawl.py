@@ -66,6 +66,7 @@ import json
 import math
 import os
 import re
+import resource
 import select
 import selectors
 import signal
@@ -2005,15 +2006,13 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
     elif body[:3] != b"\xef\xbb\xbf":
-        match = _CHARSET.search(content_type.encode("latin-1", "replace"))
-        # A meta element that can be read as ASCII is not UTF-16. And Python has codecs that are not
-        # for pages.
-        unfit = "idna|punycode|escape|utf(?!-?8|-?16)"
-        if not match:
-            match = _META_CHARSET.search(body[:1024]) or _XML_ENCODING.match(body)
-            unfit += "|utf-?16"
-        if match and not re.search(f"(?i){unfit}", match[1].decode()):
+        header = _CHARSET.search(content_type.encode("latin-1", "replace"))
+        match = header or _META_CHARSET.search(body[:1024]) or _XML_ENCODING.match(body)
+        # Python has codecs that are not for pages.
+        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8|-?16)", match[1]):
             charset = match[1].decode().lower()
+            if not header and charset.startswith("utf"):
+                charset = "utf-8"  # a meta element that can be read as ASCII is not in UTF-16
     with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
         return body.decode(_codec_of(charset), "replace"), charset
     return body.decode("utf-8", "replace"), "utf-8"
@@ -2328,7 +2327,7 @@ class Robots:
     def __init__(self, text: str, product: str = PRODUCT) -> None:
         product = product.lower()
         # Rules and delays by the name that they are for: our name, or "*".
-        groups: dict[str, list[tuple[str, str]]] = {}
+        groups = defaultdict[str, list[tuple[str, str]]](list)
         delays: dict[str, float] = {}
         names = set[str]()  # those of the group that is being read
         rules_began = True
@@ -2344,7 +2343,7 @@ class Robots:
                 name = "*" if value == "*" else product_of(value).lower()
                 if name in ("*", product):
                     names.add(name)
-                    groups.setdefault(name, [])
+                    groups[name] += []  # a group without rules counts as well
             elif key in ("allow", "disallow"):
                 rules_began = True
                 if value:  # an empty Disallow forbids nothing
@@ -2367,9 +2366,7 @@ class Robots:
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
-                if key == "allow":
-                    break
-                return f"Disallow: {pattern[:MAX_SHOWN]}"
+                return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
 
@@ -2804,12 +2801,12 @@ class Frontier:
 
     def _site_of(self, url: URL, covered: bool) -> Site:
         """Return the Site of a URL. Outside the scope robots.txt is not requested."""
-        if url.origin not in self.sites:
-            robots = None
-            if self._options.no_robots or not covered:
-                robots = Robots("")
-            self.sites[url.origin] = Site(url, robots, self._options.delay, self.requeue)
-        return self.sites[url.origin]
+        site = self.sites.get(url.origin)
+        if site is None:
+            robots = Robots("") if self._options.no_robots or not covered else None
+            site = Site(url, robots, self._options.delay, self.requeue)
+            self.sites[url.origin] = site
+        return site
 
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
@@ -2913,6 +2910,12 @@ def _is_temporary(response: Response, error: Exception | None) -> bool:
             or (isinstance(error, (OSError, TruncatedError)) and not is_final))
 
 
+def _check_descriptors(error: Any) -> None:
+    """Raise CrawlError if this program, and not a site, is the cause of an error."""
+    if getattr(error, "errno", 0) == errno.EMFILE:
+        raise CrawlError("too many open files: raise the limit (ulimit -n) or lower --max-tasks")
+
+
 class Fetcher:
     """Requests URLs: with robots.txt first, the journal of an earlier crawl, and retries.
 
@@ -2995,6 +2998,7 @@ class Fetcher:
         if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
             self._frontier.requeue(node)
             return None
+        _check_descriptors(error)
         return result_of(  # 8
             url, response, error, is_wanted, self._names,
             is_check=node.is_check,
@@ -3006,9 +3010,8 @@ class Fetcher:
         """Return the Retry-After of a response in seconds, or 0 if there is none to obey."""
         value = response.headers.get("retry-after", "")
         # Only the crawl's hosts are obeyed; and not in round 0, because everything waits for it.
-        if value.isdecimal() and self._frontier.scope.covers(url) and self._frontier.round > 0:
-            return min(float(value), MAX_PAUSE)
-        return 0.0
+        is_obeyed = self._frontier.round > 0 and self._frontier.scope.covers(url)
+        return min(float(value), MAX_PAUSE) if is_obeyed and value.isdecimal() else 0.0
 
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
@@ -3030,6 +3033,7 @@ class Fetcher:
         if site.robots_tries < self._options.max_tries and _is_temporary(response, error):
             site.timer = get_running_loop().call_later(_back_off(site.robots_tries), site.release)
             return
+        _check_descriptors(error)
         if 0 < response.status < 500 and response.status != 429:
             site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
             site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
@@ -3121,20 +3125,17 @@ class Fragments:
                 self._pages[node] = page
                 yield node
 
-    def _has_anchor(self, page: Node, fragment: str) -> bool:
-        """Return whether a page has an anchor. It counts as having it if it was not read."""
-        for step in page.ahead():
-            if step in self.anchors:
-                anchors = self.anchors[step]
-                return anchors is None or not anchors.isdisjoint((fragment, unquote(fragment)))
-            fragment = self.redirected.get(step, fragment)
-        return True
-
     def missing(self) -> Iterator[Record]:
         """Yield a record of each fragment that names no anchor of a page that was read."""
         for node, page in self._pages.items():
             fragment = node.text.partition("#")[2]
-            if not (self._frontier.scope.excludes(node.text) or self._has_anchor(page, fragment)):
+            for step in page.ahead():
+                if step in self.anchors:
+                    break
+                fragment = self.redirected.get(step, fragment)
+            anchors = self.anchors.get(step)    # None: not read, or the page has every anchor
+            if (anchors is not None and anchors.isdisjoint((fragment, unquote(fragment)))
+                    and not self._frontier.scope.excludes(node.text)):
                 yield Record(node.text, error=f"no id {_printable(fragment)!r} on the page",
                              kind="broken", parent=min(node.linked_from))
 
@@ -3566,17 +3567,14 @@ class Journal:
 
     def find(self, url: str) -> Record | None:
         """Return the last record of *url* if it is definite, otherwise None."""
-        if url not in self._offsets:
-            return None
-        record = self._record_at(self._offsets[url])
-        if _is_definite(record):
-            return record
-        return None
+        offset = self._offsets.get(url)
+        record = None if offset is None else self._record_at(offset)
+        return record if record and _is_definite(record) else None
 
     def write(self, record: Record) -> None:
         """Append one record. Raises CrawlError."""
-        empty = Record("")._asdict()
-        fields = {name: value for name, value in record._asdict().items() if value != empty[name]}
+        fields = {name: value for name, value in record._asdict().items()
+                  if value != Record._field_defaults.get(name)}
         line = json.dumps(fields).encode() + b"\n"
         try:
             while line:
@@ -3710,6 +3708,7 @@ class Report:
 #     Ctrl-C (or SIGTERM); a second one       a report; no report      130 (143)
 #     the reader of the output has left       a part of the report     1
 
+MAX_FILES = 10_240      # descriptors: more than a crawl needs, and as many as macOS allows
 PROGRESS = 0.25         # seconds between two states of the progress line
 _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
@@ -3763,6 +3762,9 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             parent = f" (from {record.parent})" if record.parent else ""
             _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
 
+    with suppress(OSError, ValueError):  # macOS has infinite limits that cannot be set
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_FILES)), hard))
     given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
     given |= {"headers": dict(options.headers), "on_record": on_record}
     crawler = Crawler(options.roots, **given)  # for its CrawlError, before FILE is created
@@ -3779,8 +3781,8 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             lines = report.lines(crawler, time.monotonic() - began, options.quiet)
             for line in lines if crawler.ended else ():  # a second Ctrl-C leaves tasks
                 print(line, flush=True)
-    followed = report.pages > report.nofollow
-    if not (any(report.statuses) and (followed or report.problems)):  # status 0: no response
+    # (Status 0: there was no response.)
+    if not (any(report.statuses) and (report.pages > report.nofollow or report.problems)):
         why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
         if report.nofollow:
             why = ["its robots meta tag says nofollow; --no-robots follows its links"]

@@ -4006,7 +4006,6 @@ def test_a_broken_answer_is_a_record(
             (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "refused x3"),
             (socket.gaierror(socket.EAI_NONAME, "unknown"), "refused"),
             (crawl.LimitError("large"), "over a limit"),
-            (OSError(errno.EMFILE, "Too many open files"), "refused x3"),
             ([503, ""], "200 x2"),
             ([crawl.TruncatedError("cut"), 404], "404 broken x2"),
         )
@@ -6328,6 +6327,43 @@ def test_a_root_and_what_no_joining_gives_are_reported(path: str, root: list[str
 
 # 24  Command line
 # ================
+
+
+def test_a_crawl_that_runs_out_of_descriptors_stops_and_says_so(
+    site: Server, tmp_path: Path
+) -> None:
+    go = threading.Event()
+
+    def wait(connection: socket.socket, request: str) -> None:
+        go.wait(5)
+        connection.sendall(with_body(b"", b"Content-Type: text/html"))
+
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(60)))
+    site.answers |= {f"/{number}": wait for number in range(60)}
+    journal = tmp_path / "journal"
+    arguments = ("--max-tasks", "60", "--max-tries", "1", "-o", str(journal), "--resume", site.url)
+
+    def lower_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+
+    done = run_program(*arguments, preexec_fn=lower_limit)
+    assert done.returncode == 2 and "oo many open files" not in done.stdout
+    assert done.stderr == (
+        "crawl.py: too many open files: raise the limit (ulimit -n) or lower --max-tasks\n"
+    )
+    assert "URLs asked for" in done.stdout or "1 URL asked for" in done.stdout
+    go.set()
+
+    def lower_soft_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 4096))
+
+    assert run_program(*arguments, preexec_fn=lower_soft_limit).returncode == 0
+
+
+async def test_a_robots_txt_that_needs_a_descriptor_too_many_stops_the_crawl() -> None:
+    _, task = crawler_and_task({"/robots.txt": OSError(errno.EMFILE, "Too many open files")})
+    with raises(crawl.CrawlError, match="too many open files"):
+        await task
 
 
 def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
