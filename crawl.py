@@ -388,9 +388,7 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        ended: list[Future[T]] = []
-        waited.add_done_callback(ended.append)
-        self.run_forever(lambda: ended)
+        self.run_forever(waited.done)
         return waited.result()
 
 
@@ -1112,7 +1110,7 @@ class Stream:
         sock.setblocking(False)
         self.sock = sock
         self._loop = get_running_loop()
-        self._waiters: dict[int, list[Future[None]]] = {EVENT_READ: [], EVENT_WRITE: []}
+        self._waiters = defaultdict[int, list[Future[None]]](list)  # by event
         self._unsent = bytearray()
 
     async def read(self, size: int = READ_SIZE) -> bytes:
@@ -1178,12 +1176,11 @@ class Stream:
 
     def _wake(self, event: int) -> None:
         """Resume the waiting tasks. Without any, stop watching: every tick would call this."""
-        waiters = [waiter for waiter in self._waiters[event] if not waiter.done()]
-        self._waiters[event] = []
-        if not waiters:
+        waiters = self._waiters.pop(event, [])
+        if all(waiter.done() for waiter in waiters):
             self._loop._watch(self.sock, event)
         for waiter in waiters:
-            waiter.set_result(None)
+            waiter._resolve()
 
 
 Address = tuple[int, int, int, str, Any]  # family, kind, protocol, name, address
@@ -1524,7 +1521,8 @@ class Response:
 
     version         1 for HTTP/1.1
     status, reason  200 and "OK"
-    headers         by name in lower case; the values of repeated fields are joined by ", "
+    headers         by name in lower case; the values of a repeated field are joined by ", ", or
+                    by a line end if it is Location
     content_type    one of the headers, or "" if it is missing
     body            decoded; empty if it was not wanted
     reusable        whether the connection can take another request"""
@@ -1543,7 +1541,6 @@ Wanted = Callable[[Response], bool]     # says whether to read the body, when th
 _read_all: Wanted = lambda response: True
 _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but still in use
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)([ \t]*+):[ \t]*+(.*+)")
-_ONCE = ("content-length", "location", "transfer-encoding")  # if equal, they count once
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}    # what zlib calls these codings
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
@@ -1564,12 +1561,9 @@ def _parse_fields(text: str) -> Headers:
             continue
         name = match[1].lower()
         value = match[3].rstrip(" \t")
-        if name in fields and name not in _ONCE:
-            value = f"{fields[name]}, {value}"
-        elif name in fields:
-            close = {"connection": "close"}
-            if value != fields[name]:
-                value = f"{fields[name]}\n{value}"  # whoever needs the field finds two values
+        if name in fields:
+            glue = "\n" if name == "location" else ", "    # a Location may hold a comma
+            value = fields[name] + glue + value
         fields[name] = value
     return fields | close
 
@@ -1592,7 +1586,7 @@ def _framing(method: str, response: Response) -> int | str:
     if coding is not None:
         if coding.lower() != "chunked" or response.version == 0 or length:
             response.headers["connection"] = "close"
-        codings = set(re.split("[ \t]*[,\n][ \t]*", coding.lower())) - {"identity"}
+        codings = set(re.split("[ \t]*,[ \t]*", coding.lower())) - {"identity"}
         if codings == {"chunked"}:
             return "chunked"
         if codings:
@@ -2474,10 +2468,10 @@ NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a 
 
 def _next_url(url: URL, response: Response) -> str:
     """Return the target of a redirect. Raises ProtocolError if it leads nowhere."""
-    location = response.headers.get("location", "")
+    location, *others = set(response.headers.get("location", "").split("\n"))
     try:
-        if not location or "\n" in location:
-            raise ValueError(f"one Location was expected, not {location!r}")
+        if not location or others:
+            raise ValueError("one Location was expected")
         # Browsers encode each byte above 127 by itself, so that é in latin-1 is %E9.
         location = quote(location.encode("latin-1"), safe=bytes(range(128)))
         _, mark, fragment = location.partition("#")

@@ -1976,7 +1976,7 @@ ANSWERS = [
     (with_body(b"hello", b"Content-Length: 5"), b"hello", False),
     (OK + b"Content-Length: 5, 5\r\n\r\nhello", b"hello", False),
     (OK + b"Content-Length : 5\r\n\r\nhello", b"hello", False),
-    (with_body(b"hello", b"Location: /a", b"Location: /a"), b"hello", False),
+    (with_body(b"hello", b"Location: /a", b"Location: /a"), b"hello", True),
     (CHUNKED[:-2] + b"Content-Length: 3\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello", False),
     (CHUNKED[:-2] + CHUNKED[17:] + b"5\r\nhello\r\n0\r\n\r\n", b"hello", False),
     (OK + b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello", False),
@@ -4830,12 +4830,12 @@ def test_of_redirects(story: Story) -> None:
         (
             {"/": (302, {}, "")},
             {},
-            "a redirect that leads nowhere: one Location was expected, not ''",
+            "a redirect that leads nowhere: one Location was expected",
         ),
         (
             {"/": (302, {"location": "/a\n/b"}, "")},
             {},
-            "a redirect that leads nowhere: one Location was expected, not '/a\\n/b'",
+            "a redirect that leads nowhere: one Location was expected",
         ),
         (
             {"/": "-> file:///x"},
