@@ -2037,7 +2037,7 @@ def _decode_entity(entity: str) -> str:
 
 def _value_of(found: str) -> str:
     """Return the meaning of a value: without the quote that begins it, with entities decoded."""
-    value = found[1:] if found[:1] in ("'", '"') else found
+    value = found[1:] if found[:1] in "\"'" else found
     if "&" not in value:
         return value
     # Only with a semicolon: html.unescape sees an entity in "?a=1&copy=3".
@@ -2138,12 +2138,12 @@ _TAGS = re.compile(  # each `(?= ... )` rejects most other tags, such as </div> 
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # Of "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks, but only over a word's commas.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
-_FOREIGN = re.compile(r"< (?P<name> svg | math ) \b .*? (?: </ (?P=name) \b | \Z )", _FLAGS | re.I)
+# Two expressions that are seldom needed: re compiles them when they are, and remembers them.
+_FOREIGN = r"(?isx) < (?P<name> svg | math ) \b .*? (?: </ (?P=name) \b | \Z )"
 # A raw element that closes itself. (In <script src=/js/> the slash belongs to the value.)
-_SELF_CLOSED = re.compile(rf"""
+_SELF_CLOSED = rf"""(?isx)
     < ({_RAW_NAMES}) (?=[\s/>])
-    (?> (?: [^<>"'=/] | /(?!>) | = \s*+ (?: "[^"]*+" | '[^']*+' | [^\s"'>]++ )? )* ) />""",
-    _FLAGS | re.I)
+    (?> (?: [^<>"'=/] | /(?!>) | = \s*+ (?: "[^"]*+" | '[^']*+' | [^\s"'>]++ )? )* ) />"""
 
 
 def _attributes(tag: str) -> dict[str, str]:
@@ -2202,12 +2202,12 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 def _find_tags(expression: re.Pattern[str], text: str, is_xml: bool) -> list[Any]:
     """Return the groups of an expression, the last of which are tag, raw and inside, for a page."""
     found = expression.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
-    if any(groups[-2] and groups[-3].endswith("/>") for groups in found):
-        close = partial(_SELF_CLOSED.sub, r"\g<0></\1>", count=MAX_REFERENCES)
+    if "/>" in text and any(groups[-2] and groups[-3].endswith("/>") for groups in found):
+        close = partial(re.sub, _SELF_CLOSED, r"\g<0></\1>", count=MAX_REFERENCES)
         if is_xml:
             text = close(text)
         else:
-            text = _FOREIGN.sub(lambda match: close(match[0]), text, MAX_REFERENCES)
+            text = re.sub(_FOREIGN, lambda match: close(match[0]), text, MAX_REFERENCES)
         found = expression.findall(text, 0, text.rfind(">") + 1)
     return found
 
@@ -3071,10 +3071,10 @@ MAX_ANCHORS = 100_000   # of a page; one with more counts as having every anchor
 _ANY_NAME = r"[a-z] [^\s/>]*+"
 # Most tags have a class, an href and a title at most. They are rejected at once, unless they may
 # begin a raw element (script, style, iframe, noembed, title, template, xmp, plaintext).
-_ID_TAGS = re.compile(rf"""
+_ID_TAGS = rf"""
     < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
       (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
-    (?: {_COMMENT} | {_TAG % _ANY_NAME} )""", _FLAGS)
+    (?: {_COMMENT} | {_TAG % _ANY_NAME} )"""  # compiled by re when it is needed
 _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
 
@@ -3082,7 +3082,8 @@ def anchors_of(text: str) -> frozenset[str] | None:
     """Return the anchors of a page: the id of any element, and the name of a. None if too many."""
     # As if the page were XHTML: where a raw element closes itself in HTML, the worst is that an
     # anchor is found in it.
-    tags = [tag for tag, _, _ in _find_tags(_ID_TAGS, text, True) if _HAS_ID.search(tag)]
+    found = _find_tags(re.compile(_ID_TAGS, _FLAGS), text, True)
+    tags = [tag for tag, _, _ in found if _HAS_ID.search(tag)]
     if len(tags) > MAX_ANCHORS:
         return None
     anchors = set[str]()
