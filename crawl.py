@@ -2086,8 +2086,8 @@ def read_sitemap(text: str) -> Markup:
 #     <p class="x">                         no match: nothing in it looks like a tag
 #
 # In HTML, `<title/>` does not close itself: all text up to `</title>` belongs to it. In SVG, MathML
-# and XHTML it does. Such a tag is rare, so read_markup() looks at what it has found, and if there
-# is one, gives it an end tag and starts again.
+# and XHTML it does. Such a tag is rare: if read_markup() meets one, it gives all of them end tags
+# and starts again.
 
 MAX_CACHED = 500    # characters of a tag that is kept in a cache: longer ones are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a and area are
@@ -2199,31 +2199,29 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     return field, urls
 
 
-def _find_tags(expression: re.Pattern[str], text: str, is_xml: bool) -> list[Any]:
-    """Return the groups of an expression, the last of which are tag, raw and inside, for a page."""
-    found = expression.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
-    if "/>" in text and any(groups[-2] and groups[-3].endswith("/>") for groups in found):
-        close = partial(re.sub, _SELF_CLOSED, r"\g<0></\1>", count=MAX_REFERENCES)
-        if is_xml:
-            text = close(text)
-        else:
-            text = re.sub(_FOREIGN, lambda match: close(match[0]), text, MAX_REFERENCES)
-        found = expression.findall(text, 0, text.rfind(">") + 1)
-    return found
+def _close_raw(text: str, is_xml: bool) -> str:
+    """Return a page with end tags behind raw elements that close themselves, where they may."""
+    close = partial(re.sub, _SELF_CLOSED, r"\g<0></\1>", count=MAX_REFERENCES)
+    if is_xml:
+        return close(text)
+    return re.sub(_FOREIGN, lambda match: close(match[0]), text, MAX_REFERENCES)
 
 
-def read_markup(text: str, is_xml: bool = False) -> Markup:
+def read_markup(text: str, is_xml: bool = False, is_closed: bool = False) -> Markup:
     """Return what an HTML page refers to. Raises LimitError for too many tags that may refer.
 
-    *is_xml* says that the page is XHTML, in which any element may close itself."""
+    *is_xml* says that the page is XHTML, in which any element may close itself; *is_closed* that
+    raw elements that close themselves have got their end tags."""
     fields = defaultdict[str, list[str]](list)
-    found = _find_tags(_TAGS, text, is_xml)
+    found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(len([groups for groups in found if any(groups)]))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
         elif tag:
+            if raw and tag.endswith("/>") and not is_closed:
+                return read_markup(_close_raw(text, is_xml), is_xml, True)
             read = _read_tag if len(tag) < MAX_CACHED else _read_tag.__wrapped__
             field, values = read(tag)
             fields[field] += values
@@ -3080,9 +3078,12 @@ _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
 def anchors_of(text: str) -> frozenset[str] | None:
     """Return the anchors of a page: the id of any element, and the name of a. None if too many."""
-    # As if the page were XHTML: where a raw element closes itself in HTML, the worst is that an
-    # anchor is found in it.
-    found = _find_tags(re.compile(_ID_TAGS, _FLAGS), text, True)
+    expression = re.compile(_ID_TAGS, _FLAGS)
+    text = text[:text.rfind(">") + 1]  # an unterminated tag does not count
+    found = expression.findall(text)
+    if any(raw and tag.endswith("/>") for tag, raw, _ in found):
+        # As if the page were XHTML. In HTML, the worst is that an anchor is found in raw text.
+        found = expression.findall(_close_raw(text, True))
     tags = [tag for tag, _, _ in found if _HAS_ID.search(tag)]
     if len(tags) > MAX_ANCHORS:
         return None
