@@ -2037,7 +2037,9 @@ def _decode_entity(entity: str) -> str:
 
 def _value_of(found: str) -> str:
     """Return the meaning of a value: without the quote that begins it, with entities decoded."""
-    value = found[1:] if found[:1] in "\"'" else found
+    value = found
+    if found[:1] in "\"'":
+        value = found[1:]
     if "&" not in value:
         return value
     # Only with a semicolon: html.unescape sees an entity in "?a=1&copy=3".
@@ -2204,7 +2206,7 @@ def _close_raw(text: str, is_xml: bool) -> str:
     close = partial(re.sub, _SELF_CLOSED, r"\g<0></\1>", count=MAX_REFERENCES)
     if is_xml:
         return close(text)
-    return re.sub(_FOREIGN, lambda match: close(match[0]), text, MAX_REFERENCES)
+    return re.sub(_FOREIGN, lambda match: close(match[0]), text, count=MAX_REFERENCES)
 
 
 def read_markup(text: str, is_xml: bool = False, is_closed: bool = False) -> Markup:
@@ -2222,7 +2224,9 @@ def read_markup(text: str, is_xml: bool = False, is_closed: bool = False) -> Mar
         elif tag:
             if raw and tag.endswith("/>") and not is_closed:
                 return read_markup(_close_raw(text, is_xml), is_xml, True)
-            read = _read_tag if len(tag) < MAX_CACHED else _read_tag.__wrapped__
+            read: Callable[[str], tuple[str, list[str]]] = _read_tag
+            if len(tag) > MAX_CACHED:
+                read = _read_tag.__wrapped__
             field, values = read(tag)
             fields[field] += values
             if raw.lower() == "style":
@@ -2358,7 +2362,9 @@ class Robots:
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
-                return None if key == "allow" else f"Disallow: {pattern[:MAX_SHOWN]}"
+                if key == "allow":
+                    break
+                return f"Disallow: {pattern[:MAX_SHOWN]}"
         return None
 
 
@@ -2500,8 +2506,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             text, charset = decode_page(response.body, response.content_type)
             markup = reader(text)
             base = url
-            with suppress(ValueError):
-                base = parse_url(markup.base, url) if markup.base else url
+            if markup.base:
+                with suppress(ValueError):
+                    base = parse_url(markup.base, url)
             _check_count(len(markup.links) + len(markup.assets), f"{base}")
             page = Page(response.headers, response.body, text, base)
             fields.update(encoding=charset, assets=markup.assets, links=markup.links)
@@ -2795,7 +2802,9 @@ class Frontier:
         """Return the Site of a URL. Outside the scope robots.txt is not requested."""
         site = self.sites.get(url.origin)
         if site is None:
-            robots = Robots("") if self._options.no_robots or not covered else None
+            robots = None
+            if self._options.no_robots or not covered:
+                robots = Robots("")
             site = Site(url, robots, self._options.delay, self.requeue)
             self.sites[url.origin] = site
         return site
@@ -2927,7 +2936,9 @@ class Fetcher:
         self._options = options
         self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
         # The names by which a robots meta tag may close links to us.
-        self._names = () if options.no_robots else ("robots", self._product.lower())
+        self._names = {"robots", self._product.lower()}
+        if options.no_robots:
+            self._names = set()
 
     async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
                     ) -> tuple[Response, Exception | None]:
@@ -3002,8 +3013,9 @@ class Fetcher:
         """Return the Retry-After of a response in seconds, or 0 if there is none to obey."""
         value = response.headers.get("retry-after", "")
         # Only the crawl's hosts are obeyed; and not in round 0, because everything waits for it.
-        is_obeyed = self._frontier.round > 0 and self._frontier.scope.covers(url)
-        return min(float(value), MAX_PAUSE) if is_obeyed and value.isdecimal() else 0.0
+        if value.isdecimal() and self._frontier.round > 0 and self._frontier.scope.covers(url):
+            return min(float(value), MAX_PAUSE)
+        return 0.0
 
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
@@ -3564,8 +3576,11 @@ class Journal:
     def find(self, url: str) -> Record | None:
         """Return the last record of *url* if it is definite, otherwise None."""
         offset = self._offsets.get(url)
-        record = None if offset is None else self._record_at(offset)
-        return record if record and _is_definite(record) else None
+        if offset is not None:
+            record = self._record_at(offset)
+            if _is_definite(record):
+                return record
+        return None
 
     def write(self, record: Record) -> None:
         """Append one record. Raises CrawlError."""
