@@ -284,8 +284,8 @@ class EventLoop:
 
     def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
         """Tick until stop() is called or *until()* returns true. May raise DeadlockError."""
-        if _running.loop is not None:
-            raise RuntimeError("an event loop is running in this thread already")
+        if _running.loop is not None or self.is_closed():
+            raise RuntimeError("this event loop is closed, or another is already running here")
         _running.loop = self
         try:
             while not (self._stopping or until()):
@@ -388,7 +388,9 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        self.run_forever(waited.done)
+        ended: list[Future[T]] = []
+        waited.add_done_callback(ended.append)
+        self.run_forever(lambda: ended)
         return waited.result()
 
 

@@ -303,6 +303,8 @@ def test_a_closed_loop_takes_no_callbacks() -> None:
     for call in (loop.call_soon, loop.call_soon_threadsafe):
         with raises(RuntimeError, match="closed"):
             call(print)
+    with raises(RuntimeError, match="closed"):
+        loop.run_forever()
 
 
 def test_a_loop_cannot_run_inside_a_running_one(loop: JumpingLoop) -> None:
