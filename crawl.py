@@ -3484,14 +3484,16 @@ def _fits(value: Any, sample: Any) -> bool:
     return type(value) is type(sample) and 0 <= value < MAX_NUMBER
 
 
+_SAMPLES = Record("", assets=())._asdict()  # each field of a journal has the type of its sample
+
+
 def _parse_record(line: bytes) -> Record:
     """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
     if not line.endswith(b"}\n"):
         raise ValueError("a whole line was expected")
     fields = json.loads(line)
-    samples = Record("", assets=())._asdict()
     for name, value in fields.items():
-        if not _fits(value, samples[name]) or (name == "kind" and value not in PROBLEMS):
+        if not _fits(value, _SAMPLES[name]) or (name == "kind" and value not in PROBLEMS):
             raise ValueError(f"{name} cannot be {json.dumps(value)[:60]}")
         if isinstance(value, list):  # JSON has no tuples
             fields[name] = tuple(value)
