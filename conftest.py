@@ -271,7 +271,7 @@ class SimulatedClient:
         method: str = "GET",
         own_headers: bool = True,
         wanted: Any = None,
-        **options: Any,
+        max_body: int | None = None,
     ) -> crawl.Response:
         answer, path = self.site.get(str(url), 404), path_of(str(url))
         self.trusted[path] = own_headers

@@ -36,12 +36,10 @@ are after sections 7, 10 and 17.
     16  Scope            which URLs belong to the crawl
     17  Frontier         each URL once
     18  Requests         robots.txt, the journal, the server, retries
-    19  Fragments        does the element that a link names exist?
-    20  References       from what pages refer to, to the frontier
-    21  Crawler          workers and rounds
-    22  Journal          a file that remembers the outcome of each URL
-    23  Report           the problems, by kind and by URL
-    24  Command line     and, at the end, the path of a Ctrl-C through the whole file
+    19  Crawler          workers and rounds
+    20  Journal          a file that remembers the outcome of each URL
+    21  Report           the problems, by kind and by URL
+    22  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
 You need to know generators (used as iterators), sockets (something to connect, send and receive
 with), and that HTTP exists. From section 8 on you also need regular expressions (`*+`, `++` and
@@ -51,8 +49,8 @@ with), and that HTTP exists. From section 8 on you also need regular expressions
 from __future__ import annotations  # crawl.py needs Python 3.11
 import sys
 
-if sys.version_info < (3, 11):
-    sys.exit("crawl.py needs Python 3.11 or later; this is %d.%d" % sys.version_info[:2])
+if sys.platform == "win32" or sys.version_info < (3, 11):
+    sys.exit("crawl.py needs Python 3.11 or later on Linux or macOS (on Windows: WSL)")
 
 import argparse
 import codecs
@@ -75,6 +73,7 @@ import threading
 import time
 import unicodedata
 import zlib
+from array import array
 from builtins import TimeoutError as TimeoutError  # "X as X" lets importers find the name here
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
@@ -83,7 +82,8 @@ from contextvars import copy_context
 from functools import lru_cache, partial
 from selectors import EVENT_READ, EVENT_WRITE
 from types import GeneratorType, coroutine as coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from typing import (
+    TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar, cast)
 from urllib.parse import quote, unquote
 
 if TYPE_CHECKING:  # pragma: no cover (for type checkers; importing ssl is slow: see _tls_context)
@@ -164,7 +164,7 @@ class Handle:
 
     __slots__ = ("callback", "args")
 
-    def __init__(self, callback: Callback, args: tuple[Any, ...]) -> None:
+    def __init__(self, callback: Callback, args: tuple[Any, ...]):
         self.callback: Callback | None = callback
         self.args = args
 
@@ -177,10 +177,6 @@ class Handle:
         """Make sure that the callback is not called from now on."""
         self.callback = None
         self.args = ()
-
-    def cancelled(self) -> bool:
-        """Return whether the callback was cancelled."""
-        return self.callback is None
 
 
 class _Running(threading.local):
@@ -210,11 +206,11 @@ def _has_signal_handler() -> bool:
 class EventLoop:
     """Waits with *selector* and runs callbacks. Futures (§3) and Tasks (§4) are built on it."""
 
-    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+    def __init__(self, selector: selectors.BaseSelector | None = None):
         self._selector = selector or selectors.DefaultSelector()
         self._ready = deque["Handle | Task[Any]"]()
         # A heap of (deadline, sequence number, handle). The number keeps equal deadlines in order.
-        self._timeouts: list[tuple[float, int, Handle]] = []
+        self._timeouts = list[tuple[float, int, Handle]]()
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # the size of the heap at which it is swept
         self._stopping = False
@@ -388,7 +384,7 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        ended: list[Future[T]] = []
+        ended = list[Future[T]]()
         waited.add_done_callback(ended.append)
         self.run_forever(lambda: ended)
         return waited.result()
@@ -438,7 +434,7 @@ class InvalidStateError(RuntimeError):
 class _Failure:
     """The exception of a failed future. If nobody retrieves it, __del__ reports it."""
 
-    def __init__(self, exception: BaseException, future: Future[Any]) -> None:
+    def __init__(self, exception: BaseException, future: Future[Any]):
         self.loop = future._loop
         self.exception = exception
         self.traceback = exception.__traceback__
@@ -457,7 +453,7 @@ class Future(Generic[T]):
 
     __slots__ = ("_loop", "_state", "_result", "_callbacks", "__weakref__")
 
-    def __init__(self, *, loop: EventLoop | None = None) -> None:
+    def __init__(self, *, loop: EventLoop | None = None):
         self._loop = loop or get_running_loop()
         self._state = "pending"
         self._result: Any = None  # once resolved, the result; once failed, a _Failure
@@ -626,11 +622,11 @@ class Task(Future[T]):
     __slots__ = ("_name", "_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
     def __init__(self, coro: Coro[T], *, loop: EventLoop | None = None,
-                 name: str | None = None) -> None:
+                 name: str | None = None):
         if not isinstance(coro, (GeneratorType, Coroutine)):
             raise TypeError(f"expected a coroutine, got {coro!r}")
         super().__init__(loop=loop)
-        self._name = name           # for repr()
+        self._name = name or getattr(coro, "__qualname__", f"{coro}")   # for repr()
         self._coro: Coro[T] = coro
         self._context = copy_context()
         self._waiting_for: Future[Any] | None = None
@@ -640,8 +636,7 @@ class Task(Future[T]):
         self._loop._ready.append(self)
 
     def __repr__(self) -> str:
-        name = f"{self._name} " if self._name else ""
-        return f"<Task {name}{getattr(self._coro, '__qualname__', self._coro)} {self._state}>"
+        return f"<Task {self._name} {self._state}>"
 
     def step(self, error: BaseException | None = None) -> None:
         """Run the coroutine, raising *error* in it, until it waits again or ends."""
@@ -759,7 +754,7 @@ class TimeLimit:
 
     At the deadline the block is cancelled, and the `async with` raises TimeoutError."""
 
-    def __init__(self, delay: float | None) -> None:
+    def __init__(self, delay: float | None):
         self._delay = delay
         self._expired = False
         self._timeout = Handle(self._expire, ())
@@ -800,14 +795,6 @@ async def wait_for(fut: Awaitable[T], timeout: float | None) -> T:
         return await fut
 
 
-async def _until_done(future: Future[Any]) -> None:
-    """Wait until *future* is done, whatever its outcome. Cancelling the wait does not cancel it."""
-    if not future.done():
-        waiter: Future[Any] = Future()
-        future.add_done_callback(waiter._resolve)
-        await waiter
-
-
 def _outcome(future: Future[Any]) -> Any:
     """Return the result of a finished future, or its exception as a value."""
     if future._state == "resolved":
@@ -827,7 +814,7 @@ class _Gathering(Future[list[Any]]):
 
     __slots__ = ("children", "cancel_requested")
 
-    def __init__(self, children: list[Future[Any]]) -> None:
+    def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
         self.children = children
         self.cancel_requested = False
@@ -931,7 +918,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     interrupt(), is installed. The first signal cancels *main*. If *main* then ends cancelled, or
     had ended before the signal, run() cleans up and raises KeyboardInterrupt(number). The second
     signal raises it immediately, and no task is waited for."""
-    signals: list[tuple[int, bool]] = []  # their numbers, and whether main had ended
+    signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
         signals.append((number, task.done()))
@@ -984,7 +971,7 @@ _Line = OrderedDict[Future[None], None]  # waiting tasks, the oldest first; any 
 class Queue(Generic[T]):
     """A first-in first-out queue between tasks, of at most *maxsize* items (0: unbounded)."""
 
-    def __init__(self, maxsize: int = 0) -> None:
+    def __init__(self, maxsize: int = 0):
         self.maxsize = maxsize
         self.unfinished = 0             # items that were put and are not done
         self._items = deque[T]()
@@ -1108,7 +1095,7 @@ ATTEMPT_DELAY = 0.25    # seconds until the next address joins the race: RFC 830
 class Stream:
     """A stream socket, plain or TLS, in non-blocking mode."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket):
         sock.setblocking(False)
         self.sock = sock
         self._loop = get_running_loop()
@@ -1195,9 +1182,8 @@ async def lookup(host: str, port: int) -> list[Address]:
     LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
         # As bytes: Python would encode a str with its own version of IDNA first (see §8).
-        found: Any = await to_thread(socket.getaddrinfo, host.strip("[]").encode(), port,
-                                     type=socket.SOCK_STREAM)
-        return cast(list[Address], found)
+        return cast(list[Address], await to_thread(
+            socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
 
 
 async def _connect(address: Address) -> Stream:
@@ -1223,8 +1209,7 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
 
     If none connects, return None. The errors of the attempts are put into *errors*. They are raised
     elsewhere, because the variables here would keep them alive (§3)."""
-    turns = defaultdict[int, Iterator[int]](itertools.count)    # families (IPv6, IPv4) alternate
-    waiting = sorted(addresses, key=lambda address: next(turns[address[0]]))
+    waiting = list(addresses)
     attempts = {}   # the address of each attempt that is under way
     ended = Queue[Task[Stream]]()       # attempts that have connected or failed
     try:
@@ -1242,8 +1227,7 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
                     addresses.sort(key=lambda address: address is not winner)
                     return first.result()
     finally:
-        while attempts:
-            loser, _ = attempts.popitem()
+        for loser in attempts:
             if not loser.cancel() and not loser.exception():  # it connected at the same time
                 loser.result().close()
     return None
@@ -1260,9 +1244,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
-    if not addresses:
-        raise OSError(f"{host} has no address")
-    errors: list[Any] = []
+
+    errors = list[Any]()
     stream = await _race(addresses, errors)
     if stream is None:
         # The error of one address says more than "this machine has no IPv6".
@@ -1398,7 +1381,7 @@ def _parse_path(path: str) -> str:
     path = _escape_path(path)
     if "/." not in path and "%" not in path:
         return path
-    segments: list[str] = []
+    segments = list[str]()
     dots = ""
     for part in path[1:].split("/"):
         dots = part.lower().replace("%2e", ".")
@@ -1430,15 +1413,19 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     if _MISTYPED.fullmatch(scheme):
         raise ValueError(f"{scheme[:20]!r} is neither http nor https")
     if scheme not in _PORTS:
-        raise UnfetchableError(f"{scheme[:20] or 'no scheme'}: neither http nor https")
+        raise UnfetchableError(f"{scheme[:20] or 'no'} URL: neither http nor https")
     head, mark, query = text.partition("?")  # 2. the query: d
     head = head.replace("\\", "/")  # //H:80/b/%2e/c
     if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
         authority, _, path = head.lstrip("/").partition("/")  # browsers read ///h as //h
         host_and_port = authority.rpartition("@")[2]
+        if "[" in host_and_port and "]" not in host_and_port:
+            raise ValueError(f"{host_and_port!r} lacks its closing bracket")
         found = _AUTHORITY.fullmatch(host_and_port)
-        if found is None or int(found[2] or 0) > 65535:
+        if found is None:
             raise ValueError(f"{host_and_port!r} is not a host and a port")
+        if int(found[2] or 0) > 65535:
+            raise ValueError(f"port {found[2][:20]} is not between 0 and 65535")
         host = _parse_host(found[1])
         port = int(found[2] or _PORTS[scheme])
         origin = f"{scheme}://{host}"
@@ -1510,6 +1497,10 @@ class ProtocolError(Exception):
     """The server's response is not valid HTTP/1; the message says what was seen instead."""
 
 
+class NotHTTPError(ProtocolError):
+    """The server does not answer in HTTP/1; perhaps it speaks TLS."""
+
+
 class TruncatedError(ProtocolError):
     """The connection ended before the response did."""
 
@@ -1529,7 +1520,7 @@ class Response:
     body            decoded; empty if it was not wanted
     reusable        whether the connection can take another request"""
 
-    def __init__(self, version: int, status: int, reason: str, headers: Headers) -> None:
+    def __init__(self, version: int, status: int, reason: str, headers: Headers):
         self.version = version
         self.status = status
         self.reason = reason
@@ -1542,7 +1533,8 @@ class Response:
 Wanted = Callable[[Response], bool]     # says whether to read the body, when the head is there
 _read_all: Wanted = lambda response: True
 _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but still in use
-_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)([ \t]*+):[ \t]*+(.*+)")
+_FIELD_NAME = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_FIELD = re.compile(rf"({_FIELD_NAME})([ \t]*+):[ \t]*+(.*+)")
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}    # what zlib calls these codings
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
@@ -1575,7 +1567,7 @@ def _parse_head(text: str) -> Response:
     line, _, fields = text.partition("\n")
     match = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
     if match is None:
-        raise ProtocolError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
+        raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     return Response(int(match[1]), int(match[2]), match[3] or "", _parse_fields(fields))
 
 
@@ -1597,7 +1589,7 @@ def _framing(method: str, response: Response) -> int | str:
         return "close"
     lengths = set(re.split("[ \t]*,[ \t]*", length))
     number = lengths.pop()
-    if lengths or not (number.isdecimal() and len(number) < 19):  # 2**63 has 19
+    if lengths or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19
         raise ProtocolError(f"one Content-Length was expected, not {length!r}")
     if number != length:
         response.headers["connection"] = "close"
@@ -1639,7 +1631,7 @@ class ResponseParser:
     is in bytes."""
 
     def __init__(self, method: str = "GET", wanted: Wanted = _read_all,
-                 max_body: int = MAX_BODY) -> None:
+                 max_body: int = MAX_BODY):
         self.response: Response | None = None   # once its head is complete
         self._buffer = bytearray()              # bytes that are not parsed yet
         self._ended = False                     # whether they are the last bytes of the stream
@@ -1691,6 +1683,9 @@ class ResponseParser:
         """Wait until the buffer holds *size* bytes."""
         while len(self._buffer) < size:
             if self._ended:
+                start = bytes(self._buffer[:60]).lstrip()
+                if not self.response and not b"HTTP/".startswith(start[:5]):
+                    raise NotHTTPError(f"an HTTP/1 status line was expected, not {start!r}")
                 raise TruncatedError("the connection was closed before the response ended")
             yield
 
@@ -1782,37 +1777,33 @@ def _tls_context() -> ssl.SSLContext:
     return context
 
 
-def _header_lines(fields: Headers) -> str:
-    return "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-
 
 class Client:
     """Sends HTTP/1.1 requests over a pool of connections. Call close() when you are done.
 
     *headers* are added to the usual ones or replace them. *timeout* is in seconds for one
-    request, from the lookup to the last byte; *max_body* is in bytes, and *max_idle* is the number
-    of connections to keep. Raises ValueError if one of the headers is not valid, or is Host."""
+    request, from the lookup to the last byte; *max_body* is in bytes. Raises ValueError if one of
+    the headers is not valid, or is Host."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
-                 max_body: int = MAX_BODY, max_idle: int = MAX_IDLE) -> None:
+                 max_body: int = MAX_BODY):
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
         # One spelling of each name, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
-        for name, value in fields.items():
-            field = f"{name}: {value}"
-            match = _FIELD.fullmatch(field)
-            if not match or match[2] or not value.isprintable() or name == "Host":
-                raise ValueError(f"a header 'Name: value' (not Host) was expected, not {field!r}")
+        for name, value in fields.items():  # whose values may be secrets
+            if not re.fullmatch(_FIELD_NAME, name) or name == "Host" or not value.isprintable():
+                raise ValueError(f"{name!r} is not a header that can be set, or its value is not "
+                                 "printable")
         self.timeout = timeout
         self.max_body = max_body
-        self.max_idle = max_idle
+
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
-        # The header lines of a request, without and with the user's *headers*.
-        self._usual_lines = _header_lines(usual)
-        self._all_lines = _header_lines(fields)
+        # The fields of a request, without and with the user's *headers*.
+        self._usual = usual
+        self._all = fields
         # Idle streams with their origins, the least recently used first.
         self.pool = OrderedDict[Stream, str]()
-        self.lookups: dict[tuple[str, int], Task[list[Address]]] = {}   # by host and port
+        self.addresses = dict[tuple[str, int], list[Address]]()     # by host and port
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
@@ -1829,7 +1820,8 @@ class Client:
         cancelled, it closes the connection."""
         if isinstance(url, str):
             url = parse_url(url)
-        lines = self._all_lines if own_headers else self._usual_lines
+        fields = self._all if own_headers else self._usual
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
                    f"{lines}\r\n").encode()
         async with TimeLimit(self.timeout):
@@ -1864,38 +1856,30 @@ class Client:
         """Send *request* and return its response. The stream goes to the pool or is closed."""
         try:
             stream.write(request)
-            await stream.drain()
             while not parser.feed(await stream.read()):
                 pass
             return cast(Response, parser.response)
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
-                if len(self.pool) > self.max_idle:
+                if len(self.pool) > MAX_IDLE:
                     self.pool.popitem(last=False)[0].close()
             else:
                 stream.close()
 
     async def _new_stream(self, url: URL) -> Stream:
-        """Open a stream. The addresses of a host are looked up once, and again after an OSError."""
+        """Open a stream. The addresses of a host are kept until no connection can be made."""
         tls = None
         if url.scheme == "https":
             tls = self._tls = self._tls or _tls_context()
         key = url.host, url.port
-        if key not in self.lookups:
-            # All requests share the lookup, so a cancelled request does not cancel it.
-            self.lookups[key] = create_task(lookup(*key))
-            # This marks its exception as retrieved, even if no request is left to retrieve it.
-            self.lookups[key].add_done_callback(_outcome)
-        task = self.lookups[key]
+        if key not in self.addresses:
+            self.addresses[key] = await lookup(*key)
         try:
-            await _until_done(task)
-            return await connect(*key, ssl=tls, addresses=task.result())
+            return await connect(*key, ssl=tls, addresses=self.addresses[key])
         except OSError:
-            self.lookups.pop(key, None)
+            self.addresses.pop(key, None)
             raise
-        finally:
-            del task  # if the lookup failed, the traceback of its exception holds this frame
 
 
 async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
@@ -1934,7 +1918,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     while node := await queue.get():
 #         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §18
 #         if result:                              otherwise the URL is queued again later
-#             await self._process(node, result)   admits the references, §20; emits a Record, §14
+#             await self._process(node, result)   admits the references, §17; emits a Record, §14
 #             queue.task_done()                   when all items are done, the round ends
 #
 # Each rule lives in one object. Here is the path of a URL through them, with the object that holds
@@ -1942,16 +1926,15 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
-#     References   parses it, once for each spelling (§20); Fragments note any #fragment (§19)
-#                      |  URL (§8)
-#     Frontier     admits it once, to a round (§17); Scope says whether it belongs (§16)
+#     Frontier     parses it, once for each spelling (§8), and admits the URL once, to a round
+#                  (§17); Scope says whether it belongs to the crawl (§16)
 #                      |  Node, in the queue (§6)
-#     Crawler      gives it to a worker (§21)
+#     Crawler      gives it to a worker (§19)
 #                      |
 #     Fetcher      requests it (§18), when its Site says so (§15), through the Client (§10)
 #                      |  Result: a Record (§14), and perhaps a Page that was read (§11, §12)
-#     Crawler      emits the Record to the Journal (§22) and the Report (§23), and passes the
-#                  references of the Page to References: the path begins again
+#     Crawler      emits the Record to the Journal (§20) and the Report (§21), and passes the
+#                  references of the Page to the Frontier: the path begins again
 
 # 11  Documents
 # =============
@@ -1987,12 +1970,6 @@ _CODECS = {  # where the WHATWG Encoding Standard means another codec than Pytho
     "big5": "big5hkscs"}
 
 
-def _codec_of(label: str) -> str:
-    """Return the Python codec that browsers mean by a charset label. Raises LookupError."""
-    name = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
-    return _CODECS.get(name, name)
-
-
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
@@ -2010,7 +1987,8 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
             if not header and charset.startswith("utf"):
                 charset = "utf-8"  # a meta element that can be read as ASCII is not in UTF-16
     with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
-        return body.decode(_codec_of(charset), "replace"), charset
+        codec = codecs.lookup(_CODECS.get(charset, charset.removeprefix("x-"))).name
+        return body.decode(_CODECS.get(codec, codec), "replace"), charset
     return body.decode("utf-8", "replace"), "utf-8"
 
 
@@ -2020,7 +1998,7 @@ class Markup(NamedTuple):
     links: tuple[str, ...] = ()     # to pages and frames; all URLs of a sitemap
     assets: tuple[str, ...] = ()    # images, scripts, stylesheets and the like
     base: str = ""                  # <base href>: links and assets are relative to it
-    nofollow: frozenset[str] = frozenset()  # names of the crawlers that must not follow the links
+    nofollow: bool = False          # whether a robots meta tag says not to follow the links
 
 
 def _check_count(count: int, base: str = "") -> None:
@@ -2090,8 +2068,8 @@ def read_sitemap(text: str) -> Markup:
 #     <p class="x">                         no match: nothing in it looks like a tag
 #
 # In HTML, `<title/>` does not close itself: all text up to `</title>` belongs to it. In SVG, MathML
-# and XHTML it does. Such a tag is rare: if read_markup() meets one, it gives all of them end tags
-# and starts again.
+# and XHTML it does. So there are two expressions: that for HTML matches an svg or math element as a
+# whole, and what is inside it is read with that for XML.
 
 MAX_CACHED = 500    # characters of a tag that is kept in a cache: longer ones are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a and area are
@@ -2123,43 +2101,42 @@ _LINK = rf"""
     [aA] (?: (?i: rea ) | ) [\s/] {_SEPARATOR}     # `a `
     {_ATTRIBUTE}*?      # `class="top" `: one more each time, never one less, until href or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
+# A tag that counts; %s: names of raw elements, other names, and nothing or _CLOSED.
 _TAG = rf"""
-    (?P<tag> (?i: (?P<raw> {_RAW_NAMES} ) | %s ) (?=[\s/>]) {_REST} )
+    (?P<tag> (?i: (?P<raw> %s ) | %s ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
-        (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z ))"""
+        (?: %s (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z )))"""
+_CLOSED = "(?<=/>) |"   # in XML, a raw element may close itself
+_HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
 # The letters with which the names begin: [sif...][crf...][ria...]
-_STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_RAW_NAMES.split("|"), *_USES))
+_STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
 # Any other start tag, unless its quoted values are free of < and >, which a glance can tell.
 _OTHER = rf"""
     [a-zA-Z] (?! [^<>"']*+ (?: > | "[^"<>]*+" (?: > | [^<>"']*+ (?: "[^"<>]*+" [^<>"']*+ )* > ) ) )
     [^\s/>]*+ {_REST}"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
-_TAGS = re.compile(  # each `(?= ... )` rejects most other tags, such as </div> and <span>, at once
-    rf"""< (?= [a-zA-Z!?] [^>] [^>] ) (?: {_LINK} | {_COMMENT}
-    | (?i: (?= {_STARTS} ) ) {_TAG % '|'.join(_USES)}
-    | {_OTHER} )""", _FLAGS)
+# Each `(?= ... )` rejects most other tags, such as </div> and <span>, at once.
+_TAGS = rf"""
+    < (?= [a-zA-Z!?] [^>] [^>] )
+    (?: {_LINK} | {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
+_HTML_TAGS = re.compile(_TAGS % (_HTML_RAW_NAMES, "|".join(_USES), ""), _FLAGS)
+_XML_TAGS = re.compile(_TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED), _FLAGS)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # Of "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks, but only over a word's commas.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
-# Two expressions that are seldom needed: re compiles them when they are, and remembers them.
-_FOREIGN = r"(?isx) < (?P<name> svg | math ) \b .*? (?: </ (?P=name) \b | \Z )"
-# A raw element that closes itself. (In <script src=/js/> the slash belongs to the value.)
-_SELF_CLOSED = rf"""(?isx)
-    < ({_RAW_NAMES}) (?=[\s/>])
-    (?> (?: [^<>"'=/] | /(?!>) | = \s*+ (?: "[^"]*+" | '[^']*+' | [^\s"'>]++ )? )* ) />"""
 
 
 def _attributes(tag: str) -> dict[str, str]:
     """Return the attributes of a captured tag. The first key is the name of the element."""
-    values: dict[str, str] = {}
+    values = dict[str, str]()
     for name, value in _PAIR.findall(tag):
         values.setdefault(name.lower(), _value_of(value))  # the first one counts
     return values
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the link of a refresh, the crawler that must not follow links, or the og:image."""
+    """Return the link of a refresh, the og:image, or that links must not be followed."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
@@ -2168,8 +2145,9 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
             return "links", [found[1].lstrip("\"'")]
     elif values.get("property") == "og:image":
         return "assets", [text]
-    elif "name" in values and re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text):
-        return "nofollow", [values["name"].lower()]
+    elif (values.get("name", "").lower() == "robots"
+          and re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)):
+        return "nofollow", [text]
     return "", []
 
 
@@ -2184,7 +2162,6 @@ def _field_of(link: dict[str, str]) -> str:
     return ""
 
 
-@lru_cache(1000)  # a site's pages share many tags
 def _read_tag(tag: str) -> tuple[str, list[str]]:
     """Return the field of Markup that a captured tag adds to ("" for none), and what it adds."""
     values = _attributes(tag)
@@ -2194,56 +2171,83 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     field, *names = _USES.get(element, ("",))
     if element == "link":
         field = _field_of(values)
-    urls: list[str] = []
+    urls = list[str]()
     for name in names:
         if name == "srcset":
             urls += _SRCSET.findall(values.get(name, ""))
-        elif name in values and not (element == "use" and values[name].startswith("#")):
+        elif name in values and not values[name].startswith("#"):  # of a use element
             urls.append(values[name])
     return field, urls
 
 
-def _close_raw(text: str, is_xml: bool) -> str:
-    """Return a page with end tags behind raw elements that close themselves, where they may."""
-    close = partial(re.sub, _SELF_CLOSED, r"\g<0></\1>", count=MAX_REFERENCES)
-    if is_xml:
-        return close(text)
-    return re.sub(_FOREIGN, lambda match: close(match[0]), text, count=MAX_REFERENCES)
+_read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
-def read_markup(text: str, is_xml: bool = False, is_closed: bool = False) -> Markup:
+def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
     """Return what an HTML page refers to. Raises LimitError for too many tags that may refer.
 
-    *is_xml* says that the page is XHTML, in which any element may close itself; *is_closed* that
-    raw elements that close themselves have got their end tags."""
+    *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
-    found = _TAGS.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
+    found = tags.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(len([groups for groups in found if any(groups)]))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
         elif tag:
-            if raw and tag.endswith("/>") and not is_closed:
-                return read_markup(_close_raw(text, is_xml), is_xml, True)
-            read: Callable[[str], tuple[str, list[str]]] = _read_tag
-            if len(tag) > MAX_CACHED:
-                read = _read_tag.__wrapped__
-            field, values = read(tag)
+            field, values = (_read_short_tag if len(tag) <= MAX_CACHED else _read_tag)(tag)
             fields[field] += values
             if raw.lower() == "style":
                 fields["assets"] += read_stylesheet(inside).assets
+            elif raw.lower() in ("svg", "math"):
+                drawing = read_markup(inside, _XML_TAGS)
+                fields["links"] += drawing.links
+                fields["assets"] += drawing.assets
     return Markup(
         links=tuple(fields["links"]),
         assets=tuple(fields["assets"]),
         base=next(iter(fields["base"]), ""),
-        nofollow=frozenset(fields["nofollow"]))
+        nofollow="nofollow" in fields)
+
+
+MAX_ANCHORS = 100_000   # of a page; one with more counts as having every anchor
+_ANY_NAME = r"[a-z] [^\s/>]*+"
+# Most tags have a class, an href and a title at most. They are rejected at once, unless they may
+# begin a raw element (script, style, iframe, noembed, title, template, xmp, plaintext).
+_ID_TAGS = rf"""
+    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
+      (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
+    (?: {_COMMENT} | {_TAG % (_RAW_NAMES, _ANY_NAME, _CLOSED)} )"""
+_HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
+
+
+def anchors_of(text: str) -> array[int] | None:
+    """Return the hashes of the anchors of a page: the id of any element, and the name of a.
+
+    Returns None if the page has too many. The page is read as XHTML: in HTML, the worst is that
+    an anchor is found in raw text."""
+    anchors = array("q")
+    for match in re.finditer(_ID_TAGS, text[:text.rfind(">") + 1], _FLAGS):
+        tag = match["tag"] or ""
+        if _HAS_ID.search(tag):
+            values = _attributes(tag)
+            anchors.append(hash(values.get("id", "")))
+            if "a" in values:
+                anchors.append(hash(values.get("name", "")))
+            if len(anchors) > MAX_ANCHORS:
+                return None
+    return anchors
+
+
+def _anchors_named(fragment: str) -> set[int]:
+    """Return the hashes of the anchors that a fragment may name: as it is written, and decoded."""
+    return {hash(fragment), hash(unquote(fragment))}
 
 
 Reader = Callable[[str], Markup]
 _READERS: dict[str, Reader] = {
     "text/html": read_markup,
-    "application/xhtml+xml": partial(read_markup, is_xml=True),
+    "application/xhtml+xml": partial(read_markup, tags=_XML_TAGS),
     "text/css": read_stylesheet,
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
@@ -2273,7 +2277,6 @@ def reader_of(content_type: str) -> Reader | None:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
-MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
 MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
 PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
 
@@ -2298,11 +2301,6 @@ def product_of(user_agent: str) -> str:
     return re.split("[^a-zA-Z_-]", user_agent)[0]
 
 
-def _parts(pattern: str) -> list[str]:
-    """Return [" /", ".pdf "] for /*.pdf$: blanks, which no URL holds, mark the start and a "$"."""
-    return re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*")
-
-
 def _matches(parts: list[str], path: str) -> bool:
     """Return whether all parts occur in *path*, in order.
 
@@ -2322,11 +2320,11 @@ class Robots:
     rules       (allow or disallow, pattern, its parts): the first that matches decides
     delay       seconds between requests that the site asks for"""
 
-    def __init__(self, text: str, product: str = PRODUCT) -> None:
+    def __init__(self, text: str, product: str = PRODUCT):
         product = product.lower()
-        # Rules and delays by the name that they are for: our name, or "*".
+        # Rules by the name that they are for: our name, or "*".
         groups = defaultdict[str, list[tuple[str, str]]](list)
-        delays: dict[str, float] = {}
+        delays = dict[str, float]()
         names = set[str]()  # those of the group that is being read
         rules_began = True
         for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
@@ -2349,13 +2347,15 @@ class Robots:
                         groups[name].append((key, _comparable(re.sub("[*]+", "*", value))))
             elif key == "crawl-delay" and re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", value):
                 delays |= dict.fromkeys(names, float(value))
-        ours = product
-        if ours not in groups:
-            ours = "*"
-        self.delay = delays.get(ours, 0.0)
+        if product not in groups:
+            product = "*"
+        self.delay = delays.get(product, 0.0)
         # The longest pattern first, and of two equally long ones "allow" first.
-        rules = sorted(groups.get(ours, [])[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
-        self.rules = [(key, pattern, _parts(pattern)) for key, pattern in rules]
+        rules = sorted(groups[product], key=lambda rule: (-len(rule[1]), rule[0]))
+        # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark start and end.
+        self.rules = [
+            (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
+            for key, pattern in rules]
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path with query, or None if it is allowed."""
@@ -2380,7 +2380,7 @@ class Robots:
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
 #     no response for 30 s        status=0, kind="timed out", error="..."
-#     forbidden by robots.txt     skipped="robots.txt: Disallow: /staff/" (from §18: no response)
+#     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §18)
 
 PROBLEMS = (  # the kinds, in the order of the report
     "broken",
@@ -2390,6 +2390,18 @@ PROBLEMS = (  # the kinds, in the order of the report
     "over a limit",
     "too many redirects",
     "blocked")
+NOFOLLOW = "links not followed (nofollow)"
+# Why a URL was not requested, and the option that changes that, in the order of the report.
+REASONS = {
+    "forbidden by robots.txt": "--no-robots",
+    "robots.txt failed": "--no-robots",
+    NOFOLLOW: "--no-robots",
+    "too many links from the start": "--depth",
+    "over the page limit": "--max-pages",
+    "on another host": "--external",
+    "not included": "--include",
+    "excluded": "--exclude",
+    "fragment not checked": ""}
 _REDIRECTS = (301, 302, 303, 307, 308)
 _BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn says to crawlers
 _TEMPORARY = (408, 429, 500, 502, 503, 504)  # a retry may succeed
@@ -2404,16 +2416,29 @@ def _printable(text: str) -> str:
     return _escape(text)[:MAX_SHOWN]
 
 
+# What OpenSSL says of a server that does not speak TLS, in its versions.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
+
+
 def _explain(error: Any) -> str:
     """Return a description of an error that fits on a line."""
-    text = getattr(error, "strerror", "") or f"{error}"
-    if hasattr(error, "verify_code"):
-        text = f"the certificate cannot be trusted: {error.verify_message} (see SSL_CERT_FILE)"
-    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text) or type(error).__name__)
+    text = (getattr(error, "strerror", "") or "").lower() or f"{error}" or type(error).__name__
+    if getattr(error, "errno", 0) == socket.EAI_NONAME:
+        text = "host not found"
+    elif hasattr(error, "verify_code"):
+        text = f"certificate not trusted ({error.verify_message})"
+        if 18 <= error.verify_code <= 21:  # it was issued by somebody who is not known here
+            text += "; set SSL_CERT_FILE=ca.pem to trust it"
+    return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text))
 
 
-def _problem(failure: Exception) -> dict[str, str]:
+def _problem(url: URL, failure: Exception) -> dict[str, str]:
     """Return the fields of a Record that say what failed."""
+    error = _explain(failure)
+    if isinstance(failure, NotHTTPError) and url.scheme == "http":
+        error += f"; try https{url.origin[4:]}/"
+    elif getattr(failure, "reason", "") in _NO_TLS:
+        error = f"the server does not speak TLS; try http{url.origin[5:]}/"
     kind = "broken"
     if isinstance(failure, TimeoutError):
         kind = "timed out"
@@ -2423,7 +2448,7 @@ def _problem(failure: Exception) -> dict[str, str]:
         kind = "refused"
     elif isinstance(failure, LimitError):
         kind = "over a limit"
-    return {"error": _explain(failure), "kind": kind}
+    return {"error": error, "kind": kind}
 
 
 class Record(NamedTuple):
@@ -2487,17 +2512,17 @@ def _next_url(url: URL, response: Response) -> str:
 
 
 def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
-              names: Iterable[str] = (), **fields: Any) -> Result:
+              follow: bool = True, **fields: Any) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
-    A document that is *read* gives assets, and links unless its robots meta tag closes them to one
-    of our *names*; both as written."""
+    A document that is *read* gives assets and links, as written. Links that its robots meta tag
+    closes are given only if they are to be *follow*ed all the same."""
     status = response.status
     page = None
     fields.update(status=status, size=len(response.body),
                   content_type=_printable(response.content_type))
     if error:
-        fields |= _problem(error)
+        fields |= _problem(url, error)
     try:
         if status >= 400:  # 404
             fields.update(kind="blocked" if status in _BLOCKED else "broken",
@@ -2514,10 +2539,10 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             _check_count(len(markup.links) + len(markup.assets), f"{base}")
             page = Page(response.headers, response.body, text, base)
             fields.update(encoding=charset, assets=markup.assets, links=markup.links)
-            if markup.links and not markup.nofollow.isdisjoint(names):
+            if markup.links and markup.nofollow and not follow:
                 fields.update(links=(), nofollow=True)
     except ProtocolError as failure:
-        fields |= _problem(failure)
+        fields |= _problem(url, failure)
     return Result(Record(f"{url}", **fields), page)
 
 
@@ -2534,16 +2559,16 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 #     at 5 s    the timer                       /birds is called: it goes to a worker
 #     at 5 s    a worker brings /birds          busy: /birds is requested because it was called
 #
-# Responses also teach how fast to go. Once a host in scope has answered 429, its site also gets a
-# learned delay, which limits it to one request at a time:
+# Responses also teach how fast to go. After a 429 from a host in scope, its pace is above zero,
+# which limits it to one request at a time:
 #
-#     the site answers    it rests at least for          the learned delay
-#     429                 Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       the longer of its delays       shrinks by 3 %, and stays above 0
+#     the site answers    it rests at least for    its pace
+#     429                 Retry-After, or 2 s      doubles: 0.1 s, 0.2 s ... 2 s
+#     anything else       its pace                 shrinks by 3 %, but not below the delay
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
-MIN_LEARNED = 0.1   # seconds: the delay after a site's first 429
-MAX_LEARNED = 2.0   # seconds: the longest delay that is learned; few sites need more
+MIN_PACE = 0.1      # seconds: the pace after a site's first 429
+MAX_PACE = 2.0      # seconds: a 429 does not make the pace longer; few sites need more
 REST = 2.0          # seconds to rest after a 429 without Retry-After
 
 
@@ -2551,40 +2576,37 @@ class Site:
     """An origin: its robots.txt, and when it may get the next request. A Node is a URL (§17)."""
 
     def __init__(self, url: URL, robots: Robots | Record | None, delay: float,
-                 requeue: Callable[[Node], None]) -> None:
+                 requeue: Callable[[Node], None]):
         self.url = url                  # any URL of the origin
         self.robots = robots            # a Record says why robots.txt failed; None: not known yet
+
+
+        self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.robots_tries = 0           # attempts to get robots.txt
-        self.before_robots: list[Node] = []     # URLs that wait for robots.txt (§18)
-        self.delay = delay              # seconds between requests
-        self.learned = 0.0              # the learned delay in seconds
+        self.pace = delay               # seconds between requests now; 0: any number at a time
         self.free_at = 0.0              # the loop time of the next turn
         self.in_flight = 0              # requests that have not ended
-        self.slowed = 0                 # responses with 429
+
         self.called: Node | None = None         # the URL whose turn it is, on its way to a worker
         self.timer = Handle(self.advance, ())   # for the next turn, or the next try of robots.txt
-        self._waiting: deque[Node] = deque()    # URLs that wait for their turn
+        self.waiting = deque["Node"]()    # URLs that wait for robots.txt, or for their turn
         self._requeue = requeue         # puts a URL back into the queue for the workers
         self._loop = get_running_loop()
 
-    def pace(self) -> float:
-        """Return the seconds between requests, or 0 if requests need not be spaced."""
-        return max(self.delay, self.learned)
-
     def is_free(self) -> bool:
         """Return whether another URL may be requested now."""
-        is_busy = self.called or (self.in_flight and self.pace())
+        is_busy = self.called or (self.in_flight and self.pace)
         return not is_busy and self.free_at <= self._loop.time()  # nor is it resting
 
     def take_turn(self, node: Node) -> bool:
         """Give *node* its turn, until end_turn(), and return True; or let it wait for its turn."""
         if node is self.called:
             self.called = None
-        elif self._waiting or not self.is_free():
+        elif self.waiting or not self.is_free():
             if node.tries:  # a retry goes first
-                self._waiting.appendleft(node)
+                self.waiting.appendleft(node)
             else:
-                self._waiting.append(node)
+                self.waiting.append(node)
             self.advance()
             return False
         self.in_flight += 1
@@ -2594,32 +2616,28 @@ class Site:
         """Record the end of a request. *is_slowed*: it got a 429; *pause*: its Retry-After in s."""
         now = self._loop.time()
         self.in_flight -= 1
-        if not is_slowed:
-            self.learned *= 0.97
-            rest = self.pace()
-        else:
-            self.slowed += 1
+        if is_slowed:
             if self.free_at <= now:  # further 429s while the site rests do not double it again
-                self.learned = min(max(MIN_LEARNED, 2 * self.learned), MAX_LEARNED)
-            rest = max(self.pace(), pause or REST)
+                self.pace = max(self.pace, min(max(MIN_PACE, 2 * self.pace), MAX_PACE))
+            rest = max(self.pace, pause or REST)
+        else:
+            rest = self.pace = max(self.delay, 0.97 * self.pace)
         self.free_at = max(self.free_at, now + rest)
         self.advance()
 
     def advance(self) -> None:
         """Call the first waiting URL if the site is free; if the site rests, set a timer."""
         self.timer.cancel()
-        if self._waiting and self.is_free():
-            self.called = self._waiting.popleft()
+        if self.waiting and self.is_free():
+            self.called = self.waiting.popleft()
             self._requeue(self.called)
-        elif self._waiting and not (self.called or self.in_flight):  # otherwise a turn will end
+        elif self.waiting and not (self.called or self.in_flight):  # otherwise a turn will end
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
         """Requeue every URL that waits for robots.txt: it is known, or due for another try."""
-        waiting = self.before_robots
-        self.before_robots = []
-        for node in waiting:
-            self._requeue(node)
+        while self.waiting:
+            self._requeue(self.waiting.popleft())
 
 
 # 16  Scope
@@ -2633,8 +2651,8 @@ class Site:
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
-#     http://cam.org/lion       other host         check
-#     http://zoo.org:8080/      other host         check
+#     http://cam.org/lion       on another host    check
+#     http://zoo.org:8080/      on another host    check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
@@ -2647,7 +2665,7 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
         try:
             compiled.append(re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(f"{option} {pattern[:60]!r} is not a regular expression: "
+            raise CrawlError(f"--{option} {pattern[:60]!r} is not a regular expression: "
                              f"{error}") from error
     return compiled
 
@@ -2655,12 +2673,13 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
 class Scope:
     """Decides which URLs belong to the crawl: by host, by patterns and by depth."""
 
-    def __init__(self, roots: list[URL], options: Options) -> None:
+    def __init__(self, roots: list[URL], options: Options):
         self._subdomains = options.subdomains
-        self._deepest = MAX_DEPTH if options.depth is None else options.depth
+        self._deepest = options.depth
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(self.host, roots))     # grows with the redirects of roots
+        self.guessed = set[str]()   # origins whose scheme http was guessed, until they respond
         # Where secrets may go: to the hosts of roots by https, by http only if the root says http.
         self._trusted = {(scheme, self.host(url)) for url in roots
                          for scheme in ("https", url.scheme)}
@@ -2682,9 +2701,9 @@ class Scope:
         """Return whether *url* may get the user's headers, which may be secrets."""
         return (url.scheme, self.host(url)) in self._trusted
 
-    def excludes(self, text: str) -> bool:
-        """Return whether one of the --exclude patterns is found in *text*."""
-        return any(pattern.search(text) for pattern in self._exclude)
+    def excludes(self, text: str) -> re.Pattern[str] | None:
+        """Return the first --exclude pattern that is found in *text*, or None."""
+        return next((pattern for pattern in self._exclude if pattern.search(text)), None)
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
         """Return why *url* at *depth* is left out as a page (or as a *check*), "" if it is not."""
@@ -2693,11 +2712,11 @@ class Scope:
         if check or depth == 0:  # roots, and their redirect targets, need no --include
             return ""
         if not self.covers(url):
-            return "other host"
+            return "on another host"
         if self._include and not any(pattern.search(f"{url}") for pattern in self._include):
-            return "excluded"
+            return "not included"
         if depth > self._deepest:
-            return "depth"
+            return "too many links from the start"
         return ""
 
 
@@ -2710,8 +2729,21 @@ class Scope:
 # root links to the lion and shows the map; /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
-#     / was read         round 1     CHECKS         NEVER: "other host"
+#     / was read         round 1     CHECKS         NEVER: "on another host"
 #     /cats/ was read    has ended   round 1        CHECKS
+#
+# The second problem: a page refers to some 60 URLs, nearly all of them known. Parsing each
+# reference (§8) would more than double the time that a page takes.
+# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round, so the
+# first link to /birds brings it to its earliest round, and later links to it have no effect. So the
+# Nodes of links are kept in `_seen_links`, by the one spelling of the URL. A reference is joined to
+# its page as mere text. That may give an odd spelling, which is not found in `_seen_links` and is
+# parsed as if the URL were new. But it never gives the one spelling of another URL. So on the
+# zoo's /cats/
+#
+#     a, ../cats/a, /cats/a    are joined to http://zoo.org/cats/a: parsed once, then found
+#     ./a                      is joined to http://zoo.org/cats/./a: odd, parsed each time
+#     mailto:me                stays as it is: text that has a Node, with the reason
 
 MAX_AHEAD = 100     # URLs of a chain of redirects that are searched for a circle
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
@@ -2722,15 +2754,15 @@ class Node:
     """A seen URL; or url#fragment; or text that is not a valid URL."""
 
     __slots__ = ("text", "round", "reason", "site", "parent", "depth", "hops", "is_check", "tries",
-                 "next_node", "is_well", "linked_from")
+                 "next_node", "fragment", "anchors", "is_well", "linked_from")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str):
         self.text = text
         # How the URL was admitted, or why it was left out
         self.round = NEVER                      # in which the URL is requested
         self.reason = ""                        # why the URL is left out
         self.site: Site                         # set unless the URL is left out
-        self.parent: Node | None = None         # the page, or the redirect, that led to it
+        self.parent = ""                        # the page, or the redirect, that led to it
         self.depth = 0                          # links from a root
         self.hops = 0                           # redirects in a row that led to it
         # How the URL is requested (§18)
@@ -2738,8 +2770,10 @@ class Node:
         self.tries = 0                          # requests so far
         # The outcome
         self.next_node: Node | None = None      # the target of a redirect
+        self.fragment = ""                      # the fragment in the Location of a redirect
+        self.anchors: array[int] | None = None  # of a page that was read, see anchors_of()
         self.is_well = False                    # whether it ended without a problem or a redirect
-        self.linked_from: list[str] = []        # the pages that refer to it, until it is well
+        self.linked_from = list[str]()        # the pages that refer to it, until it is well
 
     @property
     def url(self) -> URL:
@@ -2757,19 +2791,45 @@ class Node:
 Nodes = dict[str, Node]
 
 
-class Frontier:
-    """The seen URLs, and the queue of those to request in the current round."""
+SLICE = 100  # references that are looked up between two ticks
 
-    def __init__(self, scope: Scope, options: Options) -> None:
+
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
+    first = reference[:1]
+    if first in ("", "?") or reference[:2] == "//":  # the page itself, and //host/x: parsed each
+        return " "          # time, because no text of a Node begins with a blank
+    if first == "/":  # /x
+        return base.origin + reference
+    if ":" in reference:  # http://host/x, and other text that may have a scheme
+        return reference
+    while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
+        folder = folder.rpartition("/")[0]
+        reference = reference[3:]
+    return f"{base.origin}{folder}/{reference}"
+
+
+class Frontier:
+    """The seen URLs, and the queue of those to request in the current round.
+
+    *emit* takes the records of references that are not valid URLs."""
+
+    def __init__(self, scope: Scope, options: Options, emit: Callable[[Record], None]):
         self.round = -1                                 # no round has begun
         self.scope = scope
         self.queue = Queue[Node | None]()               # None stops a worker
         self.seen_urls: Nodes = {}            # by the text of their Nodes
-        self.sites: dict[str, Site] = {}                # by origin
+        self.sites = dict[str, Site]()                # by origin
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
+        self._emit = emit
         # How many more may be admitted.
         self._left = {"page": options.max_pages, "check": options.max_pages}
+        # By the one spelling of their URLs: the Nodes of links, and of assets.
+        self._seen_links: Nodes = {}
+        self._seen_assets: Nodes = {}
+        # By the page that they lead to: the Nodes of fragments.
+        self._fragments = defaultdict[Node, list[Node]](list)
 
     def requeue(self, node: Node) -> None:
         """Put a URL back into the queue, which goes on counting it as one item."""
@@ -2784,33 +2844,6 @@ class Frontier:
                 self.queue.put_nowait(node)
         return not self.queue.empty()
 
-    def _round_of(self, url: URL, depth: int, check: bool, budget: str) -> tuple[int, str]:
-        """Return the round in which to request *url* if nothing else leads to it.
-
-        If the round is NEVER, the reason is returned as well."""
-        reason = self.scope.objection(url, depth, check)
-        if not reason and budget and not self._left[budget]:
-            reason = "page limit"
-        if reason:
-            return NEVER, reason
-        if check:
-            return CHECKS, ""
-        if self._options.depth is None:
-            return min(depth, 1), ""
-        # With --depth each level has a round, so that a page is requested at its least depth.
-        return depth, ""
-
-    def _site_of(self, url: URL, covered: bool) -> Site:
-        """Return the Site of a URL. Outside the scope robots.txt is not requested."""
-        site = self.sites.get(url.origin)
-        if site is None:
-            robots = None
-            if self._options.no_robots or not covered:
-                robots = Robots("")
-            site = Site(url, robots, self._options.delay, self.requeue)
-            self.sites[url.origin] = site
-        return site
-
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
         """Admit *url*, as a page or as a *check*, or leave it out. Return its Node.
@@ -2820,10 +2853,19 @@ class Frontier:
         # 1. In which round would it be requested? (/map.png, linked from /cats/: in round 1.)
         covered = self.scope.covers(url)
         check = check or (self._options.external and not covered)
+        reason = self.scope.objection(url, depth, check)
         budget = ""
         if depth > 0 and hops == 0:  # roots and redirect targets do not count
             budget = "check" if check else "page"
-        its_round, reason = self._round_of(url, depth, check, budget)
+        if not reason and budget and not self._left[budget]:
+            reason = "over the page limit"
+        its_round = depth  # with --depth, so that a page is requested at its least depth
+        if reason:
+            its_round = NEVER
+        elif check:
+            its_round = CHECKS
+        elif self._options.depth == MAX_DEPTH:
+            its_round = min(depth, 1)
         # 2. A known URL moves only to an earlier round, if its own has not begun. (The map does.)
         node = self.seen_urls.get(f"{url}")
         if node and (node.round <= its_round or node.round <= self.round):
@@ -2831,7 +2873,7 @@ class Frontier:
         # 3. It is new, or moves.
         if not node:
             node = self.seen_urls[f"{url}"] = Node(f"{url}")
-        node.parent = parent
+        node.parent = parent.text if parent else ""
         node.depth = depth
         node.hops = hops
         node.round = its_round
@@ -2839,7 +2881,12 @@ class Frontier:
         node.is_check = check
         # 4. Unless it is left out, it is queued now, or in its round.
         if not reason:
-            node.site = self._site_of(url, covered)
+            if url.origin not in self.sites:
+                robots = None
+                if self._options.no_robots or not covered:
+                    robots = Robots("")  # outside the scope robots.txt is not requested
+                self.sites[url.origin] = Site(url, robots, self._options.delay, self.requeue)
+            node.site = self.sites[url.origin]
             if budget:  # a check that becomes a page counts as both
                 self._left[budget] -= 1
             if its_round <= self.round:
@@ -2851,12 +2898,12 @@ class Frontier:
     def follow(self, node: Node, record: Record) -> Record:
         """Admit the target of a redirect. Return its *record*, with the problem if there is one."""
         target = parse_url(record.next_url)
+        node.fragment = record.next_url.partition("#")[2]
         if node.depth == 0:  # the scope grows
             self.scope.hosts.add(self.scope.host(target))
         known = self.seen_urls.get(f"{target}")
-        ahead = known.ahead() if known else []
-        if node in ahead:  # the way from the target would come back here
-            problem = "in a circle: " + " -> ".join(step.text for step in [*ahead, ahead[0]])
+        if known and node in known.ahead():  # the way from the target would come back here
+            problem = "in a circle"
         elif node.hops >= self._options.max_redirect:
             problem = f"more than {self._options.max_redirect} in a row"
         else:
@@ -2864,348 +2911,12 @@ class Frontier:
             return record
         return record._replace(kind="too many redirects", error=f"redirects {problem}")
 
-
-# This is another good place to stop. Until a URL that was discovered is processed (§21), it is in
-# one of these places. The queue counts it as unfinished in those with a *; when none is left
-# there, the round ends.
-#
-#       later            until its round begins (§17)
-#     * queue            until a worker takes it (§17)
-#     * in_flight        while a worker waits for its result, perhaps for robots.txt (§21)
-#     * before_robots    until robots.txt is known, or due for another try (§15)
-#     * waiting          until its site calls it: it is its turn (§15)
-#     * timers           until it is time for a retry (§18)
-#       held             from its result in round 0 until round 1 (§21)
-
-# 18  Requests
-# ============
-# The problem: find out the outcome of one URL with as few requests as possible.
-# The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
-# (§14), or None if the URL will be queued again. At first a site's first URL requests robots.txt,
-# and waits with all others until robots.txt is known, or is requested again (after 1 s, 2 s ...).
-#
-#     1  robots.txt is not known yet                  None: the URL waits for robots.txt
-#     2  robots.txt failed, or forbids the URL        Result
-#     3  the journal of an earlier crawl has it       Result (§22)
-#     4  it is not the URL's turn                     None: it waits in the queue of its site (§15)
-#
-# Otherwise the URL is requested from the server, and the response decides:
-#
-#     5  429 from the crawl's hosts, and a try left   None: it goes first in the queue of its site
-#     6  a temporary failure, and a try left          None: it is queued after 1 s, 2 s ...
-#     7  HEAD failed, or found a stylesheet to read   None: it is queued at once, for a GET
-#     8  anything else                                Result
-
-BACKOFF = 1.0         # seconds after the first try, on average; doubled after each other, to 256
-ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
-
-
-def _back_off(tries: int) -> float:
-    """Return the seconds to wait after so many tries, with some randomness."""
-    return BACKOFF * 2.0 ** min(tries - 1, 8) * (0.5 + os.urandom(1)[0] / 256)
-
-
-def _is_temporary(response: Response, error: Exception | None) -> bool:
-    """Return whether a retry may succeed."""
-    # A bad certificate and a host name that does not exist are final.
-    is_final = hasattr(error, "verify_code") or getattr(error, "errno", 0) == socket.EAI_NONAME
-    return (response.status in _TEMPORARY
-            or (isinstance(error, (OSError, TruncatedError)) and not is_final))
-
-
-def _check_descriptors(error: Any) -> None:
-    """Raise CrawlError if this program, and not a site, is the cause of an error."""
-    if getattr(error, "errno", 0) == errno.EMFILE:
-        raise CrawlError("too many open files: raise the limit (ulimit -n) or lower --max-tasks")
-
-
-class Fetcher:
-    """Requests URLs: with robots.txt first, the journal of an earlier crawl, and retries.
-
-    client      the Client that sends the requests
-    retries     the timers of retries
-    ages        the Unix times of the responses that were taken from the journal"""
-
-    def __init__(self, frontier: Frontier, options: Options) -> None:
-        self.client = Client(
-            options.headers,
-            options.timeout,
-            options.max_body,
-            max(MAX_IDLE, options.max_tasks))
-        self.ages: list[float] = []
-        self.retries: list[Handle] = []
-        self._frontier = frontier
-        self._options = options
-        self._product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
-        # The names by which a robots meta tag may close links to us.
-        self._names = {"robots", self._product.lower()}
-        if options.no_robots:
-            self._names = set()
-
-    async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
-                    ) -> tuple[Response, Exception | None]:
-        """Return the response to a request, or NO_RESPONSE and the error."""
-        try:
-            trusted = self._frontier.scope.trusts(url)
-            return await self.client.fetch(url, method, trusted, wanted, max_body=max_body), None
-        except (OSError, ProtocolError) as error:
-            return NO_RESPONSE, error.with_traceback(None)  # which would hold the frames: see §3
-
-    def _wants(self, node: Node, head: Response) -> bool:
-        """Return whether to read a body, by its *head*: that of a page or of a stylesheet."""
-        reader = reader_of(head.content_type)
-        if not reader or not 200 <= head.status < 300:
-            return False
-        if reader is read_stylesheet:
-            return self._frontier.scope.covers(node.url)
-        return not node.is_check
-
-    async def fetch(self, node: Node) -> Result | None:
-        """Return the result of a URL, or None if the URL will be queued again: cases 1 to 8."""
-        site = node.site
-        url = node.url
-        if site.robots is None:  # 1
-            site.before_robots.append(node)
-            if len(site.before_robots) == 1:  # the first requests it (and again, if that fails)
-                await self._load_robots(site)
-            return None
-        if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
-            return Result(site.robots._replace(url=node.text))
-        if rule := site.robots.rule(url.target):
-            return Result(Record(node.text, skipped=f"robots.txt: {rule}"))
-        if record := self._remembered(node):  # 3
-            self.ages.append(record.at)
-            return Result(record, from_journal=True)
-        if not site.take_turn(node):  # 4
-            return None
-        return await self._request(node, url)
-
-    async def _request(self, node: Node, url: URL) -> Result | None:
-        """Send the request, in the URL's turn. Return None if the URL is to be queued again."""
-        loop = get_running_loop()
-        method = "HEAD" if node.is_check and not node.tries else "GET"
-        at = time.time()
-        began = loop.time()
-        node.tries += 1
-        response, error = await self._send(url, method, partial(self._wants, node))
-        is_slowed = response.status == 429 and self._frontier.scope.covers(url)
-        pause = self._pause(url, response)
-        node.site.end_turn(is_slowed, pause)
-        if node.tries < self._options.max_tries and _is_temporary(response, error):
-            if is_slowed:  # 5
-                self._frontier.requeue(node)
-            else:  # 6
-                delay = max(_back_off(node.tries), pause)
-                self.retries.append(loop.call_later(delay, self._frontier.requeue, node))
-            return None
-        is_wanted = self._wants(node, response)
-        has_failed = error or response.status >= 400
-        if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
-            self._frontier.requeue(node)
-            return None
-        _check_descriptors(error)
-        return result_of(  # 8
-            url, response, error, is_wanted, self._names,
-            is_check=node.is_check,
-            tries=node.tries,
-            at=round(at, 3),
-            seconds=round(loop.time() - began, 3))
-
-    def _pause(self, url: URL, response: Response) -> float:
-        """Return the Retry-After of a response in seconds, or 0 if there is none to obey."""
-        value = response.headers.get("retry-after", "")
-        # Only the crawl's hosts are obeyed; and not in round 0, because everything waits for it.
-        if value.isdecimal() and self._frontier.round > 0 and self._frontier.scope.covers(url):
-            return min(float(value), MAX_PAUSE)
-        return 0.0
-
-    async def _load_robots(self, site: Site) -> None:
-        """Request the robots.txt of a site; then requeue the URLs that wait for it.
-
-        If it failed, they are requeued later, for another try. It has no Node: its redirects are
-        followed here, also to other hosts. RFC 9309, 2.3.1:
-            2xx                               gives rules
-            429, 5xx, no valid response       after the last try, the site's URLs fail
-            anything else                     everything is allowed"""
-        url = site.url._replace(target="/robots.txt")
-        for _ in range(ROBOTS_REQUESTS):
-            response, error = await self._send(
-                url, "GET", lambda head: head.status < 300, MAX_BODY)
-            record = result_of(url, response, error, False).record
-            if not record.next_url:
-                break
-            url = parse_url(record.next_url)
-        site.robots_tries += 1
-        if site.robots_tries < self._options.max_tries and _is_temporary(response, error):
-            site.timer = get_running_loop().call_later(_back_off(site.robots_tries), site.release)
-            return
-        _check_descriptors(error)
-        if 0 < response.status < 500 and response.status != 429:
-            site.robots = Robots(response.body.decode("utf-8", "replace"), self._product)
-            site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
-        else:
-            site.robots = record._replace(
-                status=0, content_type="", skipped="robots.txt failed",
-                error=f"robots.txt: {record.error}", tries=site.robots_tries)
-        site.release()
-
-    def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's record, if the URL would be requested in the same way today."""
-        journal = self._options.journal
-        if not journal or node.depth == 0:  # a root, or a redirect target of a root
-            return None
-        if self._options.fragments and not node.is_check:  # a page is read, for its anchors
-            return None
-        record = journal.find(node.text)
-        if not record or record.is_check != node.is_check:
-            return None
-        head = Response(1, record.status, "", {"content-type": record.content_type})
-        was_read = bool(record.encoding)
-        if (not record.kind and self._wants(node, head) != was_read     # a stylesheet, for example
-                or was_read and record.assets is None and not self._options.pages_only
-                or record.nofollow and self._options.no_robots):
-            return None
-        return record
-
-
-# 19  Fragments
-# =============
-# The problem: with --fragments, a link to /birds#owl is broken if no element of /birds has the id
-# "owl". The idea: each fragment that a link names gets a Node, each page that is read notes its
-# anchors (the ids of its elements), and at the end both are compared. A page that was not read
-# counts as having every anchor.
-#
-#     / links to /birds#owl    the fragment has a Node, and the Node of its page is noted
-#     /birds is read           its anchors are noted: {"parrot"}
-#     the end                  no "owl": a Record (if /birds redirected, its target's anchors count)
-
-MAX_ANCHORS = 100_000   # of a page; one with more counts as having every anchor
-_ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have a class, an href and a title at most. They are rejected at once, unless they may
-# begin a raw element (script, style, iframe, noembed, title, template, xmp, plaintext).
-_ID_TAGS = rf"""
-    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
-      (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
-    (?: {_COMMENT} | {_TAG % _ANY_NAME} )"""  # compiled by re when it is needed
-_HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
-
-
-def anchors_of(text: str) -> frozenset[str] | None:
-    """Return the anchors of a page: the id of any element, and the name of a. None if too many."""
-    expression = re.compile(_ID_TAGS, _FLAGS)
-    text = text[:text.rfind(">") + 1]  # an unterminated tag does not count
-    found = expression.findall(text)
-    if any(raw and tag.endswith("/>") for tag, raw, _ in found):
-        # As if the page were XHTML. In HTML, the worst is that an anchor is found in raw text.
-        found = expression.findall(_close_raw(text, True))
-    tags = [tag for tag, _, _ in found if _HAS_ID.search(tag)]
-    if len(tags) > MAX_ANCHORS:
-        return None
-    anchors = set[str]()
-    for values in map(_attributes, tags):
-        anchors.add(values.get("id", ""))
-        if "a" in values:
-            anchors.add(values.get("name", ""))
-    return frozenset(anchors)
-
-
-class Fragments:
-    """The fragments that links name, and what is known of the pages where they lead.
-
-    anchors     the anchors of each page that was read; None: the page counts as having them all
-    redirected  the fragment in the Location of each redirect that has one"""
-
-    def __init__(self, frontier: Frontier) -> None:
-        self.anchors: dict[Node, frozenset[str] | None] = {}
-        self.redirected: dict[Node, str] = {}
-        self._frontier = frontier
-        self._pages: dict[Node, Node] = {}      # the page, by the Node of url#fragment
-
-    def nodes_of(self, links: Iterable[str], pages: Nodes) -> Iterator[Node]:
-        """Yield the Nodes of the fragments that links name. *pages* has their pages, by link."""
-        for link in links:
-            address, _, fragment = link.partition("#")
-            # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
-            fragment = re.sub("[\t\n\r]", "", fragment.partition(":~:")[0]).strip()
-            # "#", "#top" and "#!/x" do not name an element.
-            if not re.match("(?i)(?:top)?$|[/!]", fragment):
-                page = pages[address]
-                text = f"{page.text}#{_escape(fragment)}"
-                node = self._frontier.seen_urls.setdefault(text, Node(text))
-                self._pages[node] = page
-                yield node
-
-    def missing(self) -> Iterator[Record]:
-        """Yield a record of each fragment that names no anchor of a page that was read."""
-        for node, page in self._pages.items():
-            fragment = node.text.partition("#")[2]
-            for step in page.ahead():
-                if step in self.anchors:
-                    break
-                fragment = self.redirected.get(step, fragment)
-            anchors = self.anchors.get(step)    # None: not read, or the page has every anchor
-            if (anchors is not None and anchors.isdisjoint((fragment, unquote(fragment)))
-                    and not self._frontier.scope.excludes(node.text)):
-                yield Record(node.text, error=f"no id {_printable(fragment)!r} on the page",
-                             kind="broken", parent=min(node.linked_from))
-
-
-# 20  References
-# ==============
-# The problem: a page refers to some 60 URLs, nearly all of them known. Parsing each reference (§8)
-# would more than double the time that a page takes.
-# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round, so the
-# first link to /birds brings it to its earliest round, and later links to it have no effect. So the
-# Nodes of links are kept in `_seen_links`, by the one spelling of the URL. A reference is joined to
-# its page as mere text. That may give an odd spelling, which is not found in `_seen_links` and is
-# parsed as if the URL were new. But it never gives the one spelling of another URL. So on the
-# zoo's /cats/
-#
-#     a, ./a, /cats/a    are joined to http://zoo.org/cats/a: parsed and admitted once, then found
-#     x/../a             is joined to http://zoo.org/cats/x/../a: an odd spelling, parsed each time
-#     mailto:me          stays as it is: text that has a Node, with the reason
-
-SLICE = 100  # references that are looked up between two ticks
-
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
-    first = reference[:1]
-    if reference[:2] == "//":  # //host/x
-        return f"{base.scheme}:{reference}"
-    if first == "/":  # /x
-        return base.origin + reference
-    if first in ("", "?"):  # the page itself, or with a query: parsed each time, because no text of
-        return " "          # a Node begins with a blank
-    if ":" in reference:  # http://host/x, and other text that may have a scheme
-        return reference
-    if first == "." and len(reference) < MAX_URL:  # ./x, and ../x (a longer one is parsed)
-        reference = reference.removeprefix("./")
-        while reference[:3] == "../":
-            folder = folder.rpartition("/")[0]
-            reference = reference[3:]
-    return f"{base.origin}{folder}/{reference}"
-
-
-class References:
-    """Admits to the frontier what pages refer to. *emit* takes the records of invalid URLs."""
-
-    def __init__(self, frontier: Frontier, fragments: Fragments, options: Options,
-                 emit: Callable[[Record], None]) -> None:
-        self.frontier = frontier
-        self._fragments = fragments
-        self._options = options
-        self._emit = emit
-        # By the one spelling of their URLs: the Nodes of links, and of assets.
-        self._seen_links: Nodes = {}
-        self._seen_assets: Nodes = {}
-
-    async def admit(self, page: Node, record: Record, base: URL) -> Record:
+    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Admit what a page refers to. Return its *record* with URLs as links and assets."""
         links = await self._admit_each(page, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
-            nodes += self._fragments.nodes_of(record.links, links)
+            nodes += self._admit_fragments(page, record.links, links)
         link_urls = [node.text for node in nodes]
         asset_urls = None
         if not self._options.pages_only:
@@ -3234,28 +2945,286 @@ class References:
         return nodes
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
+        """Return the Node of a reference; if it is not a valid URL, it is left out, or broken."""
         try:
-            url = parse_url(reference, base)
-        except ValueError as error:
-            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
-            return self.frontier.seen_urls.get(text) or self._reject(page, text, error)
-        return self.frontier.admit(url, page, page.depth + 1, 0, check)
-
-    def _reject(self, page: Node, text: str, error: ValueError) -> Node:
-        """Return a Node for text that is not a valid URL: left out, or broken."""
-        node = self.frontier.seen_urls[text] = Node(text)
-        node.parent = page
-        if isinstance(error, UnfetchableError):
-            node.reason = f"{error}"
-        elif self.frontier.scope.excludes(text):
-            node.reason = "excluded"
-        else:
-            self._emit(Record(text, error=f"no URL: {_explain(error)}", kind="broken",
-                              depth=page.depth + 1, parent=page.text))
+            return self.admit(
+                parse_url(reference, base), page, page.depth + 1, 0, check)
+        except ValueError as failure:
+            error = failure
+        text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
+        text = re.sub("//[^/?#]*@", "//***@", text)  # which may be a password
+        node = self.seen_urls.get(text)
+        if not node:
+            node = self.seen_urls[text] = Node(text)
+            node.parent = page.text
+            if isinstance(error, UnfetchableError):
+                node.reason = f"{error}"
+            elif self.scope.excludes(text):
+                node.reason = "excluded"
+            else:
+                self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
+                                  depth=page.depth + 1, parent=page.text))
         return node
 
+    def _admit_fragments(self, page: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
+        """Yield the Nodes of the fragments that links name, except those that *page* itself has.
 
-# 21  Crawler
+        *nodes* holds the Nodes of the links."""
+        own = set(page.anchors or ())
+        for link in links:
+            address, _, fragment = link.partition("#")
+            # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
+            fragment = re.sub("[\t\n\r]", "", fragment.partition(":~:")[0]).strip()
+            target = nodes[address]
+            # "#", "#top" and "#!/x" do not name an element.
+            if (re.match("(?i)(?:top)?$|[/!]", fragment)
+                    or target is page and own & _anchors_named(fragment)):
+                continue
+            text = f"{target.text}#{_escape(fragment)}"
+            node = self.seen_urls.get(text)
+            if not node:
+                node = self.seen_urls[text] = Node(text)
+                self._fragments[target].append(node)
+            yield node
+
+    def rest(self) -> Iterator[Record]:
+        """Yield, at the end, a record of each URL that was left out, and of each fragment that
+        was not found or could not be checked."""
+        for node in self.seen_urls.values():
+            if node.reason:
+                yield Record(node.text, skipped=node.reason, depth=node.depth,
+                             parent=node.parent)
+        for page, nodes in self._fragments.items():
+            redirected = ""
+            for page in page.ahead():
+                redirected = page.fragment or redirected
+            anchors = set(page.anchors or ())
+            for node in nodes:
+                fragment = redirected or node.text.partition("#")[2]
+                record = Record(node.text, parent=min(node.linked_from))
+                if self.scope.excludes(node.text):
+                    yield record._replace(skipped="excluded")
+                elif page.anchors is None:
+                    if page.is_well:  # the report says so if it is a problem, or was left out
+                        yield record._replace(skipped="fragment not checked")
+                elif not anchors & _anchors_named(fragment):
+                    yield record._replace(
+                        kind="broken", error=f"no id {_printable(fragment)!r} on the page")
+
+
+# This is another good place to stop. Until a URL that was discovered is processed (§19), it is in
+# one of these places. The queue counts it as unfinished in those with a *; when none is left
+# there, the round ends.
+#
+#       later            until its round begins (§17)
+#     * queue            until a worker takes it (§17)
+#     * in_flight        while a worker waits for its result, perhaps for robots.txt (§19)
+#     * waiting          until robots.txt is known, or due for another try; then until its site
+#                        calls it: it is its turn (§15)
+#     * timers           until it is time for a retry (§18)
+#       held             from its result in round 0 until round 1 (§19)
+
+# 18  Requests
+# ============
+# The problem: find out the outcome of one URL with as few requests as possible.
+# The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
+# (§14), or None if the URL will be queued again. At first a site's first URL requests robots.txt,
+# and waits with all others until robots.txt is known, or is requested again (after 1 s, 2 s ...).
+#
+#     1  robots.txt is not known yet                  None: the URL waits for robots.txt
+#     2  robots.txt failed, or forbids the URL        Result
+#     3  the journal of an earlier crawl has it       Result (§20)
+#     4  it is not the URL's turn                     None: it waits in the queue of its site (§15)
+#
+# Otherwise the URL is requested from the server, and the response decides:
+#
+#     5  429 from the crawl's hosts, and a try left   None: it goes first in the queue of its site
+#     6  a temporary failure, and a try left          None: it is queued after 1 s, 2 s ...
+#     7  HEAD failed, or found a stylesheet to read   None: it is queued at once, for a GET
+#     8  anything else                                Result
+
+BACKOFF = 1.0         # seconds after the first try; doubled after each other, to 256
+ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
+
+
+def _back_off(tries: int) -> float:
+    """Return the seconds to wait after so many tries."""
+    return BACKOFF * 2.0 ** min(tries - 1, 8)
+
+
+class Fetcher:
+    """Requests URLs: with robots.txt first, the journal of an earlier crawl, and retries.
+
+    client      the Client that sends the requests
+
+    ages        the Unix times of the responses that were taken from the journal"""
+
+    def __init__(self, frontier: Frontier, options: Options):
+        self.client = Client(options.headers, options.timeout, options.max_body)
+        self.ages = list[float]()
+
+        self._frontier = frontier
+        self._options = options
+
+
+    async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
+                    ) -> tuple[Response, Exception | None]:
+        """Return the response to a request, or NO_RESPONSE and the error."""
+        scope = self._frontier.scope
+        guessed = url.origin in scope.guessed
+        try:
+            response = await self.client.fetch(url, method, scope.trusts(url), wanted, max_body)
+            if response.status == 400 and (guessed or b"HTTPS" in response.body.upper()):
+                raise NotHTTPError("400: the server may expect HTTPS")
+            scope.guessed.discard(url.origin)
+            return response, None
+        except (OSError, ProtocolError) as failure:
+            error = failure.with_traceback(None)  # which would hold the frames: see §3
+            if guessed and isinstance(error, (ConnectionResetError, TruncatedError)):
+                error = NotHTTPError(_explain(error))
+            return NO_RESPONSE, error
+
+    def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
+        """Return whether another request may succeed after so many *tries*."""
+        code = getattr(error, "errno", 0)
+        # A bad certificate, a server that does not speak TLS and a host name that does not exist
+        # are final. A refused connection is final the second time: the server may be starting.
+        is_final = (hasattr(error, "verify_code") or getattr(error, "reason", "") in _NO_TLS
+                    or code == socket.EAI_NONAME or code == errno.ECONNREFUSED and tries > 1)
+        is_temporary = (response.status in _TEMPORARY
+                        or isinstance(error, (OSError, TruncatedError)) and not is_final)
+        if tries < self._options.max_tries and is_temporary:
+            return True
+        if code == errno.EMFILE:  # this is not the fault of a site
+            raise CrawlError("too many open files: raise the limit (ulimit -n) or lower "
+                             "--max-tasks")
+        return False
+
+    def _wants(self, node: Node, head: Response) -> bool:
+        """Return whether to read a body, by its *head*: that of a page or of a stylesheet."""
+        reader = reader_of(head.content_type)
+        if head.status == 400:  # which may say that the server expects HTTPS
+            return True
+        if not reader or not 200 <= head.status < 300:
+            return False
+        if reader is read_stylesheet:
+            return self._frontier.scope.covers(node.url)
+        return not node.is_check
+
+    async def fetch(self, node: Node) -> Result | None:
+        """Return the result of a URL, or None if the URL will be queued again: cases 1 to 8."""
+        site = node.site
+        url = node.url
+        if site.robots is None:  # 1
+            site.waiting.append(node)
+            if len(site.waiting) == 1:  # the first requests it
+                await self._load_robots(site)
+            return None
+        if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
+            return Result(site.robots._replace(url=node.text))
+        if rule := site.robots.rule(url.target):
+            return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
+        if record := self._remembered(node):  # 3
+            self.ages.append(record.at)
+            return Result(record, from_journal=True)
+        if not site.take_turn(node):  # 4
+            return None
+        return await self._request(node, url)
+
+    async def _request(self, node: Node, url: URL) -> Result | None:
+        """Send the request, in the URL's turn. Return None if the URL is to be queued again."""
+        loop = get_running_loop()
+        method = "HEAD" if node.is_check and not node.tries else "GET"
+        at = time.time()
+        began = loop.time()
+        node.tries += 1
+        response, error = await self._send(url, method, partial(self._wants, node))
+        is_covered = self._frontier.scope.covers(url)
+        is_slowed = response.status == 429 and is_covered
+        after = response.headers.get("retry-after", "")
+        pause = 0.0
+        # Only the crawl's hosts are obeyed; and not in round 0, because everything waits for it.
+        if after.isdecimal() and is_covered and self._frontier.round > 0:
+            pause = min(float(after), MAX_PAUSE)
+        node.site.end_turn(is_slowed, pause)
+        tries = node.tries
+        if self._may_retry(response, error, tries):
+            if is_slowed:  # 5
+                self._frontier.requeue(node)
+            else:  # 6
+                loop.call_later(max(_back_off(tries), pause), self._frontier.requeue, node)
+            return None
+        is_wanted = self._wants(node, response)
+        has_failed = error or response.status >= 400
+        if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
+            self._frontier.requeue(node)
+            return None
+        result = result_of(  # 8
+            url, response, error, is_wanted, self._options.no_robots,
+            is_check=node.is_check,
+            tries=tries,
+            at=round(at, 3),
+            seconds=round(loop.time() - began, 3))
+        page = result.page
+        if page and self._options.fragments and "html" in result.record.content_type.lower():
+            node.anchors = anchors_of(page.text)
+        if page and not self._options.on_page:  # nobody needs its text any more
+            page = page._replace(body=b"", text="")
+        return result._replace(page=page)
+
+    async def _load_robots(self, site: Site) -> None:
+        """Request the robots.txt of a site; then requeue the URLs that wait for it.
+
+        If it failed, they are requeued later, for another try. It has no Node: its redirects are
+        followed here, also to other hosts. RFC 9309, 2.3.1:
+            2xx                               gives rules
+            429, 5xx, no valid response       after the last try, the site's URLs fail
+            anything else                     everything is allowed"""
+        url = site.url._replace(target="/robots.txt")
+        for _ in range(ROBOTS_REQUESTS):
+            response, error = await self._send(
+                url, "GET", lambda head: head.status < 300, MAX_BODY)
+            record = result_of(url, response, error, False).record
+            if not record.next_url:
+                break
+            url = parse_url(record.next_url)
+        site.robots_tries += 1
+        tries = site.robots_tries
+        if self._may_retry(response, error, tries):
+            site.timer = get_running_loop().call_later(_back_off(tries), site.release)
+            return
+        if 0 < response.status < 500 and response.status != 429:
+            product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
+            site.robots = Robots(response.body.decode("utf-8", "replace"), product)
+            site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
+        else:
+            record = record._replace(status=0, content_type="", tries=tries)
+            if not (record.kind in ("refused", "bad certificate") or "; try " in record.error):
+                record = record._replace(  # the error is one of robots.txt, not of the server
+                    skipped="robots.txt failed",
+                    error=f"{url}: {record.error}; --no-robots ignores robots.txt")
+            site.robots = record
+        site.release()
+
+    def _remembered(self, node: Node) -> Record | None:
+        """Return the journal's record, if the URL would be requested in the same way today."""
+        record = None
+        # Roots and their redirects are requested, and with --fragments pages, for their anchors.
+        if (self._options.journal and node.depth > 0
+                and (node.is_check or not self._options.fragments)):
+            record = self._options.journal.find(node.text)
+        if not record or record.is_check != node.is_check:
+            return None
+        head = Response(1, record.status, "", {"content-type": record.content_type})
+        was_read = bool(record.encoding)
+        if (not record.kind and self._wants(node, head) != was_read     # a stylesheet, for example
+                or was_read and record.assets is None and not self._options.pages_only
+                or record.nofollow and self._options.no_robots):
+            return None
+        return record
+
+
+# 19  Crawler
 # ===========
 # The problem: fetch many pages at once, survive failures, and stop when there are no more.
 # The idea: workers run the loop that was shown before §11. A redirect is not followed on the spot:
@@ -3263,14 +3232,10 @@ class References:
 # are held until all hosts are known. A failure of a server becomes a Record; any other error ends
 # the crawl.
 
-def _ignore(*_: object) -> None:
-    """Do nothing: the callback where none is given."""
-
-
 class Options(NamedTuple):
     """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
 
-    depth: int | None = None        # links from a root; None: MAX_DEPTH, in any order
+    depth: int = MAX_DEPTH          # links from a root; if it is MAX_DEPTH, in any order
     max_pages: int = 1_000_000      # pages, and as many checks
     include: Texts = ()       # patterns: only pages in whose URL one is found
     exclude: Texts = ()       # patterns: no URL in which one is found
@@ -3287,8 +3252,9 @@ class Options(NamedTuple):
     delay: float = 0.0              # seconds between two requests to a site
     headers: Headers | None = None  # for the roots' hosts alone; a User-Agent for all
     journal: Journal | None = None  # its answers replace the server's; it gets all other records
-    on_record: Callable[[Record], object] = _ignore     # gets each Record
-    on_page: Callable[[Record, Page], object] = _ignore     # gets each page; may be async
+    on_record: Callable[[Record], object] = lambda record: None     # gets each Record
+    on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
+
 
 
 _LEAST = {  # the least values of these options
@@ -3308,11 +3274,29 @@ def takes(options: Callable[P, object]) -> Callable[
     return lambda method: method
 
 
+_LOCAL = re.compile(r"(?i)(?:(?:[^/:?#]*[.])?localhost|127[.0-9]*|\[::1\])[.]?(?:[:/?#]|$)")
+
+
 def _parse_root(text: str) -> URL:
-    """Return the URL of a root, which is https if it has no scheme. Raises ValueError."""
-    if not re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text):  # localhost:80 has none
-        text = f"https://{text}"
-    return parse_url(text)
+    """Return the URL of a root. Without a scheme it is https, or http on this machine.
+
+    Raises CrawlError."""
+    if re.match("[./~]|file:", text):
+        raise CrawlError(f"{text!r} is not a URL; to check a folder, serve it: "
+                         f"python3 -m http.server -d {text!r} 8000")
+    if re.match("[^/?#]*(?://)?[^/?#]*@", text):
+        text = re.sub("(?s).*@", "***@", text)
+        raise CrawlError(f"{text!r} contains a user name; send it with "
+                         "-H 'Authorization: Basic ...' instead")
+    scheme = ""
+    if _LOCAL.match(text):
+        scheme = "http://"
+    elif not re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text):  # h:80 has no scheme
+        scheme = "https://"
+    try:
+        return parse_url(scheme + text)
+    except ValueError as error:
+        raise CrawlError(f"{text!r} cannot be crawled: {error}") from error
 
 
 class Crawler:
@@ -3330,23 +3314,29 @@ class Crawler:
     ended       whether all tasks of the crawl have ended"""
 
     @takes(Options)
-    def __init__(self, roots: Texts, **given: Any) -> None:
+    def __init__(self, roots: Texts, **given: Any):
         options = self.options = Options(**given)
         for name, least in _LEAST.items():
             value = getattr(options, name)
-            if value is not None and not least <= value < CHECKS:
-                raise CrawlError(f"{name} must be a number of at least {least}, got {value!r}")
+            if not least <= value < CHECKS:
+                option = name.replace("_", "-")
+                raise CrawlError(f"--{option} must be at least {least}, got {value!r}")
+        texts = [roots] if isinstance(roots, str) else list(roots)
+        self._roots = list(map(_parse_root, texts))
+        scope = Scope(self._roots, options)
+        self.frontier = Frontier(scope, options, self._emit)
+        for text, url in zip(texts, self._roots):
+            if _LOCAL.match(text):
+                scope.guessed.add(url.origin)
+            if pattern := scope.excludes(f"{url}"):
+                raise CrawlError(f"--exclude {pattern.pattern!r} leaves out the start URL {url}")
         try:
-            self._roots = list(map(_parse_root, [roots] if isinstance(roots, str) else roots))
-            self.frontier = Frontier(Scope(self._roots, options), options)
             self.fetcher = Fetcher(self.frontier, options)
         except ValueError as error:
-            raise CrawlError(_explain(error)) from error
-        self.in_flight: dict[Node, float] = {}
+            raise CrawlError(f"-H: {error}") from error
+        self.in_flight = dict[Node, float]()
         self.ended = False
-        self._fragments = Fragments(self.frontier)
-        self._references = References(self.frontier, self._fragments, options, self._emit)
-        self._held: dict[Node, Result] = {}     # the results of round 0 other than redirects
+        self._held = dict[Node, Result]()     # the results of round 0 other than redirects
 
     async def crawl(self) -> None:
         """Crawl until nothing is left, once. Raises what callbacks or Journal.write raise.
@@ -3359,14 +3349,11 @@ class Crawler:
             try:
                 await gather(*tasks)  # the first error ends all
             finally:
-                lookups = self.fetcher.client.lookups.values()
-                rest = gather(*tasks, *lookups, return_exceptions=True)
+                rest = gather(*tasks, return_exceptions=True)
                 rest.cancel()
-                await _until_done(rest)
+                with suppress(CancelledError):
+                    await rest
                 self.ended = True
-                sites = self.frontier.sites.values()
-                for timer in self.fetcher.retries + [site.timer for site in sites]:
-                    timer.cancel()
 
     def _emit(self, record: Record, from_journal: bool = False) -> None:
         """Pass a record to on_record and, unless it came from the journal, to the journal."""
@@ -3376,57 +3363,52 @@ class Crawler:
 
     async def _rounds(self) -> None:
         """Run the rounds: roots, pages, checks. Emit what was left out; stop the workers."""
-        queue = self.frontier.queue
+        frontier = self.frontier
+        queue = frontier.queue
         for url in self._roots:
-            self.frontier.admit(url, None, 0)
-        self.frontier.begin(0)
+            frontier.admit(url, None, 0)
+        frontier.begin(0)
         await queue.join()          # until each root has a result, and all hosts are known
-        self.frontier.begin(1)      # no URL waits for it, but results are processed from now on:
+        frontier.begin(1)           # no URL waits for it, but results are processed from now on:
         for node in self._held:     # first those that were held
             queue.put_nowait(node)
         await queue.join()          # until its pages are read
-        while self.frontier.begin(self.frontier.round + 1):  # with --depth: the next level
+        while frontier.begin(frontier.round + 1):  # with --depth: the next level
             await queue.join()
-        self.frontier.begin(CHECKS)
+        frontier.begin(CHECKS)
         await queue.join()          # until cam.org/lion.jpg is checked
-        left_out = (
-            Record(node.text, skipped=node.reason, parent=node.parent.text if node.parent else "")
-            for node in self.frontier.seen_urls.values() if node.reason)
-        for record in itertools.chain(left_out, self._fragments.missing()):
+        for record in frontier.rest():
             self._emit(record)
         for _ in range(self.options.max_tasks):
             queue.put_nowait(None)
 
     async def _work(self) -> None:
         """Take URLs from the queue, fetch each one and process the result, until None comes."""
-        while node := await self.frontier.queue.get():
+        queue = self.frontier.queue
+        while node := await queue.get():
             await sleep(0)  # let the loop poll: the next steps may never wait for a server
             self.in_flight[node] = get_running_loop().time()
             result = self._held.pop(node, None) or await self.fetcher.fetch(node)
             del self.in_flight[node]  # not if the crawl is interrupted: the report names these
             if result:
                 await self._process(node, result)
-                self.frontier.queue.task_done()
+                queue.task_done()
             del result  # free the page before waiting for the next URL
-        self.frontier.queue.task_done()  # of None
+        queue.task_done()  # of None
 
     async def _process(self, node: Node, result: Result) -> None:
         """Admit the URLs that a result leads to, and emit its Record."""
-        record = result.record._replace(
-            depth=node.depth, parent=node.parent.text if node.parent else "")
+        record = result.record._replace(depth=node.depth, parent=node.parent)
         page = result.page
         if self.frontier.round == 0 and not record.next_url:
             self._held[node] = result
             return
         if record.next_url:
-            if "#" in record.next_url:
-                self._fragments.redirected[node] = record.next_url.partition("#")[2]
             record = self.frontier.follow(node, record)
         elif record.encoding:  # a document was read, now or by an earlier crawl
-            record = await self._references.admit(node, record, page.base if page else node.url)
-            if page and not node.is_check:
-                if self.options.fragments and "html" in record.content_type.lower():
-                    self._fragments.anchors[node] = anchors_of(page.text)
+            base = page.base if page else node.url
+            record = await self.frontier.admit_references(node, record, base)
+            if page and not node.is_check and self.options.on_page:
                 work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
                     await work
@@ -3452,7 +3434,7 @@ class Crawler:
                           *self.fetches(), *[task.where() for task in get_running_loop().tasks]])
 
 
-# 22  Journal
+# 20  Journal
 # ===========
 # The problem: a long crawl may be interrupted, and one that found problems should be repeated.
 # The idea: a journal gets a line of JSON for each record. If a URL has several, the last counts. A
@@ -3479,8 +3461,6 @@ def _fits(value: Any, sample: Any) -> bool:
         return isinstance(value, list) and all(_fits(each, "") for each in value)
     if isinstance(sample, str):
         return isinstance(value, str) and value.isprintable()
-    if isinstance(sample, float) and type(value) is int:  # jq writes 2.0 as 2
-        value = float(value)
     return type(value) is type(sample) and 0 <= value < MAX_NUMBER
 
 
@@ -3489,8 +3469,8 @@ _SAMPLES = Record("", assets=())._asdict()  # each field of a journal has the ty
 
 def _parse_record(line: bytes) -> Record:
     """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
-    if not line.endswith(b"}\n"):
-        raise ValueError("a whole line was expected")
+    if not (line.startswith(b"{") and line.endswith(b"}\n")):
+        raise ValueError("not a JSON object")
     fields = json.loads(line)
     for name, value in fields.items():
         if not _fits(value, _SAMPLES[name]) or (name == "kind" and value not in PROBLEMS):
@@ -3503,12 +3483,6 @@ def _parse_record(line: bytes) -> Record:
     return record
 
 
-def _is_definite(record: Record) -> bool:
-    """Return whether a record is final: not blocked, no temporary failure, no failed redirect."""
-    return record.status > 0 and not (record.status in _TEMPORARY + _BLOCKED or (
-        record.kind and record.status in _REDIRECTS))
-
-
 class Journal:
     """A file with one JSON object on each line, one line for each Record.
 
@@ -3517,28 +3491,30 @@ class Journal:
     leads to them, are forgotten first. Raises CrawlError if the file cannot be opened, is in use by
     another crawl, or is not a journal."""
 
-    def __init__(self, path: str, resume: bool = False, recheck: bool = False) -> None:
+    def __init__(self, path: str, resume: bool = False, recheck: bool = False):
         self.path = path
         self._files = ExitStack()
-        self._offsets: dict[str, int] = {}  # by URL: the offset of the last line that counts
-        flags = os.O_WRONLY | os.O_APPEND
-        if not recheck:
-            flags |= os.O_CREAT
+        self._offsets = dict[str, int]()  # by URL: the offset of the last line that counts
+        may_create = 0 if recheck else os.O_CREAT
         try:
-            self._file = os.open(path, flags, 0o666)
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | may_create, 0o666)
             self._files.callback(os.close, self._file)
             if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.getsize(path) and not (resume or recheck):
-                    raise ValueError("it is not empty; --resume goes on with it")
+                    raise ValueError("exists; use --resume to continue it or choose another file")
                 self._lines = self._files.enter_context(open(path, "rb"))
                 self._index()
                 if recheck:
                     self._forget_problems()
         except (OSError, ValueError) as error:
             self.close()
-            prefix = "in use: " if isinstance(error, BlockingIOError) else ""
-            raise CrawlError(f"{path}: {prefix}{_explain(error)}") from error
+            fault = f" {error}"
+            if isinstance(error, BlockingIOError):
+                fault = " is in use by another crawl"
+            elif isinstance(error, OSError):
+                fault = f" cannot be opened: {_explain(error)}"
+            raise CrawlError(f"{path}{fault}") from error
 
     def _index(self) -> None:
         """Note where each URL's last line begins; a line with "skipped" does not count."""
@@ -3550,8 +3526,8 @@ class Journal:
                 if start and not line.endswith(b"\n"):  # a crash cut it off
                     os.ftruncate(self._file, start)
                     break
-                raise ValueError("no journal of a crawl (name another file): "
-                                 f"line {number}: {_explain(error)}") from error
+                raise ValueError("is not a crawl.py journal "
+                                 f"(line {number}: {_explain(error)})") from error
             if not record.skipped:
                 self._offsets[record.url] = start
             start += len(line)
@@ -3560,29 +3536,30 @@ class Journal:
         """Forget problems, redirects that lead to one, and pages that refer to either."""
         problems = set[str]()
         redirects = {}
-        for url, offset in self._offsets.items():
-            record = self._record_at(offset)
+        for url in self._offsets:
+            record = self._record_of(url)
             if record.kind:
                 problems.add(url)
             if record.next_url:
                 redirects[url] = record.next_url.partition("#")[0]
         while more := {url for url in redirects if redirects[url] in problems} - problems:
             problems |= more  # redirects to the problems found so far
-        for url, offset in list(self._offsets.items()):
-            record = self._record_at(offset)
+        for url in list(self._offsets):
+            record = self._record_of(url)
             if problems & {url, *record.links, *(record.assets or ())}:
                 del self._offsets[url]
 
-    def _record_at(self, offset: int) -> Record:
-        self._lines.seek(offset)
+    def _record_of(self, url: str) -> Record:
+        self._lines.seek(self._offsets[url])
         return _parse_record(self._lines.readline())
 
     def find(self, url: str) -> Record | None:
         """Return the last record of *url* if it is definite, otherwise None."""
-        offset = self._offsets.get(url)
-        if offset is not None:
-            record = self._record_at(offset)
-            if _is_definite(record):
+        if url in self._offsets:
+            record = self._record_of(url)
+            # A failure that may be temporary is not definite, nor is a redirect that failed.
+            if (record.status not in (0, *_TEMPORARY, *_BLOCKED)
+                    and not (record.kind and record.status in _REDIRECTS)):
                 return record
         return None
 
@@ -3602,7 +3579,7 @@ class Journal:
         self._files.close()
 
 
-# 23  Report
+# 21  Report
 # ==========
 # The problem: results arrive in any order, but the owner of a site wants to see what is wrong and
 # where to fix it.
@@ -3614,17 +3591,45 @@ class Journal:
 #       http://cam.org/lion.jpg
 #         404 Not Found
 #         redirected from http://cam.org/lion
-#         linked from http://zoo.org/, http://zoo.org/cats/
+#         found on http://zoo.org/, http://zoo.org/cats/
 #       http://zoo.org/birds#owl
 #         no id 'owl' on the page
-#         linked from http://zoo.org/
-#     6 URLs asked for, 3 pages read, 0.0 MB
+#         found on http://zoo.org/
+#
+#     6 URLs requested, 3 pages read
 #     statuses: 4 x 200, 1 x 302, 1 x 404
-#     not fetched: 1 (robots.txt)
-#     2 problems (1.0 s, 6 URLs/s)
+#     not searched for links: 1 x image/png
+#     not requested:
+#                1  forbidden by robots.txt         --no-robots
+#     2 problems on 3 pages, 1.0 s
+#
+# The invariant: nothing is lost silently. A URL or a page can drop out in these ways, and each has
+# a line, with the option that changes it:
+#
+#     robots.txt forbids it                       not requested             --no-robots
+#     its robots.txt has failed                   a problem, not requested  --no-robots
+#     its robots meta tag closes its links        not requested             --no-robots
+#     it is too many links away from the root     not requested             --depth
+#     as many as --max-pages were admitted        not requested             --max-pages
+#     it is a link to another host                not requested             --external
+#     no --include pattern is found in it         not requested             --include
+#     an --exclude pattern is found in it         not requested             --exclude
+#     its scheme is not http or https, or it has
+#         more than MAX_URL characters            not requested
+#     its fragment cannot be checked, because the
+#         page was not read                       not requested
+#     no reader knows its content type            not searched for links
+#     it exceeds a limit                          a problem                 --max-body, --timeout
+#     it is not a valid URL                       a problem                 --exclude
+#     the journal has answered for it             answers from the journal  not to --resume
+#     the crawl was interrupted                   interrupted               --resume
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _counts(counter: Counter[Any]) -> str:
+    return ", ".join(f"{count} x {name or 'no answer'}" for name, count in sorted(counter.items()))
 
 
 def _several(texts: Iterable[str]) -> str:
@@ -3633,30 +3638,37 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + rest
 
 
+OUTAGE = 10  # URLs that got no answer, for one reason: the reason is given once
+
+
 class Report:
     """Counts the records of a crawl and sums them up."""
 
     def __init__(self) -> None:
-        self.problems: list[Record] = []
+        self.problems = list[Record]()
+        self.roots = list[Record]()               # of roots, or of what they redirect to
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
-        self.skipped = Counter[str]()               # by reason
+        self.skipped = Counter[str]()               # URLs that were not requested, by reason
+        self.unread = Counter[str]()                # pages without a reader, by content type
         self.pages = 0                              # that were read
-        self.nofollow = 0                           # of these, pages whose links were not followed
-        self.size = 0                               # bytes that were read
 
     def add(self, record: Record) -> None:
         """Count one record."""
+        if record.depth == 0 and not record.next_url:
+            self.roots.append(record)
         if record.kind:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.skipped.partition(":")[0]] += 1
         elif record.status or record.tries:  # missing anchors and invalid URLs have neither
             self.statuses[record.status] += 1
-        if record.encoding and not record.is_check:
-            self.pages += 1
         if record.nofollow:
-            self.nofollow += 1
-        self.size += record.size
+            self.skipped[NOFOLLOW] += 1
+        if not record.is_check:
+            if record.encoding:
+                self.pages += 1
+            elif 200 <= record.status < 300:
+                self.unread[record.content_type.partition(";")[0].strip().lower()] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""
@@ -3666,54 +3678,76 @@ class Report:
             for step in start.ahead()[1:]:
                 redirects[step].append(start)
         for kind in PROBLEMS:
-            found = sorted(record for record in self.problems if record.kind == kind)
+            found = sorted((record.error, record) for record in self.problems
+                           if record.kind == kind)
             if found:
                 yield f"{kind} ({len(found)})"
-            for record in found:
-                node = nodes[record.url]
-                yield from self._story(record, [node, *redirects[node]])
+            for error, group in itertools.groupby(found, lambda pair: pair[0]):
+                records = [record for _, record in group]
+                # URLs that got no answer, for one reason
+                is_outage = len(records) >= OUTAGE and records[0].tries and not records[0].status
+                if is_outage:
+                    yield f"    {error} ({len(records)} URLs)"
+                for record in records:
+                    node = nodes[record.url]
+                    yield f"  {record.url}"
+                    if not is_outage:
+                        yield f"    {error}"
+                    if not (is_outage and crawler.frontier.scope.covers(node.url)):
+                        yield from self._ways_to([node, *redirects[node]])
         if ages := crawler.fetcher.ages:
             oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
             yield f"{_count_of(len(ages), 'answer')} from the journal, the oldest of {oldest}"
         if not brief:
+            if self.problems:
+                yield ""
             yield from self._numbers(crawler, seconds)
 
-    def _story(self, record: Record, ways: list[Node]) -> Iterator[str]:
-        """Yield the lines about one problem. *ways*: its own Node, and all that redirect there."""
-        yield f"  {record.url}"
-        yield f"    {record.error}"
-        if redirects := _several(way.text for way in ways[1:]):
+    def failures(self) -> list[str]:
+        """Return a line for each root that could not be crawled, which says why.
+
+        There is none if a page was read or a problem was found."""
+        if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
+            return []
+        lines = []
+        for record in self.roots:
+            reason = (record.error or record.skipped or record.nofollow and NOFOLLOW
+                      or f"a page was expected, but it is {record.content_type}")
+            if option := REASONS.get(reason.partition(":")[0]):
+                reason += f"; {option} changes that"
+            lines.append(f"cannot crawl {record.url}: {reason}")
+        return lines
+
+    def _ways_to(self, nodes: list[Node]) -> Iterator[str]:
+        """Yield what leads to a problem. *nodes*: its own Node, and all that redirect there."""
+        if redirects := _several(node.text for node in nodes[1:]):
             yield f"    redirected from {redirects}"
-        if pages := _several(page for way in ways for page in way.linked_from):
-            yield f"    linked from {pages}"
+        if pages := _several(page for node in nodes for page in node.linked_from):
+            yield f"    found on {pages}"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the summary: interruption, slow sites, requests, statuses, what was left out."""
-        in_flight = [node.text for node in crawler.in_flight]
         queued = crawler.num_waiting()
-        if in_flight or queued:
-            yield (f"cut off: {queued} queued, {len(in_flight)} in flight "
-                   f"{_several(in_flight)}").rstrip()
-        for origin, site in sorted(crawler.frontier.sites.items()):
-            if site.slowed or site.delay > crawler.options.delay:
-                yield f"{origin} was asked slowly: {site.slowed} x 429, set delay {site.delay:g} s"
-        total = self.statuses.total()
-        yield (f"{_count_of(total, 'URL')} asked for, {_count_of(self.pages, 'page')} read, "
-               f"{self.size / 1e6:.1f} MB")
-        yield "statuses: " + ", ".join(
-            f"{count} x {status or 'no answer'}" for status, count in sorted(self.statuses.items()))
-        for reason, count in sorted(self.skipped.items()):
-            if reason == "other host":
-                reason += "; --external checks them"
-            yield f"not fetched: {count} ({reason})"
-        if self.nofollow:
-            yield (f"not followed: {_count_of(self.nofollow, 'page')} "
-                   "(nofollow; --no-robots follows their links)")
-        yield (f"{_count_of(len(self.problems), 'problem')} "
-               f"({seconds:.1f} s, {total / max(seconds, 0.001):.0f} URLs/s)")
+        if crawler.in_flight or queued:
+            in_flight = _several(node.text for node in crawler.in_flight)
+            yield f"interrupted: {queued} queued; in flight: {in_flight or 'none'}"
+        requested = self.statuses.total() - len(crawler.fetcher.ages)
+        yield f"{_count_of(requested, 'URL')} requested, {_count_of(self.pages, 'page')} read"
+        if self.statuses:
+            yield f"statuses: {_counts(self.statuses)}"
+
+        if self.unread:
+            yield f"not searched for links: {_counts(self.unread)}"
+        if self.skipped:
+            yield "not requested:"
+        for reason in dict.fromkeys([*REASONS, *sorted(self.skipped)]):
+            if count := self.skipped[reason]:
+                yield f"{count:12}  {reason:32}{REASONS.get(reason, '')}".rstrip()
+        yield (f"{_count_of(len(self.problems), 'problem')} on {_count_of(self.pages, 'page')}, "
+               f"{seconds:.1f} s")
 
 
-# 24  Command line
+# 22  Command line
 # ================
 # The problem: people read the output; programs read the exit status. Either may stop the crawl.
 # The idea: the report goes to stdout, everything else to stderr. A crawl ends in one of four ways:
@@ -3773,104 +3807,115 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     def on_record(record: Record) -> None:
         report.add(record)
         if options.verbose:
-            what = record.error or f"{record.skipped or record.status} {record.next_url}".rstrip()
+            what = record.error or f"{record.status} {record.next_url}".rstrip()
+            if record.skipped:
+                what = f"skipped: {record.skipped}"
             parent = f" (from {record.parent})" if record.parent else ""
-            _say(f"{record.url[:MAX_SHOWN]} {what}{parent}")
+            _say(f"{record.url} {what}{parent}")
 
     with suppress(OSError, ValueError):  # macOS has infinite limits that cannot be set
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_FILES)), hard))
     given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
-    given |= {"headers": dict(options.headers), "on_record": on_record}
+    given["on_record"] = on_record
+    given["headers"] = {}
+    for text in options.header:
+        name, colon, value = text.partition(":")
+        if not colon:  # the text may be a secret
+            raise CrawlError("-H: a header is 'Name: value', but there is no colon")
+        given["headers"][name] = value.strip()
     crawler = Crawler(options.roots, **given)  # for its CrawlError, before FILE is created
+    failures = list[str]()
     with ExitStack() as files:
-        if options.file is not None:
-            given["journal"] = Journal(options.file, options.resume, options.recheck)
-            files.enter_context(closing(given["journal"]))
+        if options.output is not None:
+            given["journal"] = Journal(options.output, options.resume, options.recheck)
+            files.callback(given["journal"].close)
             crawler = Crawler(options.roots, **given)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
+            failures = report.failures()
         finally:  # also after an error
             lines = report.lines(crawler, time.monotonic() - began, options.quiet)
-            for line in lines if crawler.ended else ():  # a second Ctrl-C leaves tasks
+            # A second Ctrl-C leaves tasks.
+            for line in lines if crawler.ended and not failures else ():
                 print(line, flush=True)
-    # (Status 0: there was no response.)
-    if not (any(report.statuses) and (report.pages > report.nofollow or report.problems)):
-        why = [record.error for record in report.problems] + [*report.skipped, "no page was found"]
-        if report.nofollow:
-            why = ["its robots meta tag says nofollow; --no-robots follows its links"]
-        raise CrawlError(f"nothing could be crawled: {why[0]} "
-                         f"({' '.join(options.roots)}; a root without http:// is https)")
+    if failures:
+        raise CrawlError(*failures)
     return 1 if report.problems else 0
 
 
-def header(text: str) -> list[str]:
-    """Return the name and the value of "Name: value". Raises ValueError without a colon."""
-    name, value = text.split(":", 1)
-    return [name, value.strip()]
+# The options of Crawler, by group, and what each does.
+_OPTIONS = {
+    "what to crawl": {
+        "depth": "follow at most N links in a row from a start URL (%(default)s)",
+        "max_pages": "read at most N pages, and check at most N other URLs (%(default)s)",
+        "include": "read only pages in whose URL RE is found (repeatable)",
+        "exclude": "leave out URLs in which RE is found (repeatable)",
+        "subdomains": "crawl the subdomains of the start URLs' hosts as well"},
+    "what to check": {
+        "external": "check links to other hosts as well",
+        "fragments": "check that pages have the ids that links name after a #",
+        "pages_only": "check no images, scripts, stylesheets and other assets",
+        "no_robots": "ignore robots.txt and robots meta tags"},
+    "how to request": {
+        "max_tasks": "request at most N URLs at a time (%(default)s)",
+        "delay": "wait S seconds between two requests to a site (%(default)g)",
+        "timeout": "give up a request after S seconds (%(default)g)",
+        "max_tries": "send at most N requests for a URL that fails for a time (%(default)s)",
+        "max_redirect": "follow at most N redirects in a row (%(default)s)",
+        "max_body": "give up a page of more than N bytes, compressed or not (%(default)s)"}}
+
+
+_EXAMPLES = """\
+examples:
+  crawl.py example.com                          every page, and what pages use
+  crawl.py --external --fragments example.com   other hosts, and #ids
+  crawl.py -q -o site.jsonl example.com         only problems, and a journal
+
+Exit status: 0 no problems, 1 problems, 2 cannot crawl, 130 Ctrl-C, 143 SIGTERM.
+Ctrl-\\ prints what the crawl is waiting for, and the crawl goes on."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Report a usage error in one line."""
+        raise CrawlError(f"error: {message}; try --help")
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, or exit."""
-    parser = argparse.ArgumentParser(
+    """Return the options. Exits after --help and --version. Raises CrawlError for wrong use."""
+    kinds: dict[type, dict[str, Any]] = {
+        bool: {"action": "store_true"},
+        tuple: {"action": "append", "default": [], "metavar": "RE"},
+        float: {"type": float, "metavar": "S"}}
+    number = {"type": int, "metavar": "N"}
+    parser = _Parser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
-        description="Crawl web sites and report what is broken.", epilog="Exit status: 0 all "
-        "is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, 143 SIGTERM. Ctrl-\\ "
-        "prints what is going on, and the crawl goes on.")
-    parser.set_defaults(**{**Options._field_defaults, "include": [], "exclude": [], "headers": []})
-    add = parser.add_argument
-    number = partial(add, type=int, metavar="N")
-    seconds = partial(add, type=float, metavar="S")
+        formatter_class=argparse.RawDescriptionHelpFormatter, description="Crawl web sites and "
+        "report what is broken.", epilog=_EXAMPLES)
+    parser.set_defaults(**Options._field_defaults)
+    parser.add_argument("roots", nargs="+", metavar="URL", help="start here (https:// is assumed, "
+                        "or http:// on this machine)")
+    for title, texts in _OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for name, text in texts.items():
+            kind = kinds.get(type(Options._field_defaults[name]), number)
+            group.add_argument(f"--{name.replace('_', '-')}", help=text, **kind)
+    add = group.add_argument
+    add("-H", "--header", action="append", default=[], metavar="'Name: value'",
+        help="send a header to the start URLs' hosts (repeatable)")
+    add = parser.add_argument_group("output").add_argument
     flag = partial(add, action="store_true")
-    pattern = partial(add, action="append", metavar="RE")
-    add("roots", nargs="+", metavar="URL", help="where to start; https, unless it says http://")
-    number("--depth",
-           help="links from a root, level by level (if not given, 100)")
-    number("--max-pages",
-           help="pages, and as many checks, besides roots, redirects (%(default)s)")
-    pattern("--include",
-            help="only pages in whose URL this is found, and roots (repeatable)")
-    pattern("--exclude",
-            help="leave out each URL in which this is found (repeatable)")
-    flag("--subdomains",
-         help="hosts below the roots' hosts, too")
-    flag("--external",
-         help="check linked URLs on other hosts, too")
-    flag("--pages-only",
-         help="do not check images, scripts and the like")
-    flag("--fragments",
-         help="pages must have the ids that links name (#id)")
-    flag("--no-robots",
-         help="do not ask for robots.txt")
-    number("--max-tasks",
-           help="URLs fetched at a time (%(default)s)")
-    number("--max-redirect",
-           help="redirects in a row (%(default)s)")
-    number("--max-tries",
-           help="tries where an error may be temporary (%(default)s)")
-    number("--max-body", metavar="BYTES",
-           help="size of a page, sent or unpacked (%(default)s)")
-    seconds("--timeout",
-            help="seconds for a whole fetch (%(default)g)")
-    seconds("--delay",
-            help="seconds between two requests to a site (%(default)g)")
-    add("-H", type=header, action="append", dest="headers", metavar="'Name: value'",
-        help="send this field to the hosts named here alone (a User-Agent to all)")
-    add("-o", dest="file", metavar="FILE.jsonl",
-        help="write a line for each URL to a new file")
-    flag("--resume",
-         help="with -o: go on with FILE, and ask only for the rest")
-    flag("--recheck",
-         help="the same, but look again at what was broken")
-    flag("-v", dest="verbose",
-         help="a line on stderr for each URL")
-    flag("-q", dest="quiet",
-         help="print nothing but problems, and how old a journal is")
+    add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file")
+    flag("--resume", help="with -o: continue FILE, and request only what it lacks")
+    flag("--recheck", help="with -o: continue FILE, and request its problems again")
+    flag("-q", "--quiet", help="print only problems, and the age of a resumed FILE")
+    flag("-v", "--verbose", help="print a line on stderr for each URL")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
     options = parser.parse_intermixed_args(arguments)
-    if (options.resume or options.recheck) and options.file is None:
+    if (options.resume or options.recheck) and options.output is None:
         parser.error("--resume and --recheck need -o FILE")
     return options
 
@@ -3880,17 +3925,20 @@ def main(arguments: list[str]) -> int:
     try:
         try:
             status = _crawl_and_report(_parse_arguments(arguments))
-        except SystemExit as end:  # from a usage error, --help or --version
-            status = cast(int, end.code)
+        except SystemExit:  # from --help or --version
+            status = 0
         sys.stdout.flush()  # here, so that an error such as a full disk is still caught
         return status
     except KeyboardInterrupt as end:
         return 128 + int(end.args[0] if end.args else signal.SIGINT)
     except BrokenPipeError:
         return 1  # the reader closed the pipe
-    except (OSError, CrawlError) as error:
+    except OSError as error:
         _say(f"crawl.py: {_explain(error)}")
-        return 2
+    except CrawlError as error:
+        for line in error.args:
+            _say(f"crawl.py: {_escape(line)}")
+    return 2
 
 
 if __name__ == "__main__":  # pragma: no cover (the tests run it in child processes)
@@ -3911,9 +3959,9 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
 #         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
 #     CancelledError rises from there: a stream in use is closed                            §10
-#     until crawl() has seen all of them end, and has closed the idle streams               §21
-#     and run() raises KeyboardInterrupt: the report names the URLs in flight              §5, §23
-#     and main() returns 130 (143 if it was SIGTERM)                                        §24
+#     until crawl() has seen all of them end, and has closed the idle streams               §19
+#     and run() raises KeyboardInterrupt: the report names the URLs in flight              §5, §21
+#     and main() returns 130 (143 if it was SIGTERM)                                        §22
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
 # 100 ms for a response, this program gets 9.8 pages a second with --max-tasks 1, and idles 99 % of

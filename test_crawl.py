@@ -43,6 +43,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import textwrap
@@ -52,7 +53,7 @@ import types
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, redirect_stderr, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -622,16 +623,9 @@ def test_a_callback_that_raises_any_other_base_exception_is_reported(loop: Jumpi
 
 async def test_repr_of_a_task_shows_its_name() -> None:
     task = create_task(sleep(0), name="pause")
-    assert repr(task) == "<Task pause sleep pending>"
+    assert repr(task) == "<Task pause pending>"
     assert task.get_loop() is get_running_loop()
     await task
-
-
-async def test_a_handle_says_whether_it_was_cancelled() -> None:
-    handle = get_running_loop().call_later(1, print)
-    assert not handle.cancelled()
-    handle.cancel()
-    assert handle.cancelled()
 
 
 def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
@@ -1488,8 +1482,6 @@ async def test_every_address_of_a_name_is_tried(server: socket.socket, closed: i
     assert addresses == [there, here], "the one that worked is the first to be tried again"
     with raises(ConnectionRefusedError):
         await crawl.connect("name", 0, addresses=[here, here])
-    with raises(OSError, match="no address"):
-        await crawl.connect("name", 0, addresses=[])
 
 
 @real_time
@@ -1592,20 +1584,6 @@ async def test_the_error_of_a_host_is_raised_rather_than_that_of_the_network(
     errors.clear()
     await sleep(0)
     assert [reference() for reference in freed] == [None, None]
-
-
-async def test_the_families_of_addresses_take_turns(monkeypatch: Patch) -> None:
-    tried: list[str] = []
-
-    async def fail(address: Any) -> crawl.Stream:
-        tried.append(address[1])
-        raise OSError
-
-    monkeypatch.setattr(crawl, "_connect", fail)
-    addresses: list[Any] = [(6, "6a"), (6, "6b"), (6, "6c"), (4, "4a")]
-    with raises(OSError):
-        await crawl.connect("name", 80, addresses=addresses)
-    assert tried == ["6a", "4a", "6b", "6c"]
 
 
 @real_time
@@ -1894,10 +1872,10 @@ def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
 @each(
     "reference, reason",
     [
-        ("mailto:me@h", "mailto: neither"),
-        ("data:" + "x" * 9000, "data: neither"),
-        ("slack://h/", "slack: neither"),
-        ("git+https://h/x", "git.https: neither"),
+        ("mailto:me@h", "mailto URL: neither"),
+        ("data:" + "x" * 9000, "data URL: neither"),
+        ("slack://h/", "slack URL: neither"),
+        ("git+https://h/x", "git.https URL: neither"),
         ("hhttps://h/", ""),
         ("htp://h/", ""),
         ("ttps://h/", ""),
@@ -2245,10 +2223,13 @@ async def test_what_fails_on_a_kept_connection_is_sent_on_a_fresh_one(site: Serv
 
 
 @real_time
-async def test_the_oldest_idle_connections_leave() -> None:
+async def test_the_least_recently_used_idle_connections_are_closed(
+    monkeypatch: Patch,
+) -> None:
+    monkeypatch.setattr(crawl, "MAX_IDLE", 3)
     with ExitStack() as stack:
         servers = [stack.enter_context(closing(Server())) for _ in range(5)]
-        client = stack.enter_context(closing(crawl.Client(max_idle=3)))
+        client = stack.enter_context(closing(crawl.Client()))
         for server in servers:
             await client.fetch(crawl.parse_url(server.url))
         assert list(client.pool.values()) == [server.url for server in servers[2:]]
@@ -2293,7 +2274,7 @@ async def test_what_follows_an_answer_is_not_the_next_one(
 
 
 @real_time
-async def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: Patch) -> None:
+async def test_a_name_is_looked_up_once(site: Server, monkeypatch: Patch) -> None:
     lookups, original = list[Any](), socket.getaddrinfo
 
     def counting(*arguments: Any, **options: Any) -> Any:
@@ -2303,7 +2284,10 @@ async def test_all_who_need_a_name_share_one_lookup(site: Server, monkeypatch: P
     site.add("/page", "hello")
     monkeypatch.setattr(socket, "getaddrinfo", counting)
     with closing(crawl.Client()) as client:
-        await crawl.gather(*[client.fetch(crawl.parse_url(site.url + "/page")) for _ in range(5)])
+        for _ in range(2):  # the second time, five requests need new connections
+            requests = [client.fetch(f"{site.url}/page") for _ in range(5 if lookups else 1)]
+            await crawl.gather(*requests)
+            client.close()
     assert lookups == [b"localhost"]
 
 
@@ -2682,7 +2666,8 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
         ("<SVG><g><script href='a.js' /></g></SVG><a href=/x>", ["/x"]),
         ("<math><title /></math><a href=/x>", ["/x"]),
         ("<svg><title>a</title></svg><a href=/x>", ["/x"]),
-        ("<svg><script src=/js/></svg><a href=/x>", []),  # the slash belongs to the value
+        ("<svg><use href='/b#c'/><title/><a href=/y></svg><title/><a href=/in>", ["/y"]),
+        ("<svg><a href=/x><title/></svg><math><title/><a href=/y>", ["/x", "/y"]),
         ("<title/><a href=/in>", []),
         ("<script src=/js/ /><a href=/in></script>", []),
         ("<svg></svg><title/><a href=/in>", []),
@@ -2698,7 +2683,7 @@ def test_nothing_inside_a_value_is_markup_and_nothing_behind_it_is_lost(
 
 def test_in_xhtml_any_element_may_close_itself() -> None:
     text = "<title/><script src='/a.js' /><a href='/x'></a>"
-    markup = crawl.read_markup(text, is_xml=True)
+    markup = crawl.read_markup(text, crawl._XML_TAGS)
     assert (markup.links, markup.assets) == (("/x",), ("/a.js",))
     read: Any = crawl.reader_of("application/xhtml+xml; charset=utf-8")
     assert read(text) == markup
@@ -2805,6 +2790,13 @@ def test_some_link_elements_lead_to_pages(markup: str) -> None:
     assert link_urls(markup) == ["http://t.test/x"]
 
 
+def hashes_of_anchors(markup: str) -> set[int]:
+    """Return the hashes of the anchors of a page, without that of the empty anchor."""
+    found = crawl.anchors_of(markup)
+    assert found is not None
+    return set(found) - {hash("")}
+
+
 @each(
     "markup, anchors",
     [
@@ -2823,14 +2815,13 @@ def test_some_link_elements_lead_to_pages(markup: str) -> None:
 def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
     markup: str, anchors: set[str]
 ) -> None:
-    found = crawl.anchors_of(markup)
-    assert found is not None and found - {""} == anchors
+    assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
 
 
 @each("name", crawl._RAW_NAMES.split("|"))
 def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
     markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
-    assert crawl.anchors_of(markup) == frozenset({"yes"})
+    assert hashes_of_anchors(markup) == {hash("yes")}
     assert crawl.read_markup(markup).links == ("/yes",)
 
 
@@ -2838,7 +2829,8 @@ def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch:
     monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
     markup = "".join(f"<p id=a{number}>" for number in range(9))
     assert crawl.anchors_of(markup) is None
-    assert missing_fragments({"/": f"{markup}<a href=#x>"}) == []
+    crawler = crawl_site({"/": f"{markup}<a href=#x>"}, fragments=True)
+    assert crawler.outcomes == {"/": "200", "/#x": "fragment not checked"}
 
 
 @each(
@@ -2862,23 +2854,23 @@ def test_a_refresh_leads_where_its_url_says(markup: str, target: str | None) -> 
 
 
 @each(
-    "markup, robots",
+    "markup, closed",
     [
-        ("<meta name=robots content=nofollow", ""),
-        ("<meta name=robots content='noindex, NOFOLLOW'>", "robots"),
-        ('<meta name="crawl" content="none">', "crawl"),
-        ("<meta name='Crawl' content=nofollow>", "crawl"),
-        ("<meta name='r&#111;bots' content=nofollow>", "robots"),
-        ("<base name=robots content=nofollow>", ""),
-        ("<meta name=robots content='index, max-image-preview:none'>", ""),
-        ("<meta name=robots content='max-video-preview: none, nofollow'>", "robots"),
-        ("<meta name=robots content=noindex>", ""),
-        ("<meta name=keywords content='robots nofollo'>", ""),
-        ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", "robots"),
+        ("<meta name=robots content=nofollow", False),
+        ("<meta name=robots content='noindex, NOFOLLOW'>", True),
+        ('<meta name="ROBOTS" content="none">', True),
+        ("<meta name=googlebot content=nofollow>", False),
+        ("<meta name='r&#111;bots' content=nofollow>", True),
+        ("<base name=robots content=nofollow>", False),
+        ("<meta name=robots content='index, max-image-preview:none'>", False),
+        ("<meta name=robots content='max-video-preview: none, nofollow'>", True),
+        ("<meta name=robots content=noindex>", False),
+        ("<meta name=keywords content='robots nofollo'>", False),
+        ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", True),
     ],
 )
-def test_a_page_names_the_robots_that_are_not_to_follow_its_links(markup: str, robots: str) -> None:
-    assert crawl.read_markup(markup) == crawl.Markup(nofollow=frozenset(robots.split()))
+def test_a_robots_meta_tag_may_close_the_links_of_its_page(markup: str, closed: bool) -> None:
+    assert crawl.read_markup(markup) == crawl.Markup(nofollow=closed)
 
 
 HOSTILE = [  # of these pages are made that a careless expression would need hours for
@@ -3009,14 +3001,6 @@ def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
         )
         stars = crawl.Robots("User-agent: *\nDisallow: /" + "*" * 500_000 + "b")
         assert not any(stars.rule("/" + "a" * 8000) for _ in range(1000))
-
-
-def test_of_a_robots_file_only_so_many_rules_count() -> None:
-    rules = (
-        "User-agent: *\n" + "Allow: /\n" * (crawl.MAX_RULES - 1) + "Disallow: /a\nDisallow: /b\n"
-    )
-    robots = crawl.Robots(rules)
-    assert robots.rule("/a") and not robots.rule("/b")
 
 
 def test_of_a_robots_file_only_so_many_characters_count() -> None:
@@ -3289,13 +3273,13 @@ def test_the_longer_the_base_the_fewer_the_references(base: str) -> None:
     [
         (
             ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
-            "Connection reset by peer",
+            "connection reset by peer",
         ),
         (OSError("plain"), "plain"),
         (OSError(), "OSError"),
         (
             ssl.SSLEOFError(8, "EOF in violation of protocol (_ssl.c:2580)"),
-            "EOF in violation of protocol",
+            "eof in violation of protocol",
         ),
         (crawl.TruncatedError("a\x1b[31m"), "a%1B[31m"),
         (crawl.ProtocolError("x" * 999), "x" * crawl.MAX_SHOWN),
@@ -3325,8 +3309,6 @@ def test_the_longer_of_two_delays_is_kept_up_to_a_limit(
     robots = f"User-agent: *\nCrawl-delay: {theirs}"
     crawler = crawl_site(site_of_pages(2) | {"/robots.txt": robots}, delay=delay)
     assert request_gaps(crawler)[1:] == [seconds + 0.125]
-    told = [line for line in crawler.lines() if "slowly" in line]
-    assert told == [f"http://h was asked slowly: 0 x 429, set delay {seconds} s"] * (theirs > delay)
 
 
 def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
@@ -3454,7 +3436,6 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
     crawler = crawl_site(site)
     assert len(crawler.requested) == 990 + 30 and crawler.client.requests[-1][0] < 120
     assert set(crawler.outcomes.values()) == {"200", "429 blocked x3"}
-    assert "http://h was asked slowly: 30 x 429, set delay 0 s" in crawler.lines()
 
 
 @each("answers, end", [((429, 503, ""), "200 x3"), ((503, 429, 429), "429 blocked x3")])
@@ -3486,20 +3467,20 @@ def test_a_check_is_asked_by_get_after_any_error(answer: Any, end: str) -> None:
         ("http://example.com/x", {}, ""),
         ("http://www.example.com/x", {}, ""),
         ("https://example.com/x", {}, ""),
-        ("http://example.com:8080/x", {}, "other host"),
-        ("http://sub.example.com/x", {}, "other host"),
+        ("http://example.com:8080/x", {}, "on another host"),
+        ("http://sub.example.com/x", {}, "on another host"),
         ("http://a.sub.example.com/x", {"subdomains": True}, ""),
-        ("http://notexample.com/x", {"subdomains": True}, "other host"),
-        ("http://sub.example.com:8080/x", {"subdomains": True}, "other host"),
-        ("http://exam.plecom/x", {"subdomains": True}, "other host"),
-        ("http://example.com./x", {}, "other host"),
+        ("http://notexample.com/x", {"subdomains": True}, "on another host"),
+        ("http://sub.example.com:8080/x", {"subdomains": True}, "on another host"),
+        ("http://exam.plecom/x", {"subdomains": True}, "on another host"),
+        ("http://example.com./x", {}, "on another host"),
         ("http://example.com/blog/x", {"include": "/blog/"}, ""),
-        ("http://example.com/x", {"include": "/blog/"}, "excluded"),
+        ("http://example.com/x", {"include": "/blog/"}, "not included"),
         ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
         ("http://example.com/x", {"include": "/blog/|x"}, ""),
         ("http://example.com/x", {"exclude": "pdf$|x$"}, "excluded"),
         ("http://example.com" + "/a/b" * 5, {}, ""),
-        ("http://example.com/x", {"depth": 0}, "depth"),
+        ("http://example.com/x", {"depth": 0}, "too many links from the start"),
     ],
 )
 def test_the_scope_is_the_roots_host_widened_and_narrowed(
@@ -3539,18 +3520,17 @@ def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: b
 # ============
 
 
-def references_of(**options: Any) -> tuple[crawl.References, crawl.Node, list[crawl.Record]]:
-    """Return References whose root was requested, the root's Node, and the records to come."""
+def frontier_and_root(**options: Any) -> tuple[crawl.Frontier, crawl.Node, list[crawl.Record]]:
+    """Return a Frontier whose root was requested, the root's Node, and the records to come."""
     emitted: list[crawl.Record] = []
     url = crawl.parse_url("http://h/")
     given = crawl.Options(no_robots=True, **options)
-    frontier = crawl.Frontier(crawl.Scope([url], given), given)
-    references = crawl.References(frontier, crawl.Fragments(frontier), given, emitted.append)
+    frontier = crawl.Frontier(crawl.Scope([url], given), given, emitted.append)
     frontier.begin(0)
     root = frontier.admit(url, None, 0)
     assert frontier.queue.get_nowait() is root
     frontier.begin(1)
-    return references, root, emitted
+    return frontier, root, emitted
 
 
 @each(
@@ -3564,8 +3544,7 @@ def references_of(**options: Any) -> tuple[crawl.References, crawl.Node, list[cr
 async def test_each_way_to_a_url_can_only_bring_it_forward(
     url: str, ways: list[str], rounds: list[int]
 ) -> None:
-    references, root, _ = references_of(exclude="pdf$")
-    frontier = references.frontier
+    frontier, root, _ = frontier_and_root(exclude="pdf$")
     for way, number in zip(ways, rounds):
         node = frontier.admit(crawl.parse_url(url), root, 1, check=way == "image")
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
@@ -3645,7 +3624,7 @@ MAP = "application/xml"
             {
                 "/": "200",
                 "http://o/3": "HEAD 200",
-                "/private.png": "robots.txt: Disallow: /private",
+                "/private.png": "forbidden by robots.txt: Disallow: /private",
                 "/a.pdf": "excluded",
                 "http://o/b.pdf": "excluded",
             },
@@ -3653,7 +3632,7 @@ MAP = "application/xml"
         "what is shown has a limit": (
             {"/": "<img src=/1><img src=/2><img src=/3>", "/1": "", "/2": ""},
             {"max_pages": 2},
-            {"/": "200", "/1": "HEAD 200", "/2": "HEAD 200", "/3": "page limit"},
+            {"/": "200", "/1": "HEAD 200", "/2": "HEAD 200", "/3": "over the page limit"},
         ),
         "the redirects of what is shown are followed and join pages": (
             {
@@ -3749,7 +3728,7 @@ MAP = "application/xml"
             {
                 "/": "200",
                 **{f"/{number}": "GET 200 x2" for number in range(120)},
-                "/120": "page limit",
+                "/120": "over the page limit",
             },
         ),
         "a sitemap is a page of links, another feed is none": (
@@ -3799,9 +3778,9 @@ def test_what_get_alone_gives_is_not_read() -> None:
             method: str = "GET",
             own_headers: bool = True,
             wanted: Any = None,
-            **options: Any,
+            max_body: int | None = None,
         ) -> Any:
-            response = await super().fetch(url, method, own_headers, wanted, **options)
+            response = await super().fetch(url, method, own_headers, wanted, max_body)
             wishes[path_of(str(url))] = wanted(response)
             return response
 
@@ -3828,7 +3807,7 @@ def robots_behind(redirects: int) -> Story:
     return (
         site | {"/": "", names[-1]: NO},
         {},
-        {"/": "robots.txt: Disallow: /" if redirects < 6 else "200"},
+        {"/": "forbidden by robots.txt: Disallow: /" if redirects < 6 else "200"},
     )
 
 
@@ -3841,7 +3820,8 @@ def robots_behind(redirects: int) -> Story:
                 "/public": "",
             },
             {},
-            {"/": "200", "/public": "200", "/private/x": "robots.txt: Disallow: /private"},
+            {"/": "200", "/public": "200"}
+            | {"/private/x": "forbidden by robots.txt: Disallow: /private"},
         ),
         "with no_robots it is not": (
             {"/robots.txt": NO, "/": ""},
@@ -3885,7 +3865,7 @@ def robots_behind(redirects: int) -> Story:
         "of robots.txt, too, only a redirect leads elsewhere": (
             {"/robots.txt": (200, {"location": "/elsewhere"}, NO), "/": ""},
             {},
-            {"/": "robots.txt: Disallow: /"},
+            {"/": "forbidden by robots.txt: Disallow: /"},
         ),
         "a redirect of robots.txt may leave the scope": (
             {
@@ -3894,7 +3874,7 @@ def robots_behind(redirects: int) -> Story:
                 "/": "<a href=/a>",
             },
             {},
-            {"/": "200", "/a": "robots.txt: Disallow: /a"},
+            {"/": "200", "/a": "forbidden by robots.txt: Disallow: /a"},
         ),
         "a redirect of robots.txt may lead to any host in scope": (
             {
@@ -3904,7 +3884,7 @@ def robots_behind(redirects: int) -> Story:
                 "/": "<a href=http://a.h/>",
             },
             {"subdomains": True},
-            {"/": "200", "http://a.h/": "robots.txt: Disallow: /"},
+            {"/": "200", "http://a.h/": "forbidden by robots.txt: Disallow: /"},
         ),
     }
 )
@@ -3928,7 +3908,7 @@ def test_max_body_does_not_apply_to_robots_txt_which_is_cut_off(site: Server) ->
     site.add("/", "<a href=/a><a href=/b>")
     site.add("/b")
     outcomes = crawl_servers(site.url, max_body=100).outcomes
-    assert outcomes[site.url + "/a"] == "robots.txt: Disallow: /a"
+    assert outcomes[site.url + "/a"] == "forbidden by robots.txt: Disallow: /a"
     assert outcomes[site.url + "/b"] == "200"
 
 
@@ -3936,8 +3916,12 @@ def test_a_failed_robots_txt_is_named_and_no_answer(tmp_path: Path) -> None:
     path, roots = tmp_path / "journal", ("/", "http://o/")
     site: Site = {"/": "<a href=//o/1>", "http://o/": "", "http://o/1": ""}
     crawl_with_journal(path, site, *roots)
-    crawler = crawl_with_journal(path, site | {"http://o/robots.txt": OSError("cut")}, *roots)
-    assert crawler.records["http://o/1"][2:5] == ("robots.txt: cut", "refused", "robots.txt failed")
+    crawler = crawl_with_journal(path, site | {"http://o/robots.txt": 503}, *roots)
+    assert crawler.records["http://o/1"][2:5] == (
+        "http://o/robots.txt: 503 Words; --no-robots ignores robots.txt",
+        "broken",
+        "robots.txt failed",
+    )
     assert "http://o/1" not in crawl_with_journal(path, site, *roots).requested
 
 
@@ -3954,10 +3938,11 @@ def test_a_bad_certificate_is_told_without_lines_of_c(
     ]
     assert (bad.kind, bad.tries) == ("bad certificate", 1)
     assert re.fullmatch(
-        "the certificate cannot be trusted: self[- ]signed certificate .see SSL_CERT_FILE.",
+        "certificate not trusted [(]self[- ]signed certificate[)]; set SSL_CERT_FILE=ca.pem to "
+        "trust it",
         bad.error,
     )
-    assert none.kind == "refused" and none.error.startswith("[SSL: ") and "_ssl.c" not in none.error
+    assert none.kind == "refused" and none.error.startswith("[ssl: ") and "_ssl.c" not in none.error
 
 
 @each(
@@ -4005,7 +3990,7 @@ def test_a_broken_answer_is_a_record(
             ],
             (TimeoutError("late"), "timed out x3"),
             (crawl.TruncatedError("cut"), "broken x3"),
-            (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "refused x3"),
+            (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "refused x2"),
             (socket.gaierror(socket.EAI_NONAME, "unknown"), "refused"),
             (crawl.LimitError("large"), "over a limit"),
             ([503, ""], "200 x2"),
@@ -4017,15 +4002,10 @@ def test_what_may_pass_is_tried_again_and_each_end_has_its_kind(story: Story) ->
     crawl_story(story)
 
 
-@each("byte, part", [(0, 0.5), (128, 1), (255, 1.5)])
-def test_each_try_waits_twice_as_long_as_the_one_before(
-    byte: int, part: float, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(os, "urandom", lambda size: bytes([byte]) * size)
+def test_each_retry_waits_twice_as_long_as_the_one_before() -> None:
     crawler = crawl_site({"/": 503}, max_tries=11)
     assert [gap - 0.125 for gap in request_gaps(crawler)] == pytest.approx(
-        [crawl.BACKOFF * part * factor for factor in (1, 2, 4, 8, 16, 32, 64, 128, 256, 256)],
-        rel=0.01,
+        [crawl.BACKOFF * factor for factor in (1, 2, 4, 8, 16, 32, 64, 128, 256, 256)]
     )
 
 
@@ -4055,8 +4035,155 @@ def test_what_is_no_page_is_not_read(site: Server) -> None:
     assert (record.status, record.error, record.size) == (200, "", 0)
 
 
-# 19  Fragments
-# =============
+# The references of pages
+
+
+async def admit_references(
+    frontier: crawl.Frontier,
+    page: crawl.Node,
+    links: Sequence[str],
+    assets: Sequence[str] = (),
+    base: str = "",
+) -> crawl.Record:
+    """Let in what a page refers to; return its record."""
+    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
+    return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
+
+
+async def test_mutated_references_mean_what_the_parser_says(rng: Random) -> None:
+    pieces = [
+        "a",
+        "b.c",
+        "..",
+        "../",
+        "/",
+        "?",
+        "q=1",
+        "~",
+        "http://h",
+        "_",
+        ".",
+        "a/",
+        "@",
+        "#",
+        "%41",
+        ":",
+        " ",
+        "&",
+        ";,!",
+        "//h",
+        "%2E",
+        "%e2",
+        "http:",
+        "\\",
+        "./",
+        "\t",
+        "://",
+    ]
+    frontier, page, _ = frontier_and_root()
+    for _ in range(ROUNDS):
+        reference = re.sub("[ \t]+#", "#", "".join(rng.choices(pieces, k=rng.randrange(5))))
+        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
+        (found,) = (await admit_references(frontier, page, [reference], (), base)).links
+        try:
+            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (
+                reference,
+                base,
+            )
+        except ValueError:
+            (again,) = (await admit_references(frontier, page, [found], (), base)).links
+            for words in (found, again):  # as they were written, or with the scheme that they mean
+                with raises(ValueError):
+                    crawl.parse_url(words, crawl.parse_url(base))
+
+
+async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
+    frontier, page, _ = frontier_and_root()
+    for reference, meaning in (
+        ("//h//x", "http://h//x"),
+        (" http://h//x", "http://h//x"),
+        ("a//b", "http://h/a//b"),
+        ("http://a b#x", "http://a b"),
+        ("/x/../y", "http://h/y"),
+        ("http://h ", "http://h/"),
+    ):
+        for _ in range(2):
+            assert (await admit_references(frontier, page, [reference])).links == (meaning,)
+
+
+async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
+    frontier, page, told = frontier_and_root()
+    long = "/" + "x" * 9000
+    for links in (
+        ["http://exa mple/", "mailto:x", "FTP://h", "tel:1", long, " http://\u0661 b/#x"],
+        ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]],
+    ):
+        await admit_references(frontier, page, links, ["http://exa mple/"])
+    assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
+        (words, "broken", 1, "http://h/")
+        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")
+    ]
+    assert told[0].error == "not a URL: 'exa mple' is not a host"
+    assert {
+        url: node.reason for url, node in frontier.seen_urls.items() if node.reason
+    } == {
+        "mailto:x": "mailto URL: neither http nor https",
+        "FTP://h": "ftp URL: neither http nor https",
+        "tel:1": "tel URL: neither http nor https",
+        long[:8001]: "longer than 8000 characters",
+    }
+    assert set(frontier.seen_urls[told[0].url].linked_from) == {"http://h/"}
+
+
+def test_long_words_are_the_same_to_a_crawl_that_goes_on(tmp_path: Path) -> None:
+    site = {
+        "/": "<a href=/p>",
+        "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>",
+    }
+    first, again = (crawl_with_journal(tmp_path / "journal", site).outcomes for _ in range(2))
+    assert first == again and "broken" in first.values()
+
+
+async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
+    frontier, root, _ = frontier_and_root()
+    await admit_references(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
+    assert (await admit_references(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
+    assert frontier.seen_urls["http://h/?page=2"].reason == ""
+
+
+@each("known, ticks", [(1600, 16), (8, 14)])
+async def test_while_links_are_parsed_others_run(known: int, ticks: int) -> None:
+    frontier, root, _ = frontier_and_root()
+    links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
+    record = crawl.Record(root.text, links=links)
+    admitting = frontier.admit_references(root, record, root.url).__await__()
+    assert len(list(admitting)) in (ticks - 1, ticks)
+
+
+async def test_a_long_reference_costs_no_more_than_its_length() -> None:
+    frontier, root, _ = frontier_and_root()
+    with linear_time():
+        await admit_references(frontier, root, ["../" * 3_000_000 + "x" * 8_000])
+    assert [*frontier.seen_urls.values()][-1].reason == "longer than 8000 characters"
+
+
+def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
+    site: Site = {"/": "<a href=/p>", "/p": "<img src='my photo.png'><base href=/d/>"}
+    path = tmp_path / "journal"
+    crawler = crawl_with_journal(path, site, pages_only=True)
+    assert crawler.records["/p"].assets is None
+    assert not any("assets" in line for line in journal_lines(path))
+    again = crawl_with_journal(path, site)  # now assets count, so the page is requested again
+    assert again.requested == ["/", "/p", "/d/my%20photo.png"]
+    assert crawl_with_journal(path, site).requested == ["/"]
+    assert [line["assets"] for line in journal_lines(path) if "assets" in line] == [
+        [],
+        ["http://h/d/my%20photo.png"],
+        [],
+    ]
+
+
+# The fragments that links name
 
 
 def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
@@ -4147,24 +4274,29 @@ def test_a_redirect_passes_a_fragment_on() -> None:
     )
 
 
-def test_only_pages_that_were_read_are_judged() -> None:
-    assert (
-        missing_fragments(
-            {
-                "/": "<a href=/gone#x><a href=//o/#x><a href=/css#x>",
-                "http://o/": "",
-                "/css": (200, {"content-type": "text/css"}, ""),
-            },
-            external=True,
-        )
-        == []
-    )
+def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
+    site: Site = {
+        "/": "<a href=/gone#x><a href=//o/#x><a href=/css#x><a href=//p/#x>",
+        "http://o/": "",
+        "/css": (200, {"content-type": "text/css"}, ""),
+    }
+    crawler = crawl_site(site, fragments=True, external=True)
+    fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
+    assert fragments == {
+        "http://o/#x": "fragment not checked",
+        "/css#x": "fragment not checked",
+    }, "the problem of its page, or why its page was left out, is enough"
     crawler = crawl_site(
         {"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"},
         fragments=True,
         exclude="a b|gone",
     )
-    assert crawler.outcomes == {"/": "200", "http://c d/": "broken", "http://a b/": "excluded"}
+    assert crawler.outcomes == {
+        "/": "200",
+        "http://c d/": "broken",
+        "http://a b/": "excluded",
+        "/#gone": "excluded",
+    }
 
 
 def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: Path) -> None:
@@ -4175,155 +4307,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
         assert crawler.requested == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
 
 
-# 20  References
-# ==============
-
-
-async def admit_references(
-    references: crawl.References,
-    page: crawl.Node,
-    links: Sequence[str],
-    assets: Sequence[str] = (),
-    base: str = "",
-) -> crawl.Record:
-    """Let in what a page refers to; return its record."""
-    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
-    return await references.admit(page, record, crawl.parse_url(base, page.url))
-
-
-async def test_mutated_references_mean_what_the_parser_says(rng: Random) -> None:
-    pieces = [
-        "a",
-        "b.c",
-        "..",
-        "../",
-        "/",
-        "?",
-        "q=1",
-        "~",
-        "http://h",
-        "_",
-        ".",
-        "a/",
-        "@",
-        "#",
-        "%41",
-        ":",
-        " ",
-        "&",
-        ";,!",
-        "//h",
-        "%2E",
-        "%e2",
-        "http:",
-        "\\",
-        "./",
-        "\t",
-        "://",
-    ]
-    references, page, _ = references_of()
-    for _ in range(ROUNDS):
-        reference = re.sub("[ \t]+#", "#", "".join(rng.choices(pieces, k=rng.randrange(5))))
-        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
-        (found,) = (await admit_references(references, page, [reference], (), base)).links
-        try:
-            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (
-                reference,
-                base,
-            )
-        except ValueError:
-            (again,) = (await admit_references(references, page, [found], (), base)).links
-            for words in (found, again):  # as they were written, or with the scheme that they mean
-                with raises(ValueError):
-                    crawl.parse_url(words, crawl.parse_url(base))
-
-
-async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
-    references, page, _ = references_of()
-    for reference, meaning in (
-        ("//h//x", "http://h//x"),
-        (" http://h//x", "http://h//x"),
-        ("a//b", "http://h/a//b"),
-        ("http://a b#x", "http://a b"),
-        ("/x/../y", "http://h/y"),
-        ("http://h ", "http://h/"),
-    ):
-        for _ in range(2):
-            assert (await admit_references(references, page, [reference])).links == (meaning,)
-
-
-async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
-    references, page, told = references_of()
-    long = "/" + "x" * 9000
-    for links in (
-        ["http://exa mple/", "mailto:x", "FTP://h", "tel:1", long, " http://\u0661 b/#x"],
-        ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]],
-    ):
-        await admit_references(references, page, links, ["http://exa mple/"])
-    assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
-        (words, "broken", 1, "http://h/")
-        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")
-    ]
-    assert told[0].error == "no URL: 'exa mple' is not a host"
-    assert {
-        url: node.reason for url, node in references.frontier.seen_urls.items() if node.reason
-    } == {
-        "mailto:x": "mailto: neither http nor https",
-        "FTP://h": "ftp: neither http nor https",
-        "tel:1": "tel: neither http nor https",
-        long[:8001]: "longer than 8000 characters",
-    }
-    assert set(references.frontier.seen_urls[told[0].url].linked_from) == {"http://h/"}
-
-
-def test_long_words_are_the_same_to_a_crawl_that_goes_on(tmp_path: Path) -> None:
-    site = {
-        "/": "<a href=/p>",
-        "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>",
-    }
-    first, again = (crawl_with_journal(tmp_path / "journal", site).outcomes for _ in range(2))
-    assert first == again and "broken" in first.values()
-
-
-async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
-    references, root, _ = references_of()
-    await admit_references(references, root, ["?page=2"], (), "http://h/" + "x" * 7990)
-    assert (await admit_references(references, root, ["?page=2"])).links == ("http://h/?page=2",)
-    assert references.frontier.seen_urls["http://h/?page=2"].reason == ""
-
-
-@each("known, ticks", [(1600, 16), (8, 14)])
-async def test_while_links_are_parsed_others_run(known: int, ticks: int) -> None:
-    references, root, _ = references_of()
-    links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
-    record = crawl.Record(root.text, links=links)
-    assert len(list(references.admit(root, record, root.url).__await__())) in (ticks - 1, ticks)
-
-
-async def test_a_long_reference_costs_no_more_than_its_length() -> None:
-    references, root, _ = references_of()
-    with linear_time():
-        await admit_references(references, root, ["../" * 3_000_000 + "x" * 8_000])
-    assert [*references.frontier.seen_urls.values()][-1].reason == "longer than 8000 characters"
-
-
-def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
-    site: Site = {"/": "<a href=/p>", "/p": "<img src='my photo.png'><base href=/d/>"}
-    path = tmp_path / "journal"
-    crawler = crawl_with_journal(path, site, pages_only=True)
-    assert crawler.records["/p"].assets is None
-    assert not any("assets" in line for line in journal_lines(path))
-    again = crawl_with_journal(path, site)  # now assets count, so the page is requested again
-    assert again.requested == ["/", "/p", "/d/my%20photo.png"]
-    assert crawl_with_journal(path, site).requested == ["/"]
-    assert [line["assets"] for line in journal_lines(path) if "assets" in line] == [
-        [],
-        ["http://h/d/my%20photo.png"],
-        [],
-    ]
-
-
-# 21  Crawler
+# 19  Crawler
 # ===========
 
 # Once each
@@ -4375,7 +4359,7 @@ def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
                 "/": "200",
                 "/frame": "200",
                 "/next": "200",
-                "mailto:x": "mailto: neither http nor https",
+                "mailto:x": "mailto URL: neither http nor https",
             },
         ),
         "xhtml is a page, a list of choices and plain text are none": (
@@ -4470,7 +4454,7 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
         tls_site.add(f"/{number}")
     tls_site.add("/logo.png", bytes(50_000), Content_Type="image/png")
     assert (
-        len(crawl_servers(f"localhost:{tls_site.port}", max_tasks=3).emitted) == 22
+        len(crawl_servers(tls_site.url, max_tasks=3).emitted) == 22
         and tls_site.connections <= 3
     )
 
@@ -4478,16 +4462,15 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
 # Scope and roots
 
 
-def test_a_root_without_a_scheme_is_https_and_nothing_else_is_tried(
+def test_a_root_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tried(
     site: Server, tls_site: Server
 ) -> None:
     site.add("/")
     tls_site.add("/")
-    assert [
-        record.kind for record in crawl_servers(f"localhost:{site.port}", max_tries=1).emitted
-    ] == ["refused"]
-    assert site.requests == []
-    assert list(crawl_servers(f"localhost:{tls_site.port}").records) == [tls_site.url + "/"]
+    assert list(crawl_servers(f"localhost:{site.port}").records) == [site.url + "/"]
+    (failed,) = crawl_servers(f"localhost:{tls_site.port}").emitted
+    assert failed.error == f"connection reset by peer; try {tls_site.url}/"
+    assert tls_site.requests == []
 
 
 @each(
@@ -4500,7 +4483,8 @@ def test_a_root_without_a_scheme_is_https_and_nothing_else_is_tried(
     ],
 )
 def test_what_cannot_be_is_refused_where_it_comes_in(name: str, value: Any) -> None:
-    with raises(crawl.CrawlError, match=f"{name} must be a number of at least .*, got {value}"):
+    option = name.replace("_", "-")
+    with raises(crawl.CrawlError, match=f"^--{option} must be at least .*, got {value}"):
         crawl.Crawler("http://h/", **{name: value})
 
 
@@ -4518,7 +4502,7 @@ def redirecting_root(location: str) -> Story:
         "what a root redirects to need not be included": (
             {"/": "-> /en", "/en": "<a href=/a><a href=/b>", "/a": ""},
             {"include": "a"},
-            {"/": "302", "/en": "200", "/a": "200", "/b": "excluded"},
+            {"/": "302", "/en": "200", "/a": "200", "/b": "not included"},
         ),
         "the hosts that a root redirects to are the scope": (
             {
@@ -4536,8 +4520,8 @@ def redirecting_root(location: str) -> Story:
                 "https://www.other.test/home": "200",
                 "https://other.test/x": "302",
                 "/y": "200",
-                "http://third/": "other host",
-                "https://third/": "other host",
+                "http://third/": "on another host",
+                "https://third/": "on another host",
             },
         ),
         "a root that redirects to nothing is a problem": redirecting_root(""),
@@ -4557,17 +4541,17 @@ def redirecting_root(location: str) -> Story:
         "roots have tries and robots.txt like all pages": (
             {"/robots.txt": "User-agent: *\nDisallow: /no", "/a": [503, ""], "/b": ""},
             {"roots": ["/a", "/b", "/no"]},
-            {"/a": "200 x2", "/b": "200", "/no": "robots.txt: Disallow: /no"},
+            {"/a": "200 x2", "/b": "200", "/no": "forbidden by robots.txt: Disallow: /no"},
         ),
         "a root that fails at first has its pages on the first level": (
             {"/": [503, "<a href=/1>"], "/1": "<a href=/2>", "/2": ""},
             {"depth": 1},
-            {"/": "200 x2", "/1": "200", "/2": "depth"},
+            {"/": "200 x2", "/1": "200", "/2": "too many links from the start"},
         ),
         "include chooses among pages, neither among roots nor assets": (
             {"/": "<a href=/blog/1><a href=/other><img src=/logo>", "/blog/1": "", "/logo": ""},
             {"include": "blog"},
-            {"/": "200", "/blog/1": "200", "/logo": "HEAD 200", "/other": "excluded"},
+            {"/": "200", "/blog/1": "200", "/logo": "HEAD 200", "/other": "not included"},
         ),
         "of several patterns each holds": (
             {
@@ -4580,7 +4564,7 @@ def redirecting_root(location: str) -> Story:
                 "/": "200",
                 "/a1": "200",
                 "/b2": "200",
-                "/c3": "excluded",
+                "/c3": "not included",
                 "/a4.pdf": "excluded",
                 "/b5.png": "excluded",
             },
@@ -4608,27 +4592,24 @@ def redirecting_root(location: str) -> Story:
                 "/": "200",
                 "/1": "200",
                 "/2": "200",
-                "http://other.test/": "other host",
-                "mailto:x": "mailto: neither http nor https",
+                "http://other.test/": "on another host",
+                "mailto:x": "mailto URL: neither http nor https",
                 "/a.pdf": "excluded",
-                "/private/x": "robots.txt: Disallow: /private/",
-                "/3": "depth",
+                "/private/x": "forbidden by robots.txt: Disallow: /private/",
+                "/3": "too many links from the start",
             },
         ),
         "the number of pages has a limit, roots aside": (
             site_of_pages(5),
             {"max_pages": 2},
-            {"/": "200", "/1": "200", "/2": "200", "/3": "page limit", "/4": "page limit"},
+            {"/": "200", "/1": "200", "/2": "200"}
+            | {"/3": "over the page limit", "/4": "over the page limit"},
         ),
         "redirects do not use up the page limit": (
             {"/": "-> /a", "/a": "-> /b", "/b": "<a href=/c><a href=/d>", "/c": "-> /e", "/e": ""},
             {"max_pages": 1, "max_tasks": 1},
-            {"/": "302", "/a": "302", "/b": "200", "/c": "302", "/e": "200", "/d": "page limit"},
-        ),
-        "an excluded root is left out": (
-            {"/": ""},
-            {"roots": ["/", "/x"], "exclude": "x"},
-            {"/": "200", "/x": "excluded"},
+            {"/": "302", "/a": "302", "/b": "200", "/c": "302", "/e": "200"}
+            | {"/d": "over the page limit"},
         ),
         "what robots.txt forbids takes its place under the limit once": (
             {
@@ -4638,7 +4619,7 @@ def redirecting_root(location: str) -> Story:
             | {"/robots.txt": "User-agent: *\nDisallow: /no", "/9": ""},
             {"roots": ["/0"], "max_pages": 11},
             {f"/{number}": "200" for number in range(10)}
-            | {"/no.jpg": "robots.txt: Disallow: /no"},
+            | {"/no.jpg": "forbidden by robots.txt: Disallow: /no"},
         ),
     }
 )
@@ -4726,12 +4707,12 @@ def test_what_is_left_out_is_told_in_the_end() -> None:
     )
     assert list(crawler.records) == ["/", "/a", "/b", "/forbidden", "http://o/", "/excluded"]
     assert crawler.emitted[-1] == crawl.Record(
-        "http://h/excluded", skipped="excluded", parent="http://h/a"
+        "http://h/excluded", skipped="excluded", parent="http://h/a", depth=1
     )
 
 
-@each("depth, waits", [(None, False), (2, True)])
-def test_only_with_a_depth_a_level_waits_for_the_one_before(depth: int | None, waits: bool) -> None:
+@each("depth, waits", [(crawl.MAX_DEPTH, False), (2, True)])
+def test_only_with_a_depth_a_level_waits_for_the_one_before(depth: int, waits: bool) -> None:
     crawler = crawl_site(
         {"/": "<a href=/slow><a href=/a>", "/slow": slow_answer(9), "/a": "<a href=/b>", "/b": ""},
         depth=depth,
@@ -4765,7 +4746,7 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(
     site.add("/", f"<img src={tls_site.url}/x>")
     site.add("/robots.txt", "User-agent: MyBot\nDisallow: /\n\nUser-agent: *\nAllow: /", 200)
     assert crawl_servers(site.url, headers={"user-agent": "MyBot/2.0"}).outcomes == {
-        site.url + "/": "robots.txt: Disallow: /"
+        site.url + "/": "forbidden by robots.txt: Disallow: /"
     }
     crawl_servers(site.url, headers={"User-Agent": "Other/1"})
     assert (
@@ -4828,7 +4809,7 @@ def test_of_redirects(story: Story) -> None:
     "site, options, error",
     [
         ({"/": "-> /1", "/1": "-> /2"}, {"max_redirect": 1}, "redirects more than 1 in a row"),
-        ({"/": "-> /a", "/a": "-> /"}, {}, "redirects in a circle: / -> /a -> /"),
+        ({"/": "-> /a", "/a": "-> /"}, {}, "redirects in a circle"),
         (
             {"/": (302, {}, "")},
             {},
@@ -4941,15 +4922,14 @@ async def test_a_cancelled_crawl_names_what_was_in_flight() -> None:
     await sleep(0.5)
     await cancel_crawl(task)
     assert crawler.outcomes == {"/": "200"}
-    assert crawler.lines()[0] == "cut off: 4 queued, 4 in flight /1, /2, /3 and 1 more"
+    assert crawler.lines()[0] == "interrupted: 4 queued; in flight: /1, /2, /3 and 1 more"
 
 
 async def test_a_cancelled_crawl_counts_what_waits_for_a_pause() -> None:
     crawler, task = crawler_and_task(site_of_pages(9), delay=5)
     await sleep(7)
     await cancel_crawl(task)
-    assert crawler.lines()[0] == "cut off: 7 queued, 0 in flight"
-    assert all(timeout.callback is None for _, _, timeout in get_running_loop()._timeouts)
+    assert crawler.lines()[0] == "interrupted: 7 queued; in flight: none"
 
 
 async def test_answers_that_need_no_server_keep_nobody_waiting() -> None:
@@ -5000,7 +4980,7 @@ async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(stubbo
     crawler, task = crawler_and_task({"/": ""}, on_page=for_ever)
     await sleep(1)
     await cancel_crawl(task)
-    assert crawler.emitted == [] and crawler.lines()[0] == "cut off: 1 queued, 0 in flight"
+    assert crawler.emitted == [] and crawler.lines()[0] == "interrupted: 1 queued; in flight: none"
 
 
 async def test_the_oldest_fetch_is_named_first() -> None:
@@ -5168,9 +5148,11 @@ def model_of_crawl(
                 ""
                 if way in ("shown", "check")
                 else (
-                    "other host"
+                    "on another host"
                     if outside and not external
-                    else "depth" if level > depth and not outside else ""
+                    else "too many links from the start"
+                    if level > depth and not outside
+                    else ""
                 )
             )
         )
@@ -5184,12 +5166,12 @@ def model_of_crawl(
         if (
             url in rounds
             or ends.get(url) == "excluded"
-            or ends.get(url, "").startswith("robots.txt")
+            or ends.get(url, "").startswith("forbidden")
         ):
             return None
         rule = rules.rule(crawl.parse_url(url).target) if url.startswith("http://h/") else None
         if rule:
-            ends[url] = f"robots.txt: {rule}"
+            ends[url] = f"forbidden by robots.txt: {rule}"
             return None
         answer, rounds[url] = final.get(url, 404), number
         status = (
@@ -5504,7 +5486,7 @@ def test_planted_faults_are_all_reported_also_after_a_kill(
         if kind != "too many redirects":  # which is told of the link that can be mended
             assert f"  {url}\n" in done.stdout, url
     assert (
-        f"  {site.url}/gone.woff\n    404 Not Found\n    linked from {site.url}/style.css\n"
+        f"  {site.url}/gone.woff\n    404 Not Found\n    found on {site.url}/style.css\n"
         in done.stdout
     )
     assert not any("/private/x" in path for server in servers for path in server.requests)
@@ -5618,7 +5600,7 @@ def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(
     assert step > 30
 
 
-# 22  Journal
+# 20  Journal
 # ===========
 
 
@@ -5713,7 +5695,7 @@ def test_what_is_no_journal_is_refused_and_left_as_it_is(text: str, tmp_path: Pa
     path = tmp_path / "notes.txt"
     path.write_text(text)
     status, _, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
-    assert status == 2 and re.search(r"no journal of a crawl \(name another file\): line 1: .", err)
+    assert status == 2 and re.search(r"notes.txt is not a crawl.py journal \(line 1: .", err)
     assert path.read_text() == text
 
 
@@ -5765,7 +5747,7 @@ def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) 
     assert run_main("-o", str(path), site.url) == (
         2,
         "",
-        f"crawl.py: {path}: it is not empty; --resume goes on with it\n",
+        f"crawl.py: {path} exists; use --resume to continue it or choose another file\n",
     )
     assert path.read_bytes() == written and site.requests == ["/robots.txt", "/"]
     assert run_main("-o", str(path), "--resume", site.url)[0] == 0
@@ -5774,7 +5756,7 @@ def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) 
     ), "where there is none, it is begun"
     assert run_main("-o", f"{path}3", "--recheck", site.url)[::2] == (
         2,
-        f"crawl.py: {path}3: No such file or directory\n",
+        f"crawl.py: {path}3 cannot be opened: no such file or directory\n",
     )
 
 
@@ -5784,7 +5766,7 @@ def test_who_goes_on_is_told_how_old_answers_are(site: Server, tmp_path: Path) -
     path.write_text(
         "".join(
             f'{{"url": "{site.url}/{name}", "status": 404, "kind": "broken", "at": {at}}}\n'
-            for name, at in (("a", 86400 * 2), ("b", 86400 * 3), ("other", 0))
+            for name, at in (("a", 86400.0 * 2), ("b", 86400.0 * 3), ("other", 0.0))
         )
     )
     status, out, err = run_main("-q", "-o", str(path), "--resume", site.url)
@@ -5817,7 +5799,7 @@ def random_line(rng: Random) -> bytes:
             {"status": 200, "encoding": "utf-8", "links": ["http://h/1"]},
             {"status": 404, "kind": "broken"},
             {"status": 301, "next_url": "http://h/2", "seconds": 0.1},
-            {"skipped": "other host"},
+            {"skipped": "on another host"},
         )
     )
     if not rng.randrange(8):
@@ -5840,7 +5822,7 @@ def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Ran
                     record = journal.find(f"http://h/{number}")
                     assert record is None or record.url == f"http://h/{number}"
         except crawl.CrawlError as error:
-            ends[str(error).partition(f"{path}: ")[2][:20]] += 1
+            ends[str(error).partition(f"{path} ")[2][:24]] += 1
             assert path.read_bytes() == text
         else:  # all is there but what was torn behind a whole record
             left = path.read_bytes()
@@ -5854,7 +5836,7 @@ def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Ran
             (b"", bytes(9))
         )
         check_claim(taken_in_or_refused, [*lines, last])
-    assert set(ends) == {"whole", "torn", "no journal of a craw"}, ends
+    assert set(ends) == {"whole", "torn", "is not a crawl.py journal"[:24]}, ends
 
 
 def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) -> None:
@@ -5916,7 +5898,7 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
             },
             ["/"],
             {"no_robots": False},
-            {"/": "200", "/a": "robots.txt: Disallow: /a"},
+            {"/": "200", "/a": "forbidden by robots.txt: Disallow: /a"},
             id="forbidden now",
         ),
         pytest.param(
@@ -5992,7 +5974,7 @@ def test_a_field_of_a_journal_that_cannot_be_is_refused(
     path.write_text(f'{{"url": "http://h/"}}\n{{"url": "http://h/2", "{field}": {value}}}\n')
     status, out, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
     assert (status, out) == (2, "")
-    assert re.fullmatch(rf"crawl.py: {path}: .* line 2: .*\n", err)
+    assert re.fullmatch(rf"crawl.py: {path} is not .* [(]line 2: .*[)]\n", err)
 
 
 def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Path) -> None:
@@ -6011,16 +5993,9 @@ def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Pat
     assert run_main("-q", "-o", path, "--recheck", site.url)[0] == 0 and "/b" not in site.requests
 
 
-def test_a_journal_that_jq_has_rewritten_is_one_still(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url":"http://h/","status":200,"seconds":2}\n')
-    with closing(crawl.Journal(str(path), resume=True)) as journal:
-        assert journal.find("http://h/") == crawl.Record("http://h/", 200, seconds=2.0)
-
-
 def test_a_journal_is_one_crawls_at_a_time(tmp_path: Path) -> None:
     with closing(crawl.Journal(str(tmp_path / "journal"))):
-        with raises(crawl.CrawlError, match="in use: "):
+        with raises(crawl.CrawlError, match="is in use by another crawl"):
             crawl.Journal(str(tmp_path / "journal"))
 
 
@@ -6051,7 +6026,7 @@ def test_a_journal_may_be_no_regular_file_and_full() -> None:
     with closing(null), closing(same), closing(full):
         null.write(crawl.Record("http://h/"))
         assert same.find("http://h/") is None
-        with raises(crawl.CrawlError, match="/dev/full cannot be written: No space left"):
+        with raises(crawl.CrawlError, match="/dev/full cannot be written: no space left"):
             full.write(crawl.Record("http://h/"))
 
 
@@ -6071,7 +6046,7 @@ def test_a_full_disk_leaves_a_journal_that_can_be_gone_on_with(
 
     done = run_program("-o", str(path), "--resume", site.url, preexec_fn=small)
     assert done.returncode == 2 and path.read_bytes().startswith(before)
-    assert done.stderr == f"crawl.py: {path} cannot be written: File too large\n"
+    assert done.stderr == f"crawl.py: {path} cannot be written: file too large\n"
     assert "1 page read" in done.stdout, "what was done is told"
     assert run_program("-o", str(path), "--resume", site.url).returncode == 0
 
@@ -6091,14 +6066,15 @@ def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: Pat
     done = run_program("-o", str(path), site.url)
     reader.join()
     assert (
-        len(lines) == 1 and done.returncode == 2 and "cannot be written: Broken pipe" in done.stderr
+        len(lines) == 1 and done.returncode == 2 and "cannot be written: broken pipe" in done.stderr
     )
 
 
-# 23  Report
+# 21  Report
 # ==========
 
 
+NOFOLLOW = "<meta name=robots content='noindex, nofollow'>"
 BROKEN: Site = {
     "/": "<a href=/a><a href=/secret><a href=/moved><a href=/found><a href=http://other.test/>",
     "/a": "".join(f"<a href=/a{number}>" for number in range(6)) + "<a href=/rare>",
@@ -6114,39 +6090,43 @@ BROKEN: Site = {
 
 def test_the_report_says_what_is_broken_and_where() -> None:
     crawler = crawl_site(BROKEN)
-    *problems, numbers, statuses, left_out, last = crawler.lines()
+    lines = crawler.lines()
+    problems = lines[: lines.index("")]
     assert problems == [
         "broken (4)",
         "  /gone",
         "    404 Words",
-        "    linked from /a0, /a1, /a2 and 2 more",
+        "    found on /a0, /a1, /a2 and 2 more",
         "  /logo.png",
         "    404 Words",
-        "    linked from /a5",
+        "    found on /a5",
         "  /missing",
         "    404 Words",
         "    redirected from /moved, /moved2",
-        "    linked from /, /a0, /a1 and 3 more",
+        "    found on /, /a0, /a1 and 3 more",
         "  /rare",
         "    404 Words",
-        "    linked from /a",
+        "    found on /a",
         "blocked (1)",
         "  /secret",
         "    403 Words",
-        "    linked from /",
+        "    found on /",
     ]
-    assert [numbers, statuses, left_out, last] == [
-        "17 URLs asked for, 8 pages read, 1.3 MB",
+    assert lines[len(problems) :] == [
+        "",
+        "17 URLs requested, 8 pages read",
         "statuses: 9 x 200, 1 x 301, 1 x 302, 1 x 308, 1 x 403, 4 x 404",
-        "not fetched: 1 (other host; --external checks them)",
-        "5 problems (1.0 s, 17 URLs/s)",
+        "not searched for links: 1 x text/plain",
+        "not requested:",
+        "           1  on another host                 --external",
+        "5 problems on 8 pages, 1.0 s",
     ]
     assert crawler.lines(brief=True) == problems
 
 
 def test_the_zoo_is_reported_as_its_essay_says() -> None:
     lines = crawl_site(ZOO, "http://zoo.org/", fragments=True).lines()
-    told = "".join(f"#     {line}\n" for line in lines).replace("Words", "Not Found")
+    told = "".join(f"#     {line}".rstrip() + "\n" for line in lines).replace("Words", "Not Found")
     assert told in project_file("crawl.py")
 
 
@@ -6166,18 +6146,18 @@ def test_a_problem_names_all_redirects_and_pages_that_lead_there(seed: int) -> N
         "  /gone",
         "    404 Words",
         "    redirected from /old, /older",
-        "    linked from /1, /2, /3",
+        "    found on /1, /2, /3",
     ]
     site["/3"] = "".join(f"<a href=/old{number}>" for number in range(5))
     site |= {f"/old{number}": "-> /gone" for number in range(5)}
     assert crawl_site(Uneven(site, seed)).lines(brief=True)[-2:] == [
         "    redirected from /old, /old0, /old1 and 4 more",
-        "    linked from /1, /2, /3",
+        "    found on /1, /2, /3",
     ]
     many = {f"/{101 + number * 37 % 190}": "<a href=/gone>" for number in range(190)}
     site = {"/": "".join(f"<a href={path}>" for path in many)} | many
     assert (
-        crawl_site(Uneven(site, seed)).lines()[3] == "    linked from /101, /102, /103 and 187 more"
+        crawl_site(Uneven(site, seed)).lines()[3] == "    found on /101, /102, /103 and 187 more"
     )
 
 
@@ -6212,7 +6192,7 @@ def test_too_many_redirects_name_the_pages_with_the_link() -> None:
         "  /2",
         "    redirects more than 2 in a row",
         "    redirected from /0, /1",
-        "    linked from /",
+        "    found on /",
     ]
 
 
@@ -6222,15 +6202,15 @@ def test_links_that_are_no_url_are_problems() -> None:
     )
     assert crawler.lines()[:10] == [
         "broken (3)",
-        "  htp://x/",
-        "    no URL: 'htp' is neither http nor https",
-        "    linked from /",
-        "  http://a.com:99999/",
-        "    no URL: 'a.com:99999' is not a host and a port",
-        "    linked from /",
         "  https://a b.com/",
-        "    no URL: 'a b.com' is not a host",
-        "    linked from /",
+        "    not a URL: 'a b.com' is not a host",
+        "    found on /",
+        "  htp://x/",
+        "    not a URL: 'htp' is neither http nor https",
+        "    found on /",
+        "  http://a.com:99999/",
+        "    not a URL: port 99999 is not between 0 and 65535",
+        "    found on /",
     ]
 
 
@@ -6240,44 +6220,133 @@ def test_a_mistyped_scheme_may_be_excluded_and_others_are_counted() -> None:
     assert crawler.outcomes == {
         "/": "200",
         "hhttps://x/": "excluded",
-        "slack://y": "slack: neither http nor https",
-        "git+https://h/x": "git+https: neither http nor https",
+        "slack://y": "slack URL: neither http nor https",
+        "git+https://h/x": "git+https URL: neither http nor https",
     }
     assert {record.parent for record in crawler.emitted if record.skipped} == {"http://h/"}
 
 
 def test_all_problems_are_shown() -> None:
-    links = "".join(f"<a href=/{number:02}><a href=//o/{number:02}>" for number in range(37))
-    site: Site = {f"http://o/{number:02}": crawl.ProtocolError("no") for number in range(37)} | {
-        "/": links
-    }
+    site = {"/": "".join(f"<a href=/{number:02}>" for number in range(37))}
     shown = "\n".join(crawl_site(site, external=True).lines())
-    assert shown.startswith("broken (74)\n  /00\n") and shown.count("    404 Words\n") == 37
-    assert shown.count("    no\n    linked from /\n") == 37
+    assert shown.startswith("broken (37)\n  /00\n    404 Words\n    found on /\n  /01\n")
+    assert shown.count("    404 Words\n    found on /\n") == 37
 
 
-def test_what_was_not_fetched_is_counted_by_reason() -> None:
-    site = {
-        "/": "<a href=x:1><a href=x:2><a href=mailto:y><a href=//o/><a href=/no><a href=/none>",
-        "/robots.txt": "User-agent: *\nDisallow: /no\nDisallow: /none",
-    }
-    assert [line for line in crawl_site(site).lines() if line.startswith("not fetched")] == [
-        "not fetched: 1 (mailto)",
-        "not fetched: 1 (other host; --external checks them)",
-        "not fetched: 2 (robots.txt)",
-        "not fetched: 2 (x)",
-    ]
+@each("count", [crawl.OUTAGE - 1, crawl.OUTAGE])
+def test_the_reason_of_an_outage_is_given_once(count: int) -> None:
+    down = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    hosts = [f"http://o/{number:02}" for number in range(count)]
+    paths = [f"/{number:02}" for number in range(count)]
+    site: Site = dict.fromkeys(hosts, down) | {"/": "".join(f"<a href={url}>" for url in hosts)}
+    shown = crawl_site(site, external=True, max_tries=1).lines(brief=True)
+    each_has_its_page = [line for url in hosts for line in (f"  {url}", "    found on /")]
+    if count < crawl.OUTAGE:
+        assert [line for line in shown if "reset" in line] == ["    connection reset by peer"] * 9
+    else:
+        reason = f"    connection reset by peer ({count} URLs)"
+        assert shown == [f"refused ({count})", reason, *each_has_its_page], "on another host"
+        site = dict.fromkeys(paths, down) | {"/": "".join(f"<a href={path}>" for path in paths)}
+        shown = crawl_site(site, max_tries=1).lines(brief=True)
+        assert shown == [f"refused ({count})", reason, *[f"  {path}" for path in paths]]
+
+
+NOT_READ: dict[str, tuple[Site, dict[str, Any], str]] = {  # a site, options, a line of the report
+    "a URL that robots.txt forbids": (
+        {"/": "<a href=/no>", "/robots.txt": "User-agent: *\nDisallow: /no"},
+        {},
+        "           1  forbidden by robots.txt         --no-robots",
+    ),
+    "a URL whose robots.txt failed": (
+        {"/": "<a href=//a.h/>", "http://a.h/robots.txt": 503, "/robots.txt": ""},
+        {"subdomains": True},
+        "           1  robots.txt failed               --no-robots",
+    ),
+    "a page whose robots meta tag closes its links": (
+        {"/": "<a href=/a>", "/a": f"{NOFOLLOW}<a href=/gone>"},
+        {"no_robots": False},
+        "           1  links not followed (nofollow)   --no-robots",
+    ),
+    "a URL that is too deep": (
+        {"/": "<a href=/a>", "/a": "<a href=/b><a href=/c>"},
+        {"depth": 1},
+        "           2  too many links from the start   --depth",
+    ),
+    "a page beyond the limit": (
+        site_of_pages(5),
+        {"max_pages": 3},
+        "           1  over the page limit             --max-pages",
+    ),
+    "an asset beyond the limit": (
+        {"/": "<img src=/1><img src=/2>", "/1": ""},
+        {"max_pages": 1},
+        "           1  over the page limit             --max-pages",
+    ),
+    "a link to another host": (
+        {"/": "<a href=//o/><a href=//o/#x>"},
+        {},
+        "           1  on another host                 --external",
+    ),
+    "a page that is not included": (
+        site_of_pages(4),
+        {"include": "2"},
+        "           2  not included                    --include",
+    ),
+    "a URL that is excluded": (
+        {"/": "<a href=/a.pdf><img src=/b.pdf><a href='htp://x.pdf/'>"},
+        {"exclude": "pdf"},
+        "           3  excluded                        --exclude",
+    ),
+    "a URL with another scheme": (
+        {"/": "<a href=tel:1><a href=tel:2><a href=slack://x>"},
+        {},
+        "           2  tel URL",
+    ),
+    "a URL that is too long": (
+        {"/": f"<a href=/{'x' * crawl.MAX_URL}>"},
+        {},
+        "           1  longer than 8000 characters",
+    ),
+    "a fragment whose page was not read": (
+        {"/": "<a href=/a.txt#x>", "/a.txt": answer_of_type("text/plain")},
+        {"fragments": True},
+        "           1  fragment not checked",
+    ),
+    "a page of a type that has no reader": (
+        {
+            "/": "<a href=/a><a href=/b><a href=/c>",
+            "/a": answer_of_type("text/plain"),
+            "/b": answer_of_type("Application/PDF ; x=y"),
+            "/c": answer_of_type("text/plain"),
+        },
+        {},
+        "not searched for links: 1 x application/pdf, 2 x text/plain",
+    ),
+    "a page over a limit": (
+        {"/": "<a href=/a>", "/a": crawl.LimitError("a body of more than 9 bytes (max_body)")},
+        {},
+        "    a body of more than 9 bytes (max_body)",
+    ),
+    "text that is not a URL": (
+        {"/": "<a href='http://a b/'>"},
+        {},
+        "    not a URL: 'a b' is not a host",
+    ),
+}
+
+
+@each("site, options, line", [pytest.param(*case, id=claim) for claim, case in NOT_READ.items()])
+def test_the_report_has_a_line_for(site: Site, options: dict[str, Any], line: str) -> None:
+    assert line in crawl_site(site, **options).lines()
 
 
 def test_a_journals_answers_are_reported_like_others(tmp_path: Path) -> None:
     first, second = [crawl_with_journal(tmp_path / "journal", BROKEN) for _ in range(2)]
     assert len(first.requested) > 10
     assert second.requested == ["/", "/secret"], "a blocked response is not definite"
-    (age,) = set(second.lines()) - set(first.lines())
-    assert (
-        "15 answers from" in age
-        and [line for line in second.lines() if line != age] == first.lines()
-    )
+    differing = set(second.lines()) - set(first.lines())
+    assert len(differing) == 2 and "2 URLs requested, 8 pages read" in differing
+    assert any(line.startswith("15 answers from the journal, the oldest of ") for line in differing)
 
 
 def test_a_server_cannot_write_to_the_terminal(
@@ -6289,13 +6358,10 @@ def test_a_server_cannot_write_to_the_terminal(
     assert "\x1b" not in printed and "%1B[31mred%1B[0m" in printed
 
 
-NOFOLLOW = "<meta name=robots content='noindex, nofollow'>"
-
-
 def test_a_page_that_is_not_followed_is_counted_and_followed_with_no_robots(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     site: Site = {"/": "<a href=/a>", "/a": f"{NOFOLLOW}<a href=/gone>"}
-    line = "not followed: 1 page (nofollow; --no-robots follows their links)"
+    line = "           1  links not followed (nofollow)   --no-robots"
     for _ in range(2):  # the second time the journal answers
         crawler = crawl_with_journal(path, site, no_robots=False)
         assert line in crawler.lines() and "/gone" not in crawler.outcomes
@@ -6305,9 +6371,12 @@ def test_a_page_that_is_not_followed_is_counted_and_followed_with_no_robots(tmp_
 
 def test_a_root_that_must_not_be_followed_is_status_2(site: Server) -> None:
     site.add("/", f"{NOFOLLOW}<a href=/gone><a href=/lost>")
-    status, out, err = run_main(site.url)
-    assert status == 2 and "not followed: 1 page" in out
-    assert "meta tag says nofollow; --no-robots follows its links" in err
+    assert run_main(site.url) == (
+        2,
+        "",
+        f"crawl.py: cannot crawl {site.url}/: links not followed (nofollow); "
+        "--no-robots changes that\n",
+    )
     assert run_main("--no-robots", site.url)[0] == 1
     site.add("/", f"{NOFOLLOW}<a href=/gone><img src=/lost.png>")
     assert run_main(site.url)[0] == 1, "its assets are checked"
@@ -6322,12 +6391,12 @@ def test_a_root_and_what_no_joining_gives_are_reported(path: str, root: list[str
         "broken (1)",
         f"  {path}",
         "    404 Words",
-        f"    linked from {root[-1]}",
+        f"    found on {root[-1]}",
     ]
-    assert "linked from" not in str(crawl_site({}).lines())
+    assert "found on" not in str(crawl_site({}).lines())
 
 
-# 24  Command line
+# 22  Command line
 # ================
 
 
@@ -6353,7 +6422,7 @@ def test_a_crawl_that_runs_out_of_descriptors_stops_and_says_so(
     assert done.stderr == (
         "crawl.py: too many open files: raise the limit (ulimit -n) or lower --max-tasks\n"
     )
-    assert "URLs asked for" in done.stdout or "1 URL asked for" in done.stdout
+    assert " requested, " in done.stdout
     go.set()
 
     def lower_soft_limit() -> None:
@@ -6379,41 +6448,247 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
 @each(
     "arguments, complaint",
     [
-        (["http://[x"], "'[x' is not a host"),
-        (["ftp:/h/"], "neither http nor https"),
-        (["-o", "/no/such/folder/x", "h"], "No such file"),
-        (["--exclude", "(", "h"], "exclude '(' is not a regular expression: "),
-        (["-o", "", "h"], "No such file"),
-        (["--include", "b", "--include", "a(", "h"], "include 'a(' is not a regular expression"),
-        (["--include", "a{99999999999999999999}", "h"], "too large"),
-        (["--exclude", "(" * 3000, "h"], "recursion"),
-        (["mailto:me@h.invalid"], "mailto: neither http nor https"),
-        (["--timeout", "0", "h"], "timeout must be a number of at least 0.001, got 0.0"),
-        (["-H", "User-Agent: a\nb", "h"], "header"),
-        (["-H", "host: x", "h"], "'Host: x'"),
+        (["http://[x"], "'http://[x' cannot be crawled: '[x' lacks its closing bracket"),
+        (
+            ["http://localhost:99999/"],
+            "'http://localhost:99999/' cannot be crawled: port 99999 is not between 0 and 65535",
+        ),
+        (["http://a b/"], "'http://a b/' cannot be crawled: 'a b' is not a host"),
+        (["ftp:/h/"], "'ftp:/h/' cannot be crawled: ftp URL: neither http nor https"),
+        (["hhttps://h/"], "'hhttps://h/' cannot be crawled: 'hhttps' is neither http nor https"),
+        (["-o", "/no/folder/x", "h"], "/no/folder/x cannot be opened: no such file or directory"),
+        (
+            ["--exclude", "(", "h"],
+            "--exclude '(' is not a regular expression: missing ), unterminated subpattern "
+            "at position 0",
+        ),
+        (
+            ["--include", "b", "--include", r"a\.(", "h"],
+            r"--include 'a\\.(' is not a regular expression: missing ), unterminated subpattern "
+            "at position 3",
+        ),
+        (["--timeout", "0", "h"], "--timeout must be at least 0.001, got 0.0"),
+        (["--depth", "-1", "h"], "--depth must be at least 0, got -1"),
+        (
+            ["-H", "Foo Bar: secret", "h"],
+            "-H: 'Foo Bar' is not a header that can be set, or its value is not printable",
+        ),
+        (
+            ["--header", "host: secret", "h"],
+            "-H: 'Host' is not a header that can be set, or its value is not printable",
+        ),
+        (
+            ["-H", "Cookie: secret\n", "-H", "Cookie: secret\nx", "h"],
+            "-H: 'Cookie' is not a header that can be set, or its value is not printable",
+        ),
+        (["-H", "Cookie=secret", "h"], "-H: a header is 'Name: value', but there is no colon"),
+        (
+            ["http://me:secret@h/"],
+            "'***@h/' contains a user name; send it with -H 'Authorization: Basic ...' instead",
+        ),
+        (
+            ["me:secret@h:80/@x"],
+            "'***@x' contains a user name; send it with -H 'Authorization: Basic ...' instead",
+        ),
+        (
+            ["./public"],
+            "'./public' is not a URL; to check a folder, serve it: "
+            "python3 -m http.server -d './public' 8000",
+        ),
+        (
+            ["~/site\x1b[31m"],
+            r"'~/site\x1b[31m' is not a URL; to check a folder, serve it: "
+            r"python3 -m http.server -d '~/site\x1b[31m' 8000",
+        ),
+        (
+            ["http://localhost/", "--exclude", "cal"],
+            "--exclude 'cal' leaves out the start URL http://localhost/",
+        ),
+        (["--nonsense\x1b\udcff", "h"], None),
     ],
 )
 def test_what_cannot_be_crawled_is_status_2_and_one_line(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], complaint: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert crawl.main(arguments) == 2
     printed = capsys.readouterr()
-    assert complaint in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert printed.out == "" and "secret" not in printed.err
+    if complaint is None:
+        assert re.fullmatch("[ -~]+\n", printed.err)
+    else:
+        assert printed.err == f"crawl.py: {complaint}\n"
 
 
-def test_what_a_root_without_a_scheme_means_is_said() -> None:
-    _, _, err = run_main("--max-tries", "1", "http://127.0.0.1:1", "127.0.0.1:1")
-    assert err.startswith(
-        "crawl.py: nothing could be crawled: robots.txt: Connection refused "
-        "(http://127.0.0.1:1 127.0.0.1:1; a root without http:// is https)"
-    )
+@pytest.fixture
+def reply_once(request: pytest.FixtureRequest) -> Iterator[Callable[[bytes | None], int]]:
+    """Start servers: each answers every connection with the same bytes, or with a reset (None)."""
+    with ExitStack() as stack:
+
+        def serve(listener: socket.socket, reply: bytes | None) -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(65536)
+                        if reply is None:
+                            linger = struct.pack("ii", 1, 0)
+                            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                        else:
+                            connection.sendall(reply)
+                            connection.shutdown(socket.SHUT_WR)
+                            connection.recv(65536)
+
+        def start(reply: bytes | None) -> int:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            thread = threading.Thread(target=serve, args=(listener, reply))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)
+            return int(listener.getsockname()[1])
+
+        yield start
+
+
+TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x16"
+PLAIN_400 = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno"
+NGINX_400 = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 49\r\n\r\n"
+    b"The plain HTTP request was sent to HTTPS port\r\n\r\n"
+)
+
+
+@each(
+    "scheme, reply, why",
+    [
+        ("http://", TLS_ALERT, "an HTTP/1 status line was expected, not .*; try https://{}/"),
+        ("", TLS_ALERT, "an HTTP/1 status line was expected, not .*; try https://{}/"),
+        ("http://", NGINX_400, "400: the server may expect HTTPS; try https://{}/"),
+        ("", NGINX_400, "400: the server may expect HTTPS; try https://{}/"),
+        ("", PLAIN_400, "400: the server may expect HTTPS; try https://{}/"),
+        ("", None, "connection reset by peer; try https://{}/"),
+        ("", b"", "the connection was closed before the response ended; try https://{}/"),
+        ("http://", None, "connection reset by peer"),
+        ("https://", PLAIN_400, "the server does not speak TLS; try http://{}/"),
+        (
+            "",
+            b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
+            "http://{}/robots.txt: 503 Busy; --no-robots ignores robots.txt",
+        ),
+    ],
+)
+def test_a_wrong_scheme_is_recognised_and_the_other_one_is_named(
+    scheme: str, reply: bytes | None, why: str, reply_once: Callable[[bytes | None], int]
+) -> None:
+    host = f"localhost:{reply_once(reply)}"
+    status, out, err = run_main("--max-tries", "1", f"{scheme}{host}")
+    assert (status, out) == (2, "")
+    url = re.escape(f"{scheme or 'http://'}{host}/")
+    assert re.fullmatch(f"crawl.py: cannot crawl {url}: {why.format(host)}\n", err)
+
+
+def test_a_400_of_a_server_that_was_named_with_its_scheme_is_a_problem(
+    reply_once: Callable[[bytes | None], int],
+) -> None:
+    status, out, err = run_main("--max-tries", "1", f"http://localhost:{reply_once(PLAIN_400)}")
+    assert (status, err) == (1, "") and "    400 Bad Request\n" in out
+
+
+@each("code, is_remedy", [(10, False), (18, True), (19, True), (20, True), (21, True), (62, False)])
+def test_the_remedy_for_a_certificate_is_named_where_it_helps(code: int, is_remedy: bool) -> None:
+    certificate = ssl.SSLCertVerificationError("bad")
+    certificate.verify_code, certificate.verify_message = code, "reason"
+    (record,) = crawl_site({"/": certificate}).emitted
+    remedy = "; set SSL_CERT_FILE=ca.pem to trust it"
+    assert record.error == f"certificate not trusted (reason){remedy * is_remedy}"
+
+
+@each(
+    "text, url",
+    [
+        ("xkcd.com", "https://xkcd.com/"),
+        ("localhost", "http://localhost/"),
+        ("LOCALHOST:80/a", "http://localhost/a"),
+        ("blog.localhost:8080", "http://blog.localhost:8080/"),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000/"),
+        ("127.9.9.9/x", "http://127.9.9.9/x"),
+        ("[::1]:80", "http://[::1]/"),
+        ("localhost.example.com", "https://localhost.example.com/"),
+        ("127.example.com", "https://127.example.com/"),
+        ("notlocalhost", "https://notlocalhost/"),
+        ("10.0.0.1", "https://10.0.0.1/"),
+        ("http://localhost:9", "http://localhost:9/"),
+        ("https://localhost", "https://localhost/"),
+        ("HTTP:h", None),
+        ("h/@x", "https://h/@x"),
+    ],
+)
+def test_a_root_without_a_scheme_is_https_or_on_this_machine_http(
+    text: str, url: str | None
+) -> None:
+    if url is None:
+        with raises(crawl.CrawlError, match="expected // after http:"):
+            crawl._parse_root(text)
+    else:
+        assert str(crawl._parse_root(text)) == url
+
+
+def test_what_the_report_says_of_a_start_url_that_fails_is_under_the_url(
+    site: Server, closed: int
+) -> None:
+    site.add("/", "<a href=/gone>")
+    down = f"http://127.0.0.1:{closed}/"
+    status, out, err = run_main("--max-tries", "1", site.url, down)
+    assert (status, err) == (1, "") and f"  {down}\n    connection refused\n" in out
+    assert "robots.txt" not in out
+
+
+def test_a_refused_connection_is_retried_once() -> None:
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    assert crawl_site({"/": refused}, max_tries=9).outcomes == {"/": "refused x2"}
+    assert crawl_site({"/": "", "/robots.txt": [refused, ""]}).outcomes == {"/": "200"}
+    assert crawl_site({"/robots.txt": refused}, max_tries=9).outcomes == {"/": "refused x2"}
+
+
+def test_passwords_in_links_are_not_shown(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href='//me:secret@a b/'><a href='ftp://me:secret@h/'><a href=//me:secret@h/>")
+    journal = tmp_path / "journal"
+    status, out, err = run_main("-v", "-o", str(journal), site.url)
+    assert status == 1 and "secret" not in out + err + journal.read_text()
+    assert "  //***@a b/\n" in out and "ftp://***@h/ skipped: ftp URL" in err
+
+
+def test_each_start_url_that_fails_has_a_line() -> None:
+    roots = ("http://127.0.0.1:1", "h.invalid", "127.0.0.1:2")
+    status, out, err = run_main("--max-tries", "1", *roots)
+    assert (status, out) == (2, "") and sorted(err.splitlines()) == [
+        "crawl.py: cannot crawl http://127.0.0.1:1/: connection refused",
+        "crawl.py: cannot crawl http://127.0.0.1:2/: connection refused",
+        "crawl.py: cannot crawl https://h.invalid/: host not found",
+    ]
+
+
+def test_main_returns_the_status_of_help_and_of_a_full_disk(monkeypatch: Patch) -> None:
+    assert run_main("--version") == (0, f"crawl.py {crawl.VERSION}\n", "")
+    with open("/dev/full", "w") as full, redirect_stderr(io.StringIO()) as errors:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert crawl.main(["--version"]) == 2
+        with suppress(OSError):
+            full.close()
+    assert errors.getvalue() == "crawl.py: no space left on device\n"
+
+
+def test_help_fits_on_a_terminal_and_says_what_the_exit_status_means() -> None:
+    lines = run_program("--help").stdout.splitlines()
+    assert len(lines) <= 60 and max(map(len, lines)) <= 80
+    groups = ["what to crawl:", "what to check:", "how to request:", "output:", "examples:"]
+    assert [line for line in lines if line in groups] == groups
 
 
 def test_help_says_what_the_exit_status_means() -> None:
     shown = " ".join(run_program("--help").stdout.split())
     assert (
-        "Exit status: 0 all is well, 1 something is broken, 2 could not crawl, 130 Ctrl-C, "
-        "143 SIGTERM. Ctrl-\\ prints what is going on, and the crawl goes on." in shown
+        "Exit status: 0 no problems, 1 problems, 2 cannot crawl, 130 Ctrl-C, 143 SIGTERM. "
+        "Ctrl-\\ prints what the crawl is waiting for, and the crawl goes on." in shown
     )
 
 
@@ -6463,30 +6738,42 @@ def test_an_option_reaches_the_crawler_alone(
 @each(
     "options, answer, why",
     [
-        ([], {"body": "%PDF", "Content_Type": "application/pdf"}, "no page was found"),
-        (["--exclude", "login"], {"body": "", "status": 302, "Location": "/login"}, "excluded"),
-        (["--max-body", "9"], {"body": "x" * 10}, "a body of more than 9 bytes"),
+        (
+            [],
+            {"body": "%PDF", "Content_Type": "application/pdf"},
+            "/: a page was expected, but it is application/pdf",
+        ),
+        (
+            ["--exclude", "login"],
+            {"body": "", "status": 302, "Location": "/login"},
+            "/login: excluded; --exclude changes that",
+        ),
+        (["--max-body", "9"], {"body": "x" * 10}, "/: a body of more than 9 bytes (max_body)"),
     ],
 )
 def test_where_no_page_can_be_read_there_was_no_crawl(
     options: list[str], answer: dict[str, Any], why: str, site: Server
 ) -> None:
     site.add("/", **answer)
-    status, out, err = run_main("--max-tries", "1", *options, site.url)
-    assert status == 2 and f"nothing could be crawled: {why} (" in err
-    assert "1 URL asked for" in out
+    line = f"crawl.py: cannot crawl {site.url}{why}\n"
+    assert run_main("--max-tries", "1", *options, site.url) == (2, "", line)
 
 
 def test_a_root_that_redirects_to_a_server_that_is_down_has_a_problem(site: Server) -> None:
     site.add_redirect("/", "http://127.0.0.1:1/")
     status, out, _ = run_main("--max-tries", "1", site.url)
-    assert status == 1 and "Connection refused" in out
+    assert status == 1 and "    connection refused\n    redirected from" in out
 
 
-@each("root", ["http://no.such.host.invalid", "http://127.0.0.1:1/" + "a" * 300])
-def test_where_no_server_answers_the_report_says_so_and_the_status_is_2(root: str) -> None:
-    status, out, err = run_main("--max-tries", "1", root)
-    assert status == 2 and out.startswith(f"refused (1)\n  {root}") and "could be crawled: " in err
+@each(
+    "root, why",
+    [
+        ("http://no.such.host.invalid/", "host not found"),
+        ("http://127.0.0.1:1/" + "a" * 300, "connection refused"),
+    ],
+)
+def test_a_server_that_does_not_answer_is_status_2_and_one_line(root: str, why: str) -> None:
+    assert run_main("--max-tries", "1", root) == (2, "", f"crawl.py: cannot crawl {root}: {why}\n")
 
 
 @each(
@@ -6508,7 +6795,7 @@ def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixtu
     assert crawl.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch(r"usage: crawl.py \[options\] URL ...\ncrawl.py: error: .*\n", printed.err)
+    assert re.fullmatch("crawl.py: (error: .*; try --help|-H: .* there is no colon)\n", printed.err)
 
 
 def test_the_program_runs_as_a_program(site: Server) -> None:
@@ -6531,7 +6818,7 @@ def test_who_stops_reading_the_report_gets_status_1(site: Server, monkeypatch: P
 def test_a_full_disk_is_status_2_and_a_reader_that_left_status_1(site: Server) -> None:
     site.add("/")
     done = run_in_shell(f"crawl {site.url} >/dev/full")
-    assert (done.returncode, done.stderr) == (2, "crawl.py: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "crawl.py: no space left on device\n")
     assert run_in_shell("crawl --version >/dev/full").returncode == 2
     assert run_in_shell(f"{{ crawl {site.url}; echo $? >&2; }} | true").stderr == "1\n"
 
@@ -6563,7 +6850,7 @@ def test_status_and_journal_do_not_depend_on_readers_or_environment(
 @each("environment", SURROUNDINGS)
 def test_wrong_use_is_status_2_in_any_alphabet(environment: dict[str, str]) -> None:
     done = run_in_shell("crawl --depth $(printf 'caf\\303\\251') h", **environment)
-    assert done.returncode == 2 and "usage: " in done.stderr
+    assert done.returncode == 2 and "try --help" in done.stderr
     for streams in ("2>/dev/full", "2>&-"):
         assert run_in_shell(f"crawl --nonsense h {streams}", **environment).returncode == 2
 
@@ -6575,7 +6862,7 @@ def test_verbose_names_each_url_what_became_of_it_and_what_led_there(site: Serve
         "/ 200",
         "/gone 404 Not Found (from /)",
         "/old 302 / (from /)",
-        "mailto:x mailto: neither http nor https (from /)",
+        "mailto:x skipped: mailto URL: neither http nor https (from /)",
     ]
 
 
@@ -6631,7 +6918,7 @@ def test_ctrl_c_is_handled_while_main_runs_and_no_longer(site: Server) -> None:
     site.answers["/silent"] = interrupt
     status, out, _ = run_main(site.url)
     assert status == 130 and out.startswith(
-        f"cut off: 0 queued, 1 in flight {site.url}/silent\n1 URL asked "
+        f"interrupted: 0 queued; in flight: {site.url}/silent\n1 URL requested"
     )
     assert [signal.getsignal(each) for each in ours] == before
 
@@ -6645,7 +6932,7 @@ def test_a_signal_ends_the_crawl_with_a_report_and_a_journal(
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (status, "")
-    assert out.startswith(f"cut off: 1 queued, 1 in flight {site.url}/silent\n")
+    assert out.startswith(f"interrupted: 1 queued; in flight: {site.url}/silent\n")
     assert [record["url"] for record in journal_lines(path)] == [site.url + "/"]
 
 
@@ -6699,7 +6986,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
     process.send_signal(signal.SIGINT)
     go.set()
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0 and out.startswith("1 URL asked for, 1 page read")
+    assert process.returncode == 0 and out.startswith("1 URL requested, 1 page read")
 
 
 def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> None:
@@ -6716,7 +7003,7 @@ def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> 
     lines = err.splitlines()
     assert lines[0] == "1 in flight, 0 queued" and lines[1].endswith(f" s {site.url}/")
     assert any("crawl.py:" in line and " in Client." in line for line in lines)
-    assert status == 0 and out.startswith("1 URL asked for")
+    assert status == 0 and out.startswith("1 URL requested")
 
 
 def test_headers_are_sent_to_the_site(site: Server) -> None:
@@ -6792,7 +7079,7 @@ def test_the_command_line_has_the_options_of_the_crawler() -> None:
 def test_fetch_takes_the_options_of_the_client() -> None:
     of_client = dict(inspect.signature(crawl.Client).parameters)
     of_fetch = dict(inspect.signature(crawl.fetch).parameters)
-    del of_client["max_idle"], of_fetch["url"]  # one request needs no pool
+    del of_fetch["url"]
     assert list(of_fetch.values()) == list(of_client.values())
 
 
@@ -6856,9 +7143,10 @@ def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
 
 def test_the_file_says_which_python_it_needs(monkeypatch: Patch) -> None:
     code = compile(project_file("crawl.py"), str(HERE / "crawl.py"), "exec")
-    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
-    with raises(SystemExit, match=r"needs Python 3\.11 or later; this is 3\.10"):
-        exec(code, {"__name__": "crawl"})
+    for name, value in (("version_info", (3, 10, 13)), ("platform", "win32")):
+        with monkeypatch.context() as patch, raises(SystemExit, match=r"needs Python 3\.11 .*WSL"):
+            patch.setattr(sys, name, value)
+            exec(code, {"__name__": "crawl"})
     assert "--depth" in run_in_shell('"$PYTHON" -OO "$CRAWL" --help').stdout
 
 
@@ -6893,12 +7181,11 @@ def test_the_readmes_example_is_what_is_printed(tmp_path: Path) -> None:
         thread.join()
     readme = project_file("README.md")
     example = textwrap.dedent(
-        readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("\n\n")[0]
+        readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("\n\nPages")[0]
     )
     printed = printed.replace(f":{server.server_port}", ":8765")
-    for number in r"[0-9.]+(?= MB)", r"(?<=[(])[0-9.]+(?= s)", r"[0-9]+(?= URLs/s)":
-        example, printed = re.sub(number, "N", example), re.sub(number, "N", printed)
-    assert status == 1 and printed.splitlines() == example.splitlines()
+    example, printed = (re.sub(r"[0-9.]+(?= s$)", "N", text.strip()) for text in (example, printed))
+    assert status == 1 and printed == example
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipes are for, is not here")
