@@ -85,7 +85,7 @@ IEL3rwRte2E3WzRXUZN3V6pXnb6Q1aqQvon0uNTRPDP7
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Does not sleep: told to wait until a deadline, it moves the clock there."""
+    """Does not sleep: instead of waiting for a deadline, it moves the clock there."""
 
     now = 0.0
 
@@ -432,7 +432,7 @@ def too_many_requests(after: str = "") -> tuple[int, dict[str, Any], str]:
 
 
 def request_times(crawler: RecordingCrawler, path: str) -> list[float]:
-    """Return when a path was asked for."""
+    """Return the times at which a path was requested."""
     return [moment for moment, other in crawler.client.requests if other == path]
 
 
@@ -479,7 +479,7 @@ def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[
 
 
 def run_main(*arguments: str) -> tuple[int, str, str]:
-    """Run main; return its status and what it wrote to stdout and stderr."""
+    """Run main; return its status and its output on stdout and stderr."""
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
@@ -489,7 +489,7 @@ def run_main(*arguments: str) -> tuple[int, str, str]:
 
 
 def journal_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Return what stands in a journal."""
+    """Return the records of a journal."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -773,7 +773,7 @@ class Performance:
     async def do(
         self, name: str, kind: str, what: int, delay: float, inner: Sequence[Plan] = ()
     ) -> Any:
-        """Do one step, and return what there is to say of it."""
+        """Perform one step of a plan, and return an entry for the transcript."""
         queue = self.queues[what % 2]
         match kind:
             case "put":
@@ -802,7 +802,7 @@ class Performance:
                 ]
                 self.tasks.extend(parts)
                 return await self.lib.gather(*parts, return_exceptions=what > 1)
-            case _:  # a clean-up that waits, too
+            case _:  # a clean-up that waits
                 try:
                     await self.act(name, inner[0])
                 finally:
@@ -828,7 +828,7 @@ def rng() -> random.Random:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time between tries."""
+    """Retry almost immediately."""
     monkeypatch.setattr(crawl, "BACKOFF", 0.0001)
 
 
@@ -852,7 +852,7 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def full() -> Iterator[socket.socket]:
-    """A listening socket that takes no connection any more: who tries waits."""
+    """A listening socket whose backlog is full: a connect to it waits."""
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as server,
         socket.create_connection(server.getsockname()),
@@ -862,14 +862,14 @@ def full() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def closed() -> int:
-    """A port at which nobody listens."""
+    """A port on which no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 @pytest.fixture
 def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A name server that answers when the test is over, without an address."""
+    """A name server that answers only after the test, and without an address."""
     over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait() and [])
     yield

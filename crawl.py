@@ -1,3 +1,7 @@
+#!/usr/bin/env python3
+# /// script
+# requires-python = ">=3.11"
+# ///
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
 # SPDX-License-Identifier: 0BSD
 """A web crawler in one file, written from the event loop up.

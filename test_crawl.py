@@ -120,7 +120,7 @@ real_time = pytest.mark.real_time  # of an `async def` test: not on the clock th
 # =============
 
 
-def test_callbacks_run_in_the_order_in_which_they_were_asked_for(loop: JumpingLoop) -> None:
+def test_callbacks_run_in_the_order_in_which_they_were_scheduled(loop: JumpingLoop) -> None:
     seen: list[int] = []
     for number in range(3):
         loop.call_soon(seen.append, number)
@@ -128,7 +128,7 @@ def test_callbacks_run_in_the_order_in_which_they_were_asked_for(loop: JumpingLo
     assert seen == [0, 1, 2]
 
 
-def test_a_tick_leaves_newcomers_for_the_next_one(loop: JumpingLoop) -> None:
+def test_callbacks_added_during_a_tick_run_in_the_next_one(loop: JumpingLoop) -> None:
     seen: list[str] = []
     loop.call_soon(lambda: loop.call_soon(seen.append, "newcomer"))
     loop.tick()
@@ -154,7 +154,7 @@ def test_timeouts_run_by_deadline_and_equal_ones_in_order(loop: JumpingLoop) -> 
     assert seen == ["first", "second", "late"] and loop.time() == 3
 
 
-def test_a_deadline_that_is_no_number_is_refused(loop: JumpingLoop) -> None:
+def test_a_deadline_that_is_not_a_number_is_refused(loop: JumpingLoop) -> None:
     with raises(ValueError, match="nan"):
         loop.call_later(float("nan"), print)
 
@@ -166,7 +166,7 @@ def test_cancelled_timeouts_do_not_pile_up(loop: JumpingLoop) -> None:
     assert len(loop._timeouts) <= crawl.TIMEOUT_SWEEP
 
 
-def test_a_cancelled_timeout_is_nothing_to_wait_for(loop: JumpingLoop) -> None:
+def test_a_loop_with_only_cancelled_timeouts_is_deadlocked(loop: JumpingLoop) -> None:
     loop.call_later(3600, print).cancel()
     with raises(crawl.DeadlockError):
         loop.run_forever()
@@ -287,7 +287,7 @@ def test_a_callback_that_reschedules_itself_does_not_starve_sockets(
     assert len(ticks) == 1
 
 
-def test_a_full_self_pipe_is_no_error() -> None:
+def test_a_full_self_pipe_still_wakes_the_loop() -> None:
     loop, calls = crawl.EventLoop(), list[int]()
     for number in range(10_000):
         loop.call_soon_threadsafe(calls.append, number)
@@ -362,7 +362,7 @@ def test_a_future_leaves_pending_once(loop: JumpingLoop) -> None:
     assert not future.cancel() and future.result() == 1
 
 
-def test_a_failed_future_raises_what_it_failed_with(loop: JumpingLoop) -> None:
+def test_a_failed_future_raises_its_exception(loop: JumpingLoop) -> None:
     future = loop.create_future()
     future.set_exception(KeyError())
     assert isinstance(future.exception(), KeyError)
@@ -370,7 +370,7 @@ def test_a_failed_future_raises_what_it_failed_with(loop: JumpingLoop) -> None:
         future.result()
 
 
-def test_a_cancelled_future_raises_each_time_it_is_asked(loop: JumpingLoop) -> None:
+def test_every_call_of_result_on_a_cancelled_future_raises(loop: JumpingLoop) -> None:
     future = loop.create_future()
     assert future.cancel() and future.cancelled() and future.done()
     for ask in (future.result, future.exception, future.result):
@@ -391,7 +391,7 @@ def test_callbacks_are_called_by_the_loop_also_when_added_late(loop: JumpingLoop
     assert seen == [0, 1, 2, True]
 
 
-def test_an_exception_that_nobody_asks_for_is_reported_once(loop: JumpingLoop) -> None:
+def test_an_exception_that_nobody_retrieves_is_reported_once(loop: JumpingLoop) -> None:
     future = loop.create_future()
     future.set_exception(ValueError("lost"))
     del future
@@ -399,7 +399,7 @@ def test_an_exception_that_nobody_asks_for_is_reported_once(loop: JumpingLoop) -
     assert str(loop.reported.pop()["exception"]) == "lost"
 
 
-def test_an_exception_that_was_looked_at_is_not_reported(loop: JumpingLoop) -> None:
+def test_an_exception_that_was_retrieved_is_not_reported(loop: JumpingLoop) -> None:
     future = loop.create_future()
     future.set_exception(ValueError("seen"))
     future.exception()
@@ -462,7 +462,7 @@ async def test_a_task_is_the_future_of_its_return_value() -> None:
     assert repr(task) == "<Task sleep resolved>"
 
 
-async def test_an_error_in_a_task_comes_out_where_it_is_awaited() -> None:
+async def test_the_error_of_a_task_is_raised_where_the_task_is_awaited() -> None:
     async def fail() -> None:
         raise KeyError("inside")
 
@@ -479,7 +479,9 @@ def test_a_task_may_end_the_program(error: type[BaseException]) -> None:
         play(leave())
 
 
-def test_a_task_whose_error_nobody_looks_at_is_reported_by_name(loop: JumpingLoop) -> None:
+def test_an_error_of_a_task_that_nobody_retrieves_is_reported_with_its_name(
+    loop: JumpingLoop
+) -> None:
     async def main() -> None:
         async def fail() -> None:
             raise KeyError
@@ -491,12 +493,12 @@ def test_a_task_whose_error_nobody_looks_at_is_reported_by_name(loop: JumpingLoo
     loop.run_until_complete(main())
     assert loop.reported.pop()["message"] == (
         "the exception of <Task "
-        "test_a_task_whose_error_nobody_looks_at_is_reported_by_name.<locals>.main."
+        "test_an_error_of_a_task_that_nobody_retrieves_is_reported_with_its_name.<locals>.main."
         "<locals>.fail failed> was never retrieved"
     )
 
 
-def test_a_background_task_that_fails_is_reported_at_once(
+def test_a_background_task_that_fails_is_reported_immediately(
     loop: JumpingLoop, no_garbage_collector: None
 ) -> None:
     async def worker(queue: Queue[int]) -> None:
@@ -571,7 +573,7 @@ async def look_at_the_exception(keep: object) -> None:
         look_at_the_exception,
     ],
 )
-async def test_what_a_failed_task_held_is_freed_at_once(
+async def test_objects_that_a_failed_task_held_are_freed_immediately(
     wait: Callable[[object], Any], no_garbage_collector: None
 ) -> None:
     class Kept:
@@ -602,7 +604,7 @@ async def test_the_traceback_of_a_failed_task_does_not_grow_with_each_await() ->
 
 
 @each("failing", [pytest.fail.Exception, GeneratorExit])
-async def test_an_exception_that_is_no_exit_does_not_leave_the_loop(
+async def test_only_exits_leave_the_loop(
     failing: type[BaseException],
 ) -> None:
     async def fail() -> None:
@@ -651,7 +653,7 @@ async def test_cancelling_raises_at_the_wait_and_runs_finally() -> None:
     assert get_running_loop().time() == 0
 
 
-async def test_a_task_cancelled_while_it_runs_is_so_where_it_waits_next() -> None:
+async def test_a_task_cancelled_while_it_runs_is_cancelled_at_its_next_wait() -> None:
     task = crawl.current_task()
     assert task
     task.cancel()
@@ -671,7 +673,7 @@ async def test_a_task_cancelled_before_its_first_step_never_runs() -> None:
         await task
 
 
-async def test_a_task_may_refuse_to_be_cancelled_and_be_asked_again() -> None:
+async def test_a_task_that_ignores_a_cancel_can_be_cancelled_again() -> None:
     async def stubborn() -> str:
         for _ in range(2):
             with suppress(CancelledError):
@@ -685,7 +687,7 @@ async def test_a_task_may_refuse_to_be_cancelled_and_be_asked_again() -> None:
     assert await task == "finished anyway" and task.cancelling() == 2
 
 
-async def test_hundreds_of_tasks_in_a_chain_are_cancelled_at_once() -> None:
+async def test_one_cancel_reaches_the_end_of_a_chain_of_hundreds_of_tasks() -> None:
     async def wait(other: Any) -> None:
         await other
 
@@ -720,7 +722,7 @@ async def test_cancelling_a_task_that_was_woken_reaches_its_next_step() -> None:
         await task
 
 
-def test_a_cancel_taken_back_before_it_struck_does_not_strike() -> None:
+def test_a_cancel_that_is_undone_before_the_next_step_has_no_effect() -> None:
     async def own() -> str:
         task = crawl.current_task()
         assert task is not None and task.uncancel() == 0
@@ -739,7 +741,7 @@ def test_a_cancel_taken_back_before_it_struck_does_not_strike() -> None:
     assert play(own()) == "alive"
 
 
-async def test_a_task_refuses_to_wait_for_what_is_no_future_of_its_loop() -> None:
+async def test_a_task_cannot_wait_for_an_object_that_is_not_a_future_of_its_loop() -> None:
     @crawl.coroutine
     def odd(value: object) -> Any:
         yield value
@@ -826,7 +828,7 @@ def test_run_returns_the_result_and_leaves_no_task() -> None:
     assert play(main()) == 42 and ended == ["cancelled"]
 
 
-def test_what_fails_while_run_ends_it_is_reported() -> None:
+def test_a_task_that_fails_while_run_ends_it_is_reported() -> None:
     async def background() -> None:
         try:
             await sleep(3600)
@@ -861,7 +863,7 @@ def ending(request: pytest.FixtureRequest) -> Iterator[int]:
         (2, "child", ["main"]),
     ],
 )
-def test_a_signal_ends_the_main_task_a_second_one_all_at_once(
+def test_a_signal_cancels_the_main_task_and_a_second_one_ends_run(
     ending: int, times: int, moment: str, cleaned_up: list[str]
 ) -> None:
     """In a step of the main task, or while another cleans up; it comes once, or twice."""
@@ -932,7 +934,7 @@ def test_a_signal_that_the_program_handles_is_left_alone() -> None:
 
 
 @each("watched", [False, True])
-def test_at_whatever_moment_a_signal_comes_every_finally_is_run(
+def test_every_finally_is_run_at_whatever_moment_a_signal_comes(
     watched: bool, rng: Random, pair: Pair
 ) -> None:
     async def worker(queue: Queue[int]) -> None:
@@ -999,7 +1001,7 @@ def test_a_forked_child_runs_a_loop_of_its_own(tmp_path: Path) -> None:
     )
 
 
-def test_a_timeout_strikes_after_its_time() -> None:
+def test_a_timeout_raises_after_its_delay() -> None:
     async def native() -> None:
         with raises(TimeoutError, match="2 s"):
             async with crawl.timeout(2):
@@ -1009,7 +1011,7 @@ def test_a_timeout_strikes_after_its_time() -> None:
     play(native())
 
 
-async def test_a_timeout_in_time_changes_nothing_and_leaves_nothing() -> None:
+async def test_a_block_that_ends_before_its_timeout_leaves_no_deadline() -> None:
     async with crawl.timeout(5):
         await sleep(1)
     async with crawl.timeout(None):
@@ -1026,7 +1028,7 @@ async def test_the_outer_of_two_timeouts_passes_through_the_inner() -> None:
                 await sleep(3600)
 
 
-async def test_a_cancellation_from_elsewhere_passes_a_timeout_as_it_is() -> None:
+async def test_a_timeout_passes_on_a_cancellation_from_elsewhere() -> None:
     async def limited() -> None:
         async with crawl.timeout(1):
             await sleep(3600)
@@ -1051,7 +1053,7 @@ async def test_a_timeout_does_not_swallow_a_cancellation_that_is_on_its_way() ->
         await task
 
 
-async def test_an_error_after_the_time_was_up_is_that_error() -> None:
+async def test_an_error_raised_after_the_deadline_is_not_replaced() -> None:
     with raises(KeyError):
         async with crawl.timeout(1):
             try:
@@ -1060,7 +1062,7 @@ async def test_an_error_after_the_time_was_up_is_that_error() -> None:
                 raise KeyError from None
 
 
-async def test_wait_for_gives_the_result_or_cancels_and_waits() -> None:
+async def test_wait_for_returns_the_result_or_cancels_and_waits() -> None:
     ended: list[str] = []
 
     async def slow() -> None:
@@ -1083,7 +1085,7 @@ async def test_gather_returns_the_results_in_order() -> None:
     assert await crawl.gather() == []
 
 
-async def test_gather_fails_at_once_and_the_others_go_on() -> None:
+async def test_gather_fails_immediately_and_the_other_tasks_keep_running() -> None:
     async def fail(after: float) -> None:
         await sleep(after)
         raise KeyError(after)
@@ -1093,7 +1095,7 @@ async def test_gather_fails_at_once_and_the_others_go_on() -> None:
         await crawl.gather(slow, fail(1), fail(2))
     assert get_running_loop().time() == 1
     assert await slow == "slow"
-    gc.collect()  # the second error, that nobody will ask for, was seen
+    gc.collect()  # the second error, which nobody retrieves, counts as retrieved
     results = await crawl.gather(fail(1), sleep(1, "fine"), return_exceptions=True)
     assert isinstance(results[0], KeyError) and results[1] == "fine"
 
@@ -1111,7 +1113,9 @@ async def test_cancelling_gather_cancels_its_children() -> None:
         assert not everyone.cancel()
 
 
-def test_a_result_that_nobody_wants_any_more_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_of_a_thread_whose_future_was_cancelled_is_dropped(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
     async def main() -> None:
         begun, go = threading.Event(), threading.Event()
 
@@ -1178,7 +1182,7 @@ def test_another_process_completes_a_future(tmp_path: Path) -> None:
     )
 
 
-def test_a_loop_that_nothing_could_wake_names_who_waits_where() -> None:
+def test_a_deadlock_error_lists_the_waiting_tasks_and_their_lines() -> None:
     async def inner() -> None:
         await get_running_loop().create_future()
 
@@ -1191,7 +1195,7 @@ def test_a_loop_that_nothing_could_wake_names_who_waits_where() -> None:
     with raises(crawl.DeadlockError) as caught:
         play(main())
     lines = str(caught.value).splitlines()
-    assert any("in test_a_loop_that" in line and "outer" in line for line in lines)
+    assert any("in test_a_deadlock_error" in line and "outer" in line for line in lines)
     assert any("inner" in line and "test_crawl.py" in line for line in lines)
 
 
@@ -1245,7 +1249,7 @@ sys.exit(main(["http://127.0.0.1:1/"]))
     assert "DeadlockError: every task waits" in done.stderr and done.returncode == 1
 
 
-def test_fetch_in_a_program_of_asyncio_says_what_to_do() -> None:
+def test_fetch_in_a_program_of_asyncio_explains_how_to_call_it() -> None:
     async def main() -> None:
         with raises(RuntimeError, match=r"await asyncio.to_thread\(crawl.run, "):
             await crawl.fetch("http://h/")
@@ -1300,7 +1304,7 @@ def test_a_task_group_of_asyncio_runs_on_this_loop() -> None:
     assert seen == ["a", "b"]
 
 
-def test_a_thread_that_ends_without_a_word_leaves_a_deadlock(monkeypatch: Patch) -> None:
+def test_a_thread_that_ends_without_a_callback_leaves_a_deadlock(monkeypatch: Patch) -> None:
     async def main() -> None:
         threading.Thread(target=time.sleep, args=(0.02,)).start()
         await get_running_loop().create_future()
@@ -1314,7 +1318,7 @@ def test_a_thread_that_ends_without_a_word_leaves_a_deadlock(monkeypatch: Patch)
 # ========
 
 
-async def test_a_queue_hands_out_what_was_put_in_order() -> None:
+async def test_a_queue_returns_items_in_the_order_in_which_they_were_put() -> None:
     queue: Queue[int] = Queue()
     assert queue.empty() and not queue.full() and queue.qsize() == 0
     for number in range(3):
@@ -1353,7 +1357,7 @@ async def test_cancelling_a_getter_does_not_lose_the_item_put_at_any_moment(mome
     assert await second == "item" and first.cancelled()
 
 
-async def test_a_putter_cancelled_when_woken_passes_its_place_on() -> None:
+async def test_a_putter_that_is_cancelled_when_woken_wakes_the_next_putter() -> None:
     queue: Queue[int] = Queue(1)
     queue.put_nowait(0)
     first, second = create_task(queue.put(1)), create_task(queue.put(2))
@@ -1364,7 +1368,7 @@ async def test_a_putter_cancelled_when_woken_passes_its_place_on() -> None:
     assert queue.get_nowait() == 2
 
 
-async def test_join_waits_until_every_item_is_dealt_with_batch_after_batch() -> None:
+async def test_join_waits_until_every_item_is_done() -> None:
     queue: Queue[int] = Queue()
     await queue.join()
     for _ in range(2):
@@ -1380,7 +1384,7 @@ async def test_join_waits_until_every_item_is_dealt_with_batch_after_batch() -> 
         queue.task_done()
 
 
-def test_who_left_the_line_is_not_in_it_any_more() -> None:
+def test_a_cancelled_getter_leaves_the_line() -> None:
     def count() -> int:
         gc.collect()
         return sum(type(one) is crawl.Future for one in gc.get_objects())
@@ -1416,7 +1420,7 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: Random) -> None:
         ):  # after some months a clock no longer shows nanoseconds
             if (
                 lib is crawl
-            ):  # not by play(), for it tells of errors whose waiter was cancelled in that tick
+            ):  # not play(), which reports errors whose waiter was cancelled in that tick
                 crawl.run(main(programs[start : start + 500]), loop_factory=JumpingLoop)
             else:
                 with asyncio.Runner(loop_factory=JumpingAsyncioLoop) as runner:
@@ -1441,7 +1445,7 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: Random) -> None:
 
 
 @real_time
-async def test_a_stream_reads_what_was_sent_until_the_end(server: socket.socket) -> None:
+async def test_a_stream_reads_the_bytes_that_were_sent_until_the_end(server: socket.socket) -> None:
     stream = await crawl.connect(*server.getsockname())
     peer, _ = server.accept()
     stream.write(b"ques")
@@ -1463,7 +1467,7 @@ def receive_all(sock: socket.socket) -> bytes:
 
 
 @real_time
-async def test_all_is_sent_also_when_it_does_not_fit_at_once(rng: Random, pair: Pair) -> None:
+async def test_drain_sends_more_than_the_socket_takes_in_one_call(rng: Random, pair: Pair) -> None:
     stream, message = crawl.Stream(pair[0]), rng.randbytes(8_000_000)
     receiving = crawl.to_thread(receive_all, pair[1])
     stream.write(message)
@@ -1493,7 +1497,7 @@ async def test_reading_from_a_closed_stream_is_an_os_error(pair: Pair) -> None:
 
 
 @real_time
-async def test_read_sends_what_write_has_buffered(pair: Pair) -> None:
+async def test_read_sends_the_bytes_that_write_has_buffered(pair: Pair) -> None:
     ours, theirs = pair
     with closing(crawl.Stream(ours)) as stream:
         stream.write(b"ping")
@@ -1521,7 +1525,7 @@ async def test_a_first_address_that_drops_packets_costs_a_quarter_of_a_second(
     assert len(loop.tasks) == 1 and len(loop._watched) == 1, "the loser is gone"
 
 
-async def test_the_next_address_starts_at_once_when_an_attempt_fails(
+async def test_the_next_address_starts_immediately_when_an_attempt_fails(
     closed: int, server: socket.socket, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(crawl, "ATTEMPT_DELAY", 3600)
@@ -1587,7 +1591,7 @@ async def test_the_error_of_a_host_is_raised_rather_than_that_of_the_network(
 
 
 @real_time
-async def test_closing_a_stream_wakes_whoever_waits_for_it(pair: Pair) -> None:
+async def test_closing_a_stream_wakes_the_tasks_that_wait_for_it(pair: Pair) -> None:
     stream = crawl.Stream(pair[0])
     stream.write(bytes(8_000_000))
     reading, sending = create_task(stream.read()), create_task(stream.drain())
@@ -1603,7 +1607,7 @@ async def test_closing_a_stream_wakes_whoever_waits_for_it(pair: Pair) -> None:
 
 
 @real_time
-async def test_a_peer_that_is_faster_than_we_read_stops_no_clock(pair: Pair) -> None:
+async def test_a_peer_that_sends_faster_than_we_read_does_not_delay_timeouts(pair: Pair) -> None:
     loop, (ours, theirs) = get_running_loop(), pair
     theirs.setblocking(False)
     stream, reads, over = crawl.Stream(ours), 0, list[int]()
@@ -1631,7 +1635,7 @@ async def test_each_address_has_ten_seconds_and_a_name_twenty(
 
 
 @real_time
-async def test_reading_takes_no_more_than_asked_for(pair: Pair) -> None:
+async def test_read_returns_at_most_the_requested_number_of_bytes(pair: Pair) -> None:
     ours, theirs = pair
     with closing(crawl.Stream(ours)) as stream:
         reading = create_task(stream.read())
@@ -1644,7 +1648,7 @@ async def test_reading_takes_no_more_than_asked_for(pair: Pair) -> None:
 
 
 @real_time
-async def test_what_a_cancelled_drain_has_not_sent_the_next_one_sends(
+async def test_bytes_that_a_cancelled_drain_has_not_sent_are_sent_by_the_next(
     rng: Random, pair: Pair
 ) -> None:
     stream, message = crawl.Stream(pair[0]), rng.randbytes(8_000_000)
@@ -1671,7 +1675,9 @@ async def test_two_tasks_that_read_from_a_stream_share_its_bytes(pair: Pair) -> 
 
 
 @real_time
-async def test_closing_a_stream_twice_spares_who_has_its_descriptor(pair: Pair) -> None:
+async def test_closing_a_stream_twice_does_not_close_the_next_socket_with_its_descriptor(
+    pair: Pair
+) -> None:
     loop, (ours, theirs) = get_running_loop(), pair
     descriptor, stream = ours.fileno(), crawl.Stream(ours)
     stream.close()
@@ -1689,7 +1695,7 @@ async def test_a_stream_that_nobody_reads_is_not_watched(pair: Pair) -> None:
         loop.call_later(0.001, theirs.send, b"answer")
         assert await stream.read() == b"answer"
         theirs.send(b"unasked")
-        while ours in loop._selector.get_map():  # else each tick would tell of it
+        while ours in loop._selector.get_map():  # otherwise each tick would report it
             await sleep(0.001)
         assert await stream.read() == b"unasked"
         loop.call_later(0.001, theirs.send, b"more")
@@ -1697,7 +1703,7 @@ async def test_a_stream_that_nobody_reads_is_not_watched(pair: Pair) -> None:
 
 
 @real_time
-async def test_an_impossible_name_is_no_name() -> None:
+async def test_a_name_that_the_dns_cannot_hold_is_not_found() -> None:
     for host in ("a" * 64 + ".test", "a." * 130, "two..dots.", "nul\0", "no.such.host.invalid"):
         with raises(OSError):
             await crawl.lookup(host, 80)
@@ -1731,7 +1737,7 @@ class Renegotiating(socket.socket):
 
 
 @real_time
-async def test_tls_may_want_to_read_in_order_to_write(pair: Pair) -> None:
+async def test_tls_may_need_to_read_in_order_to_write(pair: Pair) -> None:
     ours, theirs = pair
     with closing(crawl.Stream(Renegotiating(fileno=ours.detach()))) as stream:
         stream.write(b"x")
@@ -1801,7 +1807,9 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
         ("http://\u0646\u0627\u0645\u0647\u200c\u0627\u06cc/", "http://xn--mgba3gch31f060k/"),
     ],
 )
-def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: str) -> None:
+def test_a_reference_means_the_url_that_a_browser_would_request(
+    reference: str, meaning: str
+) -> None:
     url = crawl.parse_url(reference, BASE)
     assert str(url) == meaning
     assert crawl.parse_url(meaning) == url, "a normal form is its own normal form"
@@ -1853,7 +1861,7 @@ def test_a_reference_means_what_a_browser_takes_it_for(reference: str, meaning: 
         "/" + "x" * crawl.MAX_URL,
     ],
 )
-def test_what_is_no_certain_address_is_refused(reference: str) -> None:
+def test_an_ambiguous_or_invalid_address_is_refused(reference: str) -> None:
     with raises(ValueError):
         print(crawl.parse_url(reference, BASE))
 
@@ -1889,7 +1897,7 @@ def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
         ("http://", ""),
     ],
 )
-def test_what_is_no_url_for_us_is_told_from_what_is_none(reference: str, reason: str) -> None:
+def test_unfetchable_urls_are_distinguished_from_invalid_ones(reference: str, reason: str) -> None:
     with raises(ValueError, match=reason or ".") as caught:
         crawl.parse_url(reference, BASE)
     assert isinstance(caught.value, crawl.UnfetchableError) == bool(reason)
@@ -2013,7 +2021,7 @@ def test_bytes_after_a_response_end_the_connection(raw: bytes, body: bytes) -> N
 
 
 @each("raw, body", DELIMITED)
-def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) -> None:
+def test_a_truncated_response_is_never_taken_for_a_complete_one(raw: bytes, body: bytes) -> None:
     for end in range(len(raw)):
         with raises(crawl.TruncatedError):
             parse_response(raw[:end])
@@ -2050,7 +2058,9 @@ def test_a_response_cut_short_is_never_taken_for_whole(raw: bytes, body: bytes) 
         (with_body(GZIPPED[:-1], b"Content-Encoding: gzip"), "ends too early"),
     ],
 )
-def test_what_is_not_http_is_refused_with_what_was_seen(raw: bytes, complaint: str) -> None:
+def test_a_response_that_is_not_http_is_refused_with_the_bytes_that_were_seen(
+    raw: bytes, complaint: str
+) -> None:
     for pieces in range(8):
         with raises(crawl.ProtocolError, match=re.escape(complaint)):
             parse_response(raw, pieces=pieces)
@@ -2134,7 +2144,7 @@ def test_the_answer_to_head_has_no_body() -> None:
     assert parse_response(OK + b"Content-Length: 5\r\n\r\n", "HEAD").body == b""
 
 
-def test_a_body_that_is_not_wanted_is_dropped_if_it_is_small() -> None:
+def test_an_unwanted_body_is_read_and_dropped_if_it_is_small() -> None:
     parser = crawl.ResponseParser(wanted=lambda response: response.status != 200)
     assert (
         parser.feed(OK + b"Content-Length: %d\r\n\r\n" % (crawl.MAX_DROPPED + 1))
@@ -2166,7 +2176,7 @@ def test_a_connection_is_used_again(site: Server) -> None:
     assert site.connections == 1
 
 
-def test_a_request_says_who_asks_for_what_from_whom(site: Server) -> None:
+def test_a_request_has_its_target_host_and_user_agent(site: Server) -> None:
     site.add("/page?q=1", "hello")
     fetch_all(site.url + "/page?q=1", headers={"X-Mine": "yes"})
     lines = site.heads[0].split("\r\n")
@@ -2180,7 +2190,7 @@ def test_a_request_says_who_asks_for_what_from_whom(site: Server) -> None:
 
 
 @each("name, value", [("Bad Name", "x"), ("X", "a\r\nInjected: yes"), ("X", "\x07")])
-def test_what_is_no_header_field_is_refused(name: str, value: str) -> None:
+def test_an_invalid_header_field_is_refused(name: str, value: str) -> None:
     with raises(ValueError, match="header"):
         crawl.Client({name: value})
 
@@ -2210,7 +2220,7 @@ def test_a_fresh_connection_that_dies_is_an_error(site: Server) -> None:
 
 
 @real_time
-async def test_what_fails_on_a_kept_connection_is_sent_on_a_fresh_one(site: Server) -> None:
+async def test_a_request_that_fails_on_a_kept_connection_is_sent_on_a_new_one(site: Server) -> None:
     site.add("/page", "hello")
     url = crawl.parse_url(site.url + "/page")
     with closing(crawl.Client()) as client:
@@ -2236,7 +2246,7 @@ async def test_the_least_recently_used_idle_connections_are_closed(
 
 
 @real_time
-async def test_addresses_that_do_not_answer_are_looked_up_anew(
+async def test_a_name_is_looked_up_again_if_its_addresses_do_not_answer(
     site: Server, closed: int, monkeypatch: Patch
 ) -> None:
     site.add("/", "hello")
@@ -2255,7 +2265,7 @@ async def test_addresses_that_do_not_answer_are_looked_up_anew(
 @real_time
 @each("body, late", [(b"good", b""), (b"x" * (crawl.READ_SIZE - 200), b""), (b"good", b"\n")])
 @each("tls", [False, True])
-async def test_what_follows_an_answer_is_not_the_next_one(
+async def test_bytes_after_a_response_are_not_the_next_response(
     body: bytes, late: bytes, tls: bool, site: Server, tls_site: Server
 ) -> None:
     server, answered = tls_site if tls else site, threading.Event()
@@ -2291,7 +2301,7 @@ async def test_a_name_is_looked_up_once(site: Server, monkeypatch: Patch) -> Non
     assert lookups == [b"localhost"]
 
 
-def test_a_lookup_that_fails_unseen_is_not_reported(
+def test_a_lookup_that_fails_after_its_request_was_cancelled_is_not_reported(
     monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     go = threading.Event()
@@ -2364,7 +2374,7 @@ def test_https_is_http_over_tls(tls_site: Server) -> None:
 
 
 @real_time
-async def test_what_tls_has_decrypted_is_read_without_another_poll(tls_site: Server) -> None:
+async def test_bytes_that_tls_has_decrypted_are_read_without_another_poll(tls_site: Server) -> None:
     tls_site.add("/", "hello")
     stream = await crawl.connect("localhost", tls_site.port, ssl=ssl.create_default_context())
     stream.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -2399,7 +2409,7 @@ def test_tls_names_the_host_and_offers_no_dhe(server: socket.socket) -> None:
     assert not suites & {"0033", "0039", "0067", "006b", "009e", "009f", "ccaa"}
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(
+def test_a_certificate_that_is_not_trusted_is_refused(
     tls_site: Server, monkeypatch: Patch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -2436,7 +2446,7 @@ def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Server) -> None
 
 
 @each(
-    "sheet, references",
+    "stylesheet, references",
     [
         (
             "p { background: url(a.png), url( 'b c.png' ) URL(\"d.png\") }",
@@ -2463,8 +2473,10 @@ def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Server) -> None
         ("p { src: url('a\n) } q { src: url(b) url('c", ["a", "b", "c"]),
     ],
 )
-def test_a_sheet_uses_what_url_and_import_name(sheet: str, references: list[str]) -> None:
-    assert crawl.read_stylesheet(sheet) == crawl.Markup(assets=tuple(references))
+def test_a_stylesheet_uses_the_urls_in_url_and_import(
+    stylesheet: str, references: list[str]
+) -> None:
+    assert crawl.read_stylesheet(stylesheet) == crawl.Markup(assets=tuple(references))
 
 
 def test_a_sitemap_lists_urls() -> None:
@@ -2509,7 +2521,7 @@ def test_a_sitemap_lists_urls() -> None:
         "id='x' ",
     ],
 )
-def test_hostile_sheets_take_no_longer_than_their_size(piece: str) -> None:
+def test_hostile_stylesheets_take_linear_time(piece: str) -> None:
     with linear_time():
         crawl.read_stylesheet(piece * (1_000_000 // len(piece)))
         crawl.read_sitemap(piece * (800_000 // len(piece)))
@@ -2577,7 +2589,7 @@ def test_hostile_sheets_take_no_longer_than_their_size(piece: str) -> None:
         ],
     ],
 )
-def test_a_page_is_decoded_as_it_says(
+def test_a_page_is_decoded_with_its_charset(
     body: bytes, content_type: str, text: str, charset: str
 ) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
@@ -2648,7 +2660,7 @@ def link_urls(markup: str, page: str = "http://t.test/d/p.html") -> list[str]:
         '<a href="/x" title="<a href=/y>"><a href="/y',
     ],
 )
-def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
+def test_the_links_of_a_page_are_those_that_a_browser_finds(markup: str) -> None:
     assert link_urls(markup) == ["http://t.test/x"]
 
 
@@ -2675,7 +2687,7 @@ def test_a_page_links_where_a_browser_says_it_does(markup: str) -> None:
         ("<a href=\"'q'\"><a href='\"r\"'>", ["'q'", '"r"']),
     ],
 )
-def test_nothing_inside_a_value_is_markup_and_nothing_behind_it_is_lost(
+def test_values_hold_no_markup_and_tags_after_them_are_found(
     markup: str, links: list[str]
 ) -> None:
     assert crawl.read_markup(markup).links == tuple(links)
@@ -2772,7 +2784,9 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
         ("<img src>", [""]),
     ],
 )
-def test_a_page_shows_and_uses_what_its_elements_name(markup: str, assets: list[str]) -> None:
+def test_the_assets_of_a_page_are_those_that_its_elements_name(
+    markup: str, assets: list[str]
+) -> None:
     found = crawl.read_markup(markup)
     assert found.assets == tuple(assets) and found.links == ()
 
@@ -3003,7 +3017,7 @@ def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
         assert not any(stars.rule("/" + "a" * 8000) for _ in range(1000))
 
 
-def test_of_a_robots_file_only_so_many_characters_count() -> None:
+def test_only_the_first_half_megabyte_of_robots_txt_counts() -> None:
     rules = "User-agent: *\nDisallow: /a\n" + "#" * crawl.MAX_ROBOTS + "\nDisallow: /b\n"
     assert crawl.Robots(rules).rule("/a") and not crawl.Robots(rules).rule("/b")
 
@@ -3055,7 +3069,7 @@ def url_parses_to_itself(pieces: list[str]) -> None:
 
 
 def readers_return_text(pieces: list[str]) -> None:
-    """A page, a sheet or a sitemap refers to texts."""
+    """The references of a page, a stylesheet and a sitemap are text."""
     for read in (crawl.read_markup, crawl.read_stylesheet, crawl.read_sitemap):
         found = read("".join(pieces))
         assert all(isinstance(reference, str) for reference in found.links + found.assets)
@@ -3216,7 +3230,7 @@ def response_does_not_depend_on_cuts(pieces: list[str]) -> None:
         ),
     ],
 )
-def test_made_up_input_never_fails_in_another_way(
+def test_made_up_input_raises_only_the_documented_errors(
     claim: Callable[[list[str]], None], pieces: list[str], rng: Random
 ) -> None:
     for _ in range(ROUNDS // 4):
@@ -3258,7 +3272,7 @@ def test_a_page_with_too_many_references_is_over_a_limit(
 
 
 @each("base", ["/" + "d/" * 2500, "http://" + "h" * 63 + "/" + "d" * 4954])
-def test_the_longer_the_base_the_fewer_the_references(base: str) -> None:
+def test_a_long_base_lowers_the_limit_of_references(base: str) -> None:
     response = crawl.Response(1, 200, "OK", {"content-type": "text/html"})
     for count in (3_900, 4_000):
         links = "".join(f"<a href={number}>" for number in range(count))
@@ -3285,7 +3299,7 @@ def test_the_longer_the_base_the_fewer_the_references(base: str) -> None:
         (crawl.ProtocolError("x" * 999), "x" * crawl.MAX_SHOWN),
     ],
 )
-def test_an_error_is_explained_in_words_that_fit_on_a_line(error: Exception, words: str) -> None:
+def test_the_description_of_an_error_fits_on_a_line(error: Exception, words: str) -> None:
     assert crawl_site({"/": error}, max_tries=1).emitted[0].error == words
 
 
@@ -3334,14 +3348,14 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
     }
 
 
-def test_who_had_a_turn_waits_too_when_a_429_comes() -> None:
+def test_a_url_that_was_called_waits_when_a_429_comes() -> None:
     numbers = range(1, 100)
     site = {f"/{number}": {"HEAD": 405, "GET": [too_many_requests("60"), ""]} for number in numbers}
     crawler = crawl_site(site | {"/": "".join(f"<img src=/{number}>" for number in numbers)})
     assert not [moment for moment, _ in crawler.client.requests if 0.3 < moment < 60]
 
 
-def test_a_failing_robots_txt_keeps_no_worker() -> None:
+def test_a_failing_robots_txt_does_not_occupy_a_worker() -> None:
     links = "".join(f"<a href=http://s.h.de/{number}>" for number in range(9))
     site = site_of_pages(9) | {
         "http://h.de/": f"<a href=http://h/>{links}",
@@ -3439,7 +3453,7 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
 
 
 @each("answers, end", [((429, 503, ""), "200 x3"), ((503, 429, 429), "429 blocked x3")])
-def test_a_429_is_a_try_like_others(answers: tuple[Any, ...], end: str) -> None:
+def test_a_429_counts_as_an_attempt(answers: tuple[Any, ...], end: str) -> None:
     assert crawl_site(site_of_pages(2) | {"/1": [*answers]}, max_tries=3).outcomes["/1"] == end
 
 
@@ -3453,7 +3467,7 @@ def test_a_429_is_a_try_like_others(answers: tuple[Any, ...], end: str) -> None:
         (429, "GET 429 blocked x2"),
     ],
 )
-def test_a_check_is_asked_by_get_after_any_error(answer: Any, end: str) -> None:
+def test_a_check_sends_get_after_any_error_of_head(answer: Any, end: str) -> None:
     assert crawl_site({"/": "<img src=/i>", "/i": answer}, max_tries=1).outcomes["/i"] == end
 
 
@@ -3491,7 +3505,7 @@ def test_the_scope_is_the_roots_host_widened_and_narrowed(
     assert scope.objection(crawl.parse_url(url), 1, check=False) == reason
 
 
-def test_www_is_no_prefix_where_nothing_but_a_top_level_domain_follows() -> None:
+def test_www_counts_as_part_of_the_name_before_a_top_level_domain() -> None:
     scope = crawl.Scope([crawl.parse_url("http://www.com/")], crawl.Options(subdomains=True))
     assert not scope.covers(crawl.parse_url("http://other.com/"))
 
@@ -3541,7 +3555,7 @@ def frontier_and_root(**options: Any) -> tuple[crawl.Frontier, crawl.Node, list[
         ("http://h/a.pdf", ["link", "image"], [crawl.NEVER, crawl.NEVER]),
     ],
 )
-async def test_each_way_to_a_url_can_only_bring_it_forward(
+async def test_another_way_to_a_url_can_only_move_it_to_an_earlier_round(
     url: str, ways: list[str], rounds: list[int]
 ) -> None:
     frontier, root, _ = frontier_and_root(exclude="pdf$")
@@ -3555,16 +3569,16 @@ async def test_each_way_to_a_url_can_only_bring_it_forward(
 
 Story = tuple[
     Site, dict[str, Any], dict[str, str]
-]  # a site, options (and roots), what became of each URL
+]  # a site, options (and roots), the outcome of each URL
 
 
 def each_story(some: dict[str, Story]) -> pytest.MarkDecorator:
-    """Make a test of each: its name is the claim."""
+    """Parametrise a test with stories, whose names are claims."""
     return each("story", [pytest.param(story, id=claim) for claim, story in some.items()])
 
 
 def crawl_story(story: Story) -> RecordingCrawler:
-    """Play a story, see that it ends as it should, and return its crawler."""
+    """Crawl the site of a story, check the outcomes, and return the crawler."""
     site, options, ends = story
     crawler = crawl_site(
         site,
@@ -3587,7 +3601,7 @@ MAP = "application/xml"
 
 @each_story(
     {
-        "what pages show is checked when no page is left": (
+        "assets are checked after the last page": (
             {
                 "/": "<img src=/logo.png><script src=//cdn/x.js></script><a href=/2>"
                 "<link rel=icon href=/gone.ico>",
@@ -3606,7 +3620,7 @@ MAP = "application/xml"
                 "/gone.ico": "GET 404 broken x2",
             },
         ),
-        "with pages_only it is not, and is no more than named": (
+        "with pages_only assets are neither checked nor recorded": (
             {
                 "/": "<img src=/logo.png><a href=/2><link rel=stylesheet href=/gone.css>",
                 "/2": "<img src=/2>",
@@ -3614,7 +3628,7 @@ MAP = "application/xml"
             {"pages_only": True},
             {"/": "200", "/2": "200"},
         ),
-        "what is shown obeys robots.txt and exclude": (
+        "robots.txt and exclude hold for assets": (
             {
                 "/robots.txt": "User-agent: *\nDisallow: /private",
                 "http://o/3": "",
@@ -3629,12 +3643,12 @@ MAP = "application/xml"
                 "http://o/b.pdf": "excluded",
             },
         ),
-        "what is shown has a limit": (
+        "max_pages limits checks as well": (
             {"/": "<img src=/1><img src=/2><img src=/3>", "/1": "", "/2": ""},
             {"max_pages": 2},
             {"/": "200", "/1": "HEAD 200", "/2": "HEAD 200", "/3": "over the page limit"},
         ),
-        "the redirects of what is shown are followed and join pages": (
+        "redirects of assets are followed and join pages": (
             {
                 "/": "<img src=/moved><img src=/page.png><img src=/loop><a href=/page>",
                 "/moved": "-> //cdn/new",
@@ -3654,7 +3668,7 @@ MAP = "application/xml"
                 "/loop": f"HEAD {LOOP}",
             },
         ),
-        "links to other hosts are checked through their redirects, and not read": (
+        "links to other hosts are checked through their redirects and are not read": (
             {
                 "/": "<a href=//o/><a href=//o/gone><a href=//o/moved><a href=//o/x.pdf>",
                 "http://o/": "<a href=/in>",
@@ -3670,7 +3684,7 @@ MAP = "application/xml"
                 "http://o/else": "GET 404 broken x2",
             },
         ),
-        "a link to another host is checked though what pages show is not": (
+        "with pages_only and external links to other hosts are still checked": (
             {
                 "/": "<img src=//cdn/x><a href=/next><img src=/logo>",
                 "/next": "<a href=//cdn/x>",
@@ -3684,12 +3698,12 @@ MAP = "application/xml"
             {"external": True, "pages_only": True},
             {"/": "200", "http://o/a": "HEAD 302", "http://o/b": "GET 404 broken x2"},
         ),
-        "what is linked and shown on another host is told once": (
+        "a link and an image that lead to one URL on another host give one record": (
             {"/": "<a href=//o/x><img src=//o/x>", "http://o/x": ""},
             {},
             {"/": "200", "http://o/x": "HEAD 200"},
         ),
-        "style sheets on the crawl's hosts are read, and what they use is checked": (
+        "stylesheets on the crawl's hosts are read and their assets are checked": (
             {
                 "/": "<link rel=stylesheet href=/css/a.css><a href=/linked.css>"
                 "<style>url(inline.woff)</style>"
@@ -3718,7 +3732,7 @@ MAP = "application/xml"
                 "/font.woff": "HEAD 200",
             },
         ),
-        "style sheets that import one another have the limit of pages, at whatever depth": (
+        "max_pages limits stylesheets that import one another": (
             {
                 f"/{number}": answer_of_type(CSS, f"@import '/{number + 1}';")
                 for number in range(150)
@@ -3731,7 +3745,7 @@ MAP = "application/xml"
                 "/120": "over the page limit",
             },
         ),
-        "a sitemap is a page of links, another feed is none": (
+        "a sitemap is read for links and an RSS feed is not": (
             {
                 "/": "<a href=/index.xml><a href=/feed.xml>",
                 "/index.xml": answer_of_type(MAP, "<x><loc>http://h/map</loc></x>"),
@@ -3752,14 +3766,14 @@ MAP = "application/xml"
             {"max_tries": 2},
             {"/": "200", "/x": "GET 429 blocked x2"},
         ),
-        "another host that says 429 gets its tries, and soon": (
+        "a 429 of another host is retried soon": (
             {"/": "<img src=//o/x>", "http://o/x": too_many_requests("300")},
             {"max_tries": 2},
             {"/": "200", "http://o/x": "GET 429 blocked x2"},
         ),
     }
 )
-def test_of_what_is_only_checked(story: Story) -> None:
+def test_checks(story: Story) -> None:
     crawler = crawl_story(story)
     rounds = [record.is_check for record in crawler.emitted if not record.skipped]
     assert rounds == sorted(rounds), "checks come last"
@@ -3770,7 +3784,7 @@ def test_of_what_is_only_checked(story: Story) -> None:
     assert not any(path.endswith("//o/robots.txt") for path in crawler.requested)
 
 
-def test_what_get_alone_gives_is_not_read() -> None:
+def test_the_body_of_a_check_that_falls_back_to_get_is_not_read() -> None:
     class Wishes(SimulatedClient):
         async def fetch(
             self,
@@ -3823,7 +3837,7 @@ def robots_behind(redirects: int) -> Story:
             {"/": "200", "/public": "200"}
             | {"/private/x": "forbidden by robots.txt: Disallow: /private"},
         ),
-        "with no_robots it is not": (
+        "with no_robots robots.txt is ignored": (
             {"/robots.txt": NO, "/": ""},
             {"no_robots": True},
             {"/": "200"},
@@ -3849,20 +3863,20 @@ def robots_behind(redirects: int) -> Story:
                 (429, "blocked x2"),
             )
         },
-        "a robots.txt that fails once is tried for again": (
+        "a robots.txt that fails once is requested again": (
             site_of_pages(3)
             | {"/robots.txt": [ConnectionResetError(errno.ECONNRESET, "reset"), 404]},
             {},
             {"/": "200", "/1": "200", "/2": "200"},
         ),
         "robots.txt may be behind five redirects": robots_behind(5),
-        "behind six it is none": robots_behind(6),
-        "a robots.txt that redirects to no URL is none": (
+        "a robots.txt behind six redirects counts as missing": robots_behind(6),
+        "a robots.txt that redirects to an invalid URL counts as missing": (
             {"/robots.txt": "-> http://[", "/": ""},
             {},
             {"/": "200"},
         ),
-        "of robots.txt, too, only a redirect leads elsewhere": (
+        "the Location of a robots.txt counts only with a redirect status": (
             {"/robots.txt": (200, {"location": "/elsewhere"}, NO), "/": ""},
             {},
             {"/": "forbidden by robots.txt: Disallow: /"},
@@ -3888,7 +3902,7 @@ def robots_behind(redirects: int) -> Story:
         ),
     }
 )
-def test_of_robots_txt(story: Story) -> None:
+def test_robots_txt(story: Story) -> None:
     crawler = crawl_story(story)
     assert crawler.requested.count("/robots.txt") <= 2
 
@@ -3912,7 +3926,7 @@ def test_max_body_does_not_apply_to_robots_txt_which_is_cut_off(site: Server) ->
     assert outcomes[site.url + "/b"] == "200"
 
 
-def test_a_failed_robots_txt_is_named_and_no_answer(tmp_path: Path) -> None:
+def test_a_failed_robots_txt_is_named_and_is_not_a_definite_answer(tmp_path: Path) -> None:
     path, roots = tmp_path / "journal", ("/", "http://o/")
     site: Site = {"/": "<a href=//o/1>", "http://o/": "", "http://o/1": ""}
     crawl_with_journal(path, site, *roots)
@@ -3928,7 +3942,7 @@ def test_a_failed_robots_txt_is_named_and_no_answer(tmp_path: Path) -> None:
 # Failures
 
 
-def test_a_bad_certificate_is_told_without_lines_of_c(
+def test_the_error_of_a_certificate_names_no_line_of_openssl(
     site: Server, tls_site: Server, impatient: None, monkeypatch: Patch
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -3954,7 +3968,7 @@ def test_a_bad_certificate_is_told_without_lines_of_c(
         (OK + b"Content-Length: 99999999\r\n\r\n", "over a limit", 1),
     ],
 )
-def test_a_broken_answer_is_a_record(
+def test_a_malformed_response_is_a_record(
     site: Server, impatient: None, answer: bytes, kind: str, tries: int
 ) -> None:
     site.answers["/"] = answer_and(answer, then=socket.socket.close)
@@ -3998,7 +4012,7 @@ def test_a_broken_answer_is_a_record(
         )
     }
 )
-def test_what_may_pass_is_tried_again_and_each_end_has_its_kind(story: Story) -> None:
+def test_temporary_failures_are_retried_and_each_outcome_has_its_kind(story: Story) -> None:
     crawl_story(story)
 
 
@@ -4024,7 +4038,7 @@ def test_a_fetch_ends_at_its_deadline_however_much_is_still_coming(site: Server)
     assert record.kind == "timed out" and record.seconds >= 0.3 and not over.is_set()
 
 
-def test_what_is_no_page_is_not_read(site: Server) -> None:
+def test_a_response_that_is_not_a_page_is_not_read(site: Server) -> None:
     def play_on(connection: socket.socket, request: str) -> None:
         connection.sendall(OK + b"Content-Type: audio/ogg\r\n\r\nmusic")
         say_nothing(connection)
@@ -4045,12 +4059,12 @@ async def admit_references(
     assets: Sequence[str] = (),
     base: str = "",
 ) -> crawl.Record:
-    """Let in what a page refers to; return its record."""
+    """Admit the references of a page; return its record."""
     record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
     return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
 
 
-async def test_mutated_references_mean_what_the_parser_says(rng: Random) -> None:
+async def test_mutated_references_mean_the_urls_that_parse_url_returns(rng: Random) -> None:
     pieces = [
         "a",
         "b.c",
@@ -4111,19 +4125,19 @@ async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
             assert (await admit_references(frontier, page, [reference])).links == (meaning,)
 
 
-async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
-    frontier, page, told = frontier_and_root()
+async def test_an_invalid_reference_is_emitted_once_or_has_a_reason() -> None:
+    frontier, page, emitted = frontier_and_root()
     long = "/" + "x" * 9000
     for links in (
         ["http://exa mple/", "mailto:x", "FTP://h", "tel:1", long, " http://\u0661 b/#x"],
         ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]],
     ):
         await admit_references(frontier, page, links, ["http://exa mple/"])
-    assert [(record.url, record.kind, record.depth, record.parent) for record in told] == [
+    assert [(record.url, record.kind, record.depth, record.parent) for record in emitted] == [
         (words, "broken", 1, "http://h/")
         for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")
     ]
-    assert told[0].error == "not a URL: 'exa mple' is not a host"
+    assert emitted[0].error == "not a URL: 'exa mple' is not a host"
     assert {
         url: node.reason for url, node in frontier.seen_urls.items() if node.reason
     } == {
@@ -4132,10 +4146,10 @@ async def test_what_is_no_url_is_told_once_or_with_its_reason() -> None:
         "tel:1": "tel URL: neither http nor https",
         long[:8001]: "longer than 8000 characters",
     }
-    assert set(frontier.seen_urls[told[0].url].linked_from) == {"http://h/"}
+    assert set(frontier.seen_urls[emitted[0].url].linked_from) == {"http://h/"}
 
 
-def test_long_words_are_the_same_to_a_crawl_that_goes_on(tmp_path: Path) -> None:
+def test_long_invalid_references_are_the_same_in_a_resumed_crawl(tmp_path: Path) -> None:
     site = {
         "/": "<a href=/p>",
         "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>",
@@ -4144,7 +4158,7 @@ def test_long_words_are_the_same_to_a_crawl_that_goes_on(tmp_path: Path) -> None
     assert first == again and "broken" in first.values()
 
 
-async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
+async def test_a_relative_reference_that_is_too_long_does_not_hide_another() -> None:
     frontier, root, _ = frontier_and_root()
     await admit_references(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
     assert (await admit_references(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
@@ -4152,7 +4166,7 @@ async def test_a_relative_name_that_is_no_url_hides_no_other() -> None:
 
 
 @each("known, ticks", [(1600, 16), (8, 14)])
-async def test_while_links_are_parsed_others_run(known: int, ticks: int) -> None:
+async def test_other_tasks_run_while_links_are_parsed(known: int, ticks: int) -> None:
     frontier, root, _ = frontier_and_root()
     links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
     record = crawl.Record(root.text, links=links)
@@ -4187,7 +4201,7 @@ def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
 
 
 def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
-    """Return which places are missing, and which pages lead there."""
+    """Return the missing fragments, their errors, and the pages that link to them."""
     crawler = crawl_site(site, fragments=True, **options)
     return [
         (
@@ -4200,7 +4214,7 @@ def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[s
     ]
 
 
-def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
+def test_a_link_to_a_missing_fragment_is_broken() -> None:
     assert sorted(
         missing_fragments(
             {
@@ -4233,7 +4247,7 @@ def test_a_link_to_a_place_that_a_page_has_not_is_broken() -> None:
         " a ",
     ],
 )
-def test_nothing_is_said_of_fragments_that_are_no_places(fragment: str) -> None:
+def test_fragments_that_do_not_name_an_element_are_not_checked(fragment: str) -> None:
     assert missing_fragments({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
 
 
@@ -4299,7 +4313,7 @@ def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
     }
 
 
-def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: Path) -> None:
+def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
     site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
     for turn in range(2):
         crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
@@ -4315,7 +4329,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
 
 @each_story(
     {
-        "each page is asked for once, however it is spelled": (
+        "each page is requested once however it is spelled": (
             {
                 "/": "<a href=/a><a href=b/><a href=#top><a href=/a#x>",
                 "/a": "<a href=/><a href='b/'><a href=b/>",
@@ -4334,7 +4348,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
             {},
             {"/": "200", "/x": "200", "/d/": "200", "/d/x": "200"},
         ),
-        "a reference that depends on its page means another on the next": (
+        "a relative reference means another URL on another page": (
             {
                 "/d/1": "<a href='?x'><a href='2'><a href='1?y'><a href='?x#z'><a href='\1?x'>",
                 "/d/2": "<a href='?x'><a href='2'><a href=' ?x'><a href='?x#y'>",
@@ -4362,7 +4376,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
                 "mailto:x": "mailto URL: neither http nor https",
             },
         ),
-        "xhtml is a page, a list of choices and plain text are none": (
+        "XHTML is read and a 300 and plain text are not": (
             {
                 "/": answer_of_type(
                     "application/xhtml+xml; charset=utf-8",
@@ -4383,7 +4397,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
             {"roots": ["/1", "/2", "/3"]},
             {"/1": "200", "/2": "200", "/3": "200", "/x": "404 broken", "/y": "404 broken"},
         ),
-        "a page that says nofollow has no links, but shows what it shows": (
+        "a nofollow page has no links and its assets are checked": (
             {
                 "/": "<a href=/meta>",
                 "/meta": "<meta name=robots content=nofollow><a href=/x><a href=/><img src=/logo>",
@@ -4394,7 +4408,7 @@ def test_with_fragments_pages_are_asked_for_whatever_a_journal_knows(tmp_path: P
         ),
     }
 )
-def test_of_what_pages_hold(story: Story) -> None:
+def test_references_of_pages(story: Story) -> None:
     crawler = crawl_story(story)
     assert len(crawler.requested) == len(set(crawler.requested))
 
@@ -4420,7 +4434,7 @@ def test_a_record_says_how_a_url_ended(site: Server) -> None:
     assert (gone.depth, gone.parent) == (1, root.url)
 
 
-def test_the_seconds_of_a_record_are_not_those_of_robots_txt() -> None:
+def test_the_seconds_of_a_record_do_not_include_those_of_robots_txt() -> None:
     crawler = crawl_site({"/robots.txt": slow_answer(9), "/": slow_answer(60.1234)})
     assert crawler.records["/"].seconds == 60.123
 
@@ -4482,7 +4496,9 @@ def test_a_root_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tri
         ("delay", math.inf),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_comes_in(name: str, value: Any) -> None:
+def test_a_number_that_is_too_small_is_refused_with_the_name_of_its_option(
+    name: str, value: Any
+) -> None:
     option = name.replace("_", "-")
     with raises(crawl.CrawlError, match=f"^--{option} must be at least .*, got {value}"):
         crawl.Crawler("http://h/", **{name: value})
@@ -4499,7 +4515,7 @@ def redirecting_root(location: str) -> Story:
 
 @each_story(
     {
-        "what a root redirects to need not be included": (
+        "the redirect target of a root need not be included": (
             {"/": "-> /en", "/en": "<a href=/a><a href=/b>", "/a": ""},
             {"include": "a"},
             {"/": "302", "/en": "200", "/a": "200", "/b": "not included"},
@@ -4528,7 +4544,7 @@ def redirecting_root(location: str) -> Story:
         "a root that redirects to itself is a problem": redirecting_root("/"),
         "a root that redirects to a mail address is a problem": redirecting_root("mailto:x"),
         "a root that redirects to no URL is a problem": redirecting_root("http://["),
-        "what a root redirects to may be excluded": (
+        "the redirect target of a root may be excluded": (
             {"/": "-> /login"},
             {"exclude": "login"},
             {"/": "302", "/login": "excluded"},
@@ -4538,7 +4554,7 @@ def redirecting_root(location: str) -> Story:
             {"roots": ["/a", "/b"]},
             {"/a": "302", "/b": LOOP},
         ),
-        "roots have tries and robots.txt like all pages": (
+        "roots are retried and obey robots.txt like all pages": (
             {"/robots.txt": "User-agent: *\nDisallow: /no", "/a": [503, ""], "/b": ""},
             {"roots": ["/a", "/b", "/no"]},
             {"/a": "200 x2", "/b": "200", "/no": "forbidden by robots.txt: Disallow: /no"},
@@ -4553,7 +4569,7 @@ def redirecting_root(location: str) -> Story:
             {"include": "blog"},
             {"/": "200", "/blog/1": "200", "/logo": "HEAD 200", "/other": "not included"},
         ),
-        "of several patterns each holds": (
+        "a URL must match include and no alternative of exclude": (
             {
                 "/": "<a href=/a1><a href=/b2><a href=/c3><a href=/a4.pdf><a href=/b5.png>",
                 "/a1": "",
@@ -4574,12 +4590,12 @@ def redirecting_root(location: str) -> Story:
             {"exclude": ["(?i)AA", "B", r"(.)/\1", r"(d)\1"]},
             {"/": "200", "/A1": "200", "/b1": "200", "/aa1": "excluded", "/c/c1": "excluded"},
         ),
-        "exclude holds for whatever leads there": (
+        "exclude holds for links, assets and redirects": (
             {"/": "<a href=/a><img src=/secret.png>", "/a": "-> /secret"},
             {"exclude": "secret"},
             {"/": "200", "/a": "302", "/secret.png": "excluded", "/secret": "excluded"},
         ),
-        "every url that is not fetched has a reason": (
+        "every URL that is not requested has a reason": (
             {
                 "/robots.txt": "User-agent: *\nDisallow: /private/\nAllow: /",
                 "/1": "<a href=/2>",
@@ -4611,7 +4627,7 @@ def redirecting_root(location: str) -> Story:
             {"/": "302", "/a": "302", "/b": "200", "/c": "302", "/e": "200"}
             | {"/d": "over the page limit"},
         ),
-        "what robots.txt forbids takes its place under the limit once": (
+        "a URL that robots.txt forbids counts once for max_pages": (
             {
                 f"/{number}": f"<a href=/{number + 1}><a href=/no.jpg><img src=/no.jpg>"
                 for number in range(9)
@@ -4623,12 +4639,12 @@ def redirecting_root(location: str) -> Story:
         ),
     }
 )
-def test_of_scope_and_roots(story: Story) -> None:
+def test_scope_and_roots(story: Story) -> None:
     assert set(crawl_story(story).client.checked) <= {"/logo"}
 
 
-def test_what_the_roots_refer_to_is_let_in_when_all_of_them_have_ended() -> None:
-    """One of two redirects is late: what was met before is in scope."""
+def test_references_of_roots_are_admitted_when_all_roots_have_ended() -> None:
+    """One of two redirects is late: URLs that were discovered before it are in scope."""
     crawler = crawl_site(
         {
             "http://a/": "<a href=http://c/1><a href=http://d/1>",
@@ -4671,7 +4687,7 @@ def test_no_site_holds_up_the_others_by_robots_txt() -> None:
 
 
 @each("ticks", [1, 2])
-def test_no_url_met_as_robots_txt_comes_waits(ticks: int) -> None:
+def test_a_url_discovered_in_the_tick_in_which_robots_txt_arrives_is_requested(ticks: int) -> None:
     site: Site = {
         f"/{n}": (200, {"ticks": n}, f"<a href=//s.h/no{n}><a href=//s.h/{n}0>") for n in range(9)
     }
@@ -4695,7 +4711,7 @@ def test_a_server_that_always_answers_with_its_index_page_is_one_page() -> None:
     }
 
 
-def test_what_is_left_out_is_told_in_the_end() -> None:
+def test_urls_that_are_left_out_are_emitted_at_the_end() -> None:
     crawler = crawl_site(
         {
             "/": "<a href=/a><a href=/b><a href=//o/>",
@@ -4770,27 +4786,27 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(
             {},
             {"/": "200", "/old": "308", "/older": "301", "/new": "200"},
         ),
-        "as many redirects as allowed are no circle": (
+        "as many redirects as max_redirect allows are followed": (
             {"/": "<a href=/b><a href=/a>", "/b": "-> /c", "/a": "-> /b", "/c": ""},
             {"max_redirect": 1, "max_tasks": 1},
             {"/": "200", "/b": "302", "/a": "302", "/c": "200"},
         ),
-        "more than allowed are too many": (
+        "one redirect more than max_redirect is a problem": (
             {f"/{number}": f"-> /{number + 1}" for number in range(9)},
             {"roots": ["/0"], "max_redirect": 4},
             {"/0": "302", "/1": "302", "/2": "302", "/3": "302", "/4": LOOP},
         ),
-        "a circle is too many": (
+        "a circle of redirects is a problem": (
             {"/": "<a href=/old>", "/old": "-> /a", "/a": "-> /b", "/b": "-> /a"},
             {},
             {"/": "200", "/old": "302", "/a": "302", "/b": LOOP},
         ),
-        "a circle is found once also where two pages link into it": (
+        "a circle into which two pages link is one problem": (
             {"/": "<a href=/0><a href=/1>", "/0": "-> /1", "/1": "-> /0"},
             {"max_tasks": 1},
             {"/": "200", "/0": "302", "/1": LOOP},
         ),
-        "a circle too long to be found ends all the same": (
+        "a circle that is too long to be found ends at max_redirect": (
             {f"/{number}": f"-> /{(number + 1) % 102}" for number in range(102)}
             | {"/": "".join(f"<a href=/{number}>" for number in range(102))},
             {},
@@ -4800,7 +4816,7 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(
         "a redirect to a file is broken": ({"/": "-> file:///etc/passwd"}, {}, {"/": "302 broken"}),
     }
 )
-def test_of_redirects(story: Story) -> None:
+def test_redirects(story: Story) -> None:
     crawler = crawl_story(story)
     assert len(crawler.requested) == len(set(crawler.requested))
 
@@ -4896,7 +4912,7 @@ async def test_an_error_in_a_callback_ends_the_crawl_with_it(
     assert get_running_loop().tasks == {crawl.current_task()} and len(seen) == calls
 
 
-def test_what_a_callback_returns_is_waited_for_only_if_it_can_be() -> None:
+def test_the_result_of_on_page_is_awaited_if_it_is_awaitable() -> None:
     with socket.socket() as result:  # which has a send(), as generators have
         assert len(crawl_site({"/": ""}, on_page=lambda record, page: result).emitted) == 1
         assert (
@@ -4915,7 +4931,7 @@ async def cancel_crawl(task: Any) -> None:
     assert get_running_loop().tasks == {crawl.current_task()}
 
 
-async def test_a_cancelled_crawl_names_what_was_in_flight() -> None:
+async def test_the_report_of_a_cancelled_crawl_names_urls_in_flight() -> None:
     crawler, task = crawler_and_task(
         site_of_pages(9) | {f"/{number}": slow_answer(9) for number in range(1, 9)}, max_tasks=4
     )
@@ -4925,14 +4941,14 @@ async def test_a_cancelled_crawl_names_what_was_in_flight() -> None:
     assert crawler.lines()[0] == "interrupted: 4 queued; in flight: /1, /2, /3 and 1 more"
 
 
-async def test_a_cancelled_crawl_counts_what_waits_for_a_pause() -> None:
+async def test_the_report_of_a_cancelled_crawl_counts_urls_that_wait_for_a_delay() -> None:
     crawler, task = crawler_and_task(site_of_pages(9), delay=5)
     await sleep(7)
     await cancel_crawl(task)
     assert crawler.lines()[0] == "interrupted: 7 queued; in flight: none"
 
 
-async def test_answers_that_need_no_server_keep_nobody_waiting() -> None:
+async def test_the_loop_ticks_between_urls_that_need_no_request() -> None:
     links = "".join(f"<a href=/no{number}>" for number in range(99))
     _, task = crawler_and_task(
         {"/": links, "/robots.txt": "User-agent:*\nDisallow:/no"}, max_tasks=1
@@ -4949,7 +4965,7 @@ async def test_answers_that_need_no_server_keep_nobody_waiting() -> None:
 
 
 @each("roots, waiting", [(["/"], 2), (["/1", "/slow"], 1), (["/i", "/slow"], 1)])
-async def test_a_cancelled_crawl_counts_what_waits_for_its_round(
+async def test_the_report_of_a_cancelled_crawl_counts_urls_that_wait_for_a_round(
     roots: list[str], waiting: int
 ) -> None:
     crawler, task = crawler_and_task(
@@ -5036,10 +5052,10 @@ def outcomes_of(crawler: RecordingCrawler) -> set[tuple[Any, ...]]:
         {"max_pages": 7, "max_tasks": 1},
     ],
 )
-def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(
+def test_a_crawl_that_was_interrupted_at_any_moment_can_be_resumed(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """In the end it tells what an undisturbed crawl tells."""
+    """The resumed crawl ends with the outcomes of an undisturbed one."""
     undisturbed = crawl_with_journal(tmp_path / "whole", PIECES, **options)
     for moment in range(1, len(undisturbed.requested) + 1):
         path = tmp_path / f"journal{moment}"
@@ -5054,7 +5070,7 @@ def test_a_crawl_that_was_cut_off_at_any_moment_goes_on(
         assert definite.isdisjoint(then.requested)
 
 
-def test_a_root_whose_redirect_has_changed_is_followed_anew(tmp_path: Path) -> None:
+def test_a_changed_redirect_of_a_root_is_followed_when_a_crawl_is_resumed(tmp_path: Path) -> None:
     for host in ("http://old/", "http://new/"):
         crawler = crawl_with_journal(
             tmp_path / "journal", {"/": f"-> {host}", host: "<a href=/1>", host + "1": ""}
@@ -5162,7 +5178,7 @@ def model_of_crawl(
             ends.setdefault(target, reason)
 
     def ask(url: str, number: float) -> Any:
-        """Note what becomes of a URL, and return what it leads to."""
+        """Record the outcome of a URL; return its answer."""
         if (
             url in rounds
             or ends.get(url) == "excluded"
@@ -5223,7 +5239,7 @@ def model_of_crawl(
 
 
 class Uneven(SimulatedClient):
-    """Answers after times that depend on *seed*; notes what was asked for."""
+    """Answers after delays that depend on *seed*, and records the requests."""
 
     def __init__(self, site: Site, seed: int) -> None:
         super().__init__(site)
@@ -5235,10 +5251,10 @@ class Uneven(SimulatedClient):
         return await super().fetch(url, *arguments, **options)
 
 
-def test_made_up_sites_are_crawled_and_gone_on_with_by_the_rules(
+def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
     rng: Random, tmp_path: Path
 ) -> None:
-    """At any latencies: what is asked for, and when; the report; what --resume asks again."""
+    """At any latencies the requests, their order, the report and --resume follow the model."""
     path = tmp_path / "journal"
 
     def by_the_rules(some: list[tuple[str, Any]]) -> None:
@@ -5302,7 +5318,7 @@ def test_made_up_sites_are_crawled_and_gone_on_with_by_the_rules(
 # Everything at once
 
 
-def test_no_page_and_no_server_stops_the_others(site: Server) -> None:
+def test_one_page_or_server_does_not_stop_the_others(site: Server) -> None:
     others = {"/big", "/fine"}
 
     def flood(connection: socket.socket, request: str) -> None:
@@ -5357,7 +5373,7 @@ def kill_and_resume(site: Server, path: Path, points: list[int]) -> None:
     }
     site.answers |= {path: page(its_links) for path, its_links in links.items()}
     site.heads.clear()
-    known: set[str] = set()  # the root aside, which is asked for in every run
+    known: set[str] = set()  # except the root, which is requested in every run
     for run, point in enumerate([*points, 10**9]):
         last = len(site.requests) + point
         process = subprocess.Popen(
@@ -5374,18 +5390,18 @@ def kill_and_resume(site: Server, path: Path, points: list[int]) -> None:
             ]
         )
         process.wait()
-        # Of this run: what a dead one had sent may have been on its way.
+        # Only of this run: requests of a killed one may still have been on their way.
         asked = [head.split(" ")[1] for head in site.heads if f"run-{run}\r" in head]
         asked = [path for path in asked if path not in ("/robots.txt", "/0")]
-        assert len(asked) == len(set(asked)) and known.isdisjoint(asked), "asked for again"
+        assert len(asked) == len(set(asked)) and known.isdisjoint(asked), "requested again"
         whole = path.read_bytes().rpartition(b"\n")[0]
-        told = {
+        served = {
             line["url"].removeprefix(site.url): line["links"]
             for line in map(json.loads, whole.splitlines())
         }
-        known = set(told) - {"/0"}
+        known = set(served) - {"/0"}
         assert len(set(asked) - known) <= 10, "more than what was in flight is lost"
-    assert process.returncode == 0 and told == links
+    assert process.returncode == 0 and served == links
     lines = [line["url"] for line in journal_lines(path) if line["url"] != site.url + "/0"]
     assert len(lines) == len(set(lines))
 
@@ -5483,7 +5499,7 @@ def test_planted_faults_are_all_reported_also_after_a_kill(
     records = {line["url"]: line for line in journal_lines(tmp_path / "journal")}
     assert {(line["kind"], url) for url, line in records.items() if "kind" in line} == faults
     for kind, url in faults:
-        if kind != "too many redirects":  # which is told of the link that can be mended
+        if kind != "too many redirects":  # which is reported for another URL of the circle
             assert f"  {url}\n" in done.stdout, url
     assert (
         f"  {site.url}/gone.woff\n    404 Not Found\n    found on {site.url}/style.css\n"
@@ -5630,7 +5646,7 @@ def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> No
     with closing(crawl.Journal(path)) as journal:
         for record in records:
             journal.write(record)
-        assert journal.find("http://h/") is None, "it answers for what stood there before"
+        assert journal.find("http://h/") is None, "the record was written after the file was opened"
     with closing(crawl.Journal(path, resume=True)) as journal:
         assert [journal.find(f"http://h/{page}") for page in ("", "a", "b", "i", "x")] == [
             None,
@@ -5658,7 +5674,9 @@ def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> No
         (503, False),
     ],
 )
-def test_what_may_pass_is_no_definite_answer(status: int, definite: bool, tmp_path: Path) -> None:
+def test_blocked_and_temporary_responses_are_not_definite(
+    status: int, definite: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "journal"
     path.write_text(json.dumps({"url": "http://h/", "status": status}) + "\n")
     with closing(crawl.Journal(str(path), resume=True)) as journal:
@@ -5691,7 +5709,9 @@ def test_what_may_pass_is_no_definite_answer(status: int, definite: bool, tmp_pa
         '{"url": "http://h/", "next_url": "/gone"}\n',
     ],
 )
-def test_what_is_no_journal_is_refused_and_left_as_it_is(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused_and_left_unchanged(
+    text: str, tmp_path: Path
+) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     status, _, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
@@ -5704,7 +5724,7 @@ def is_locked(path: Path) -> bool:
     return f":{path.stat().st_ino} " in Path("/proc/locks").read_text()
 
 
-def test_ctrl_c_while_the_journal_is_taken_in_ends_the_program_at_once(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_journal_is_read_ends_the_program(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n' * 300_000)
     process = subprocess.Popen(
@@ -5732,13 +5752,13 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: Path) -> Non
         assert path.read_bytes() == record + b'{"url": "http://h/2"}\n'
 
 
-def test_the_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+def test_the_line_of_a_journal_that_is_not_a_record_is_named(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
     assert "line 2: url cannot be 7" in run_main("-o", str(path), "--resume", "http://h/")[2]
 
 
-def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) -> None:
+def test_a_file_that_is_not_empty_needs_resume(site: Server, tmp_path: Path) -> None:
     site.add("/")
     path = tmp_path / "journal"
     path.write_text("")  # as good as none
@@ -5753,14 +5773,14 @@ def test_a_file_that_holds_something_needs_resume(site: Server, tmp_path: Path) 
     assert run_main("-o", str(path), "--resume", site.url)[0] == 0
     assert (
         run_main("-o", f"{path}2", "--resume", site.url)[0] == 0
-    ), "where there is none, it is begun"
+    ), "a missing file is created"
     assert run_main("-o", f"{path}3", "--recheck", site.url)[::2] == (
         2,
         f"crawl.py: {path}3 cannot be opened: no such file or directory\n",
     )
 
 
-def test_who_goes_on_is_told_how_old_answers_are(site: Server, tmp_path: Path) -> None:
+def test_a_resumed_crawl_reports_the_age_of_the_oldest_answer(site: Server, tmp_path: Path) -> None:
     site.add("/", "<a href=/a><a href=/b><a href=/new>")
     path = tmp_path / "journal"
     path.write_text(
@@ -5810,7 +5830,7 @@ def random_line(rng: Random) -> bytes:
     return bytes(line)
 
 
-def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Random) -> None:
+def test_a_made_up_journal_is_read_or_left_unchanged(tmp_path: Path, rng: Random) -> None:
     path, ends = tmp_path / "journal", collections.Counter[str]()
 
     def taken_in_or_refused(lines: list[bytes]) -> None:
@@ -5839,7 +5859,9 @@ def test_a_made_up_journal_is_taken_in_or_left_as_it_is(tmp_path: Path, rng: Ran
     assert set(ends) == {"whole", "torn", "is not a crawl.py journal"[:24]}, ends
 
 
-def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) -> None:
+def test_recheck_requests_problems_and_the_pages_and_redirects_that_lead_to_them(
+    tmp_path: Path
+) -> None:
     path = tmp_path / "journal"
     site: Site = {
         "/": "<a href=/a><a href=/b><a href=/c><a href=/fine>",
@@ -5863,7 +5885,7 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
         {"/", "/a", "/gone", "/b", "/old", "/older", "/lost", "/c", "/i"},
         ["http://x y/", "/gone", "/lost", "/i"],
     )
-    site["/gone"] = ""  # the target is mended,
+    site["/gone"] = ""  # the target is fixed,
     site["/b"] = "<a href=/fine>"  # a link to redirects,
     site["/c"] = "<img src=/j>"  # and links
     site["/j"] = ""
@@ -5916,7 +5938,7 @@ def test_recheck_asks_for_what_is_broken_and_what_leads_there(tmp_path: Path) ->
             ["/"],
             {},
             {"/": "200", "/a.css": "GET 200 x2", "/gone": "GET 404 broken x2"},
-            id="a sheet",
+            id="a stylesheet",
         ),
         pytest.param(
             {"/": "<a href=//o/>", "http://o/": "<a href=/more>", "http://o/more": ""},
@@ -5977,7 +5999,7 @@ def test_a_field_of_a_journal_that_cannot_be_is_refused(
     assert re.fullmatch(rf"crawl.py: {path} is not .* [(]line 2: .*[)]\n", err)
 
 
-def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Path) -> None:
+def test_missing_fragments_are_rechecked(site: Server, tmp_path: Path) -> None:
     site.add("/", "<a href=/a#no><a href=/b>")
     site.add("/a")
     site.add("/b")
@@ -5993,24 +6015,24 @@ def test_missing_places_are_rechecked_with_fragments(site: Server, tmp_path: Pat
     assert run_main("-q", "-o", path, "--recheck", site.url)[0] == 0 and "/b" not in site.requests
 
 
-def test_a_journal_is_one_crawls_at_a_time(tmp_path: Path) -> None:
+def test_a_journal_can_be_used_by_one_crawl_at_a_time(tmp_path: Path) -> None:
     with closing(crawl.Journal(str(tmp_path / "journal"))):
         with raises(crawl.CrawlError, match="is in use by another crawl"):
             crawl.Journal(str(tmp_path / "journal"))
 
 
-def test_a_record_is_written_before_it_is_told(tmp_path: Path) -> None:
-    path, told = tmp_path / "journal", list[str]()
+def test_a_record_is_written_to_the_journal_before_on_record_gets_it(tmp_path: Path) -> None:
+    path, emitted = tmp_path / "journal", list[str]()
 
     def on_record(record: crawl.Record) -> None:
-        told.append(record.url)
-        assert told == [line["url"] for line in journal_lines(path)]
+        emitted.append(record.url)
+        assert emitted == [line["url"] for line in journal_lines(path)]
 
     crawl_with_journal(path, {"/": "<a href=/gone><a href=mailto:x>"}, on_record=on_record)
-    assert len(told) == 3
+    assert len(emitted) == 3
 
 
-def test_a_line_is_written_whole_however_little_is_taken_at_a_time(
+def test_a_line_is_written_whole_however_few_bytes_each_write_takes(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     path, write = tmp_path / "journal", os.write
@@ -6020,7 +6042,7 @@ def test_a_line_is_written_whole_however_little_is_taken_at_a_time(
     assert path.read_bytes() == b'{"url": "http://h/1"}\n'
 
 
-def test_a_journal_may_be_no_regular_file_and_full() -> None:
+def test_a_journal_need_not_be_a_regular_file_and_may_be_full() -> None:
     """Any number of crawls may have /dev/null for theirs."""
     null, same, full = map(crawl.Journal, ("/dev/null", "/dev/null", "/dev/full"))
     with closing(null), closing(same), closing(full):
@@ -6030,7 +6052,7 @@ def test_a_journal_may_be_no_regular_file_and_full() -> None:
             full.write(crawl.Record("http://h/"))
 
 
-def test_a_full_disk_leaves_a_journal_that_can_be_gone_on_with(
+def test_a_full_disk_leaves_a_journal_that_can_be_resumed(
     site: Server, tmp_path: Path
 ) -> None:
     site.add("/", "<a href=/a>")
@@ -6047,11 +6069,13 @@ def test_a_full_disk_leaves_a_journal_that_can_be_gone_on_with(
     done = run_program("-o", str(path), "--resume", site.url, preexec_fn=small)
     assert done.returncode == 2 and path.read_bytes().startswith(before)
     assert done.stderr == f"crawl.py: {path} cannot be written: file too large\n"
-    assert "1 page read" in done.stdout, "what was done is told"
+    assert "1 page read" in done.stdout, "the pages that were read are reported"
     assert run_program("-o", str(path), "--resume", site.url).returncode == 0
 
 
-def test_a_pipe_whose_reader_has_left_ends_the_crawl(site: Server, tmp_path: Path) -> None:
+def test_a_journal_whose_reader_has_closed_the_pipe_ends_the_crawl(
+    site: Server, tmp_path: Path
+) -> None:
     site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -6088,7 +6112,7 @@ BROKEN: Site = {
 }
 
 
-def test_the_report_says_what_is_broken_and_where() -> None:
+def test_the_report_lists_problems_and_the_pages_on_which_they_were_found() -> None:
     crawler = crawl_site(BROKEN)
     lines = crawler.lines()
     problems = lines[: lines.index("")]
@@ -6126,8 +6150,8 @@ def test_the_report_says_what_is_broken_and_where() -> None:
 
 def test_the_zoo_is_reported_as_its_essay_says() -> None:
     lines = crawl_site(ZOO, "http://zoo.org/", fragments=True).lines()
-    told = "".join(f"#     {line}".rstrip() + "\n" for line in lines).replace("Words", "Not Found")
-    assert told in project_file("crawl.py")
+    shown = "".join(f"#     {line}".rstrip() + "\n" for line in lines).replace("Words", "Not Found")
+    assert shown in project_file("crawl.py")
 
 
 @each("seed", range(4))
@@ -6196,7 +6220,7 @@ def test_too_many_redirects_name_the_pages_with_the_link() -> None:
     ]
 
 
-def test_links_that_are_no_url_are_problems() -> None:
+def test_references_that_are_not_urls_are_problems() -> None:
     crawler = crawl_site(
         {"/": "<a href='https://a b.com/'><a href=http://a.com:99999/><a href=htp://x/>"}
     )
@@ -6336,11 +6360,13 @@ NOT_READ: dict[str, tuple[Site, dict[str, Any], str]] = {  # a site, options, a 
 
 
 @each("site, options, line", [pytest.param(*case, id=claim) for claim, case in NOT_READ.items()])
-def test_the_report_has_a_line_for(site: Site, options: dict[str, Any], line: str) -> None:
+def test_the_report_has_a_line_for_everything_that_was_not_read(
+    site: Site, options: dict[str, Any], line: str
+) -> None:
     assert line in crawl_site(site, **options).lines()
 
 
-def test_a_journals_answers_are_reported_like_others(tmp_path: Path) -> None:
+def test_answers_from_the_journal_are_reported_like_responses(tmp_path: Path) -> None:
     first, second = [crawl_with_journal(tmp_path / "journal", BROKEN) for _ in range(2)]
     assert len(first.requested) > 10
     assert second.requested == ["/", "/secret"], "a blocked response is not definite"
@@ -6385,7 +6411,7 @@ def test_a_root_that_must_not_be_followed_is_status_2(site: Server) -> None:
 
 
 @each("path, root", [("/gone", ["/gone", "/a"]), ("/a//b", ["/"])])
-def test_a_root_and_what_no_joining_gives_are_reported(path: str, root: list[str]) -> None:
+def test_a_broken_root_and_an_oddly_spelled_url_are_reported(path: str, root: list[str]) -> None:
     crawler = crawl_site({"/a": "<a href=/gone>", "/": "<a href='/a//b'>"}, *root)
     assert crawler.lines()[:4] == [
         "broken (1)",
@@ -6431,13 +6457,15 @@ def test_a_crawl_that_runs_out_of_descriptors_stops_and_says_so(
     assert run_program(*arguments, preexec_fn=lower_soft_limit).returncode == 0
 
 
-async def test_a_robots_txt_that_needs_a_descriptor_too_many_stops_the_crawl() -> None:
+async def test_running_out_of_descriptors_for_robots_txt_stops_the_crawl() -> None:
     _, task = crawler_and_task({"/robots.txt": OSError(errno.EMFILE, "Too many open files")})
     with raises(crawl.CrawlError, match="too many open files"):
         await task
 
 
-def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_site_without_problems_is_status_0(
+    site: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.add("/")
     assert crawl.main([site.url]) == 0
     assert "1 page read" in capsys.readouterr().out
@@ -6507,7 +6535,7 @@ def test_all_is_well_is_status_0(site: Server, capsys: pytest.CaptureFixture[str
         (["--nonsense\x1b\udcff", "h"], None),
     ],
 )
-def test_what_cannot_be_crawled_is_status_2_and_one_line(
+def test_invalid_arguments_are_status_2_and_one_printable_line(
     arguments: list[str], complaint: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert crawl.main(arguments) == 2
@@ -6576,7 +6604,7 @@ NGINX_400 = (
         ),
     ],
 )
-def test_a_wrong_scheme_is_recognised_and_the_other_one_is_named(
+def test_a_wrong_scheme_is_recognised_and_the_right_one_is_named(
     scheme: str, reply: bytes | None, why: str, reply_once: Callable[[bytes | None], int]
 ) -> None:
     host = f"localhost:{reply_once(reply)}"
@@ -6632,7 +6660,7 @@ def test_a_root_without_a_scheme_is_https_or_on_this_machine_http(
         assert str(crawl._parse_root(text)) == url
 
 
-def test_what_the_report_says_of_a_start_url_that_fails_is_under_the_url(
+def test_the_report_gives_the_error_of_a_start_url_under_its_url(
     site: Server, closed: int
 ) -> None:
     site.add("/", "<a href=/gone>")
@@ -6713,7 +6741,7 @@ def test_help_says_what_the_exit_status_means() -> None:
         ("-HX:7", "headers", {"X": "7"}),
     ],
 )
-def test_an_option_reaches_the_crawler_alone(
+def test_each_option_sets_one_argument_of_the_crawler(
     option: str, name: str, value: object, monkeypatch: Patch
 ) -> None:
     given: dict[str, Any] = {}
@@ -6751,7 +6779,7 @@ def test_an_option_reaches_the_crawler_alone(
         (["--max-body", "9"], {"body": "x" * 10}, "/: a body of more than 9 bytes (max_body)"),
     ],
 )
-def test_where_no_page_can_be_read_there_was_no_crawl(
+def test_a_start_url_without_a_readable_page_is_status_2(
     options: list[str], answer: dict[str, Any], why: str, site: Server
 ) -> None:
     site.add("/", **answer)
@@ -6805,7 +6833,9 @@ def test_the_program_runs_as_a_program(site: Server) -> None:
     assert run_program("--version").stdout == f"crawl.py {crawl.VERSION}\n"
 
 
-def test_who_stops_reading_the_report_gets_status_1(site: Server, monkeypatch: Patch) -> None:
+def test_the_status_is_1_if_the_reader_of_the_report_closes_the_pipe(
+    site: Server, monkeypatch: Patch
+) -> None:
     class Left(io.StringIO):
         def flush(self) -> None:
             raise BrokenPipeError
@@ -6855,7 +6885,7 @@ def test_wrong_use_is_status_2_in_any_alphabet(environment: dict[str, str]) -> N
         assert run_in_shell(f"crawl --nonsense h {streams}", **environment).returncode == 2
 
 
-def test_verbose_names_each_url_what_became_of_it_and_what_led_there(site: Server) -> None:
+def test_verbose_prints_the_outcome_and_the_page_of_each_url(site: Server) -> None:
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
     assert run_main("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
@@ -6888,7 +6918,7 @@ def test_a_terminal_shows_progress_in_one_line(site: Server, monkeypatch: Patch)
 
 
 @each("option", ["-v", "-q"])
-def test_no_progress_is_shown_to_who_wants_each_url_or_only_problems(
+def test_quiet_and_verbose_show_no_progress(
     option: str, site: Server
 ) -> None:
     site.add("/")
@@ -6989,7 +7019,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
     assert process.returncode == 0 and out.startswith("1 URL requested, 1 page read")
 
 
-def test_sigquit_tells_what_the_crawl_waits_for_and_it_goes_on(site: Server) -> None:
+def test_sigquit_prints_where_the_crawl_waits_and_the_crawl_goes_on(site: Server) -> None:
     def ask(connection: socket.socket, request: str) -> None:
         os.kill(os.getpid(), signal.SIGQUIT)
         for _ in range(500):
@@ -7034,7 +7064,7 @@ def test_the_readme_says_the_defaults_of_the_options() -> None:
     )
 
 
-def test_the_readme_names_nothing_that_is_not_there() -> None:
+def test_readme_lists_the_public_names() -> None:
     readme = project_file("README.md")
     table = readme.partition("| name | what it is |\n|---|---|\n")[2].partition("\n\n")[0]
     named = [
@@ -7115,7 +7145,7 @@ def test_type_checkers_find_wrong_names_and_types_of_options(tmp_path: Path) -> 
     assert found == {number for number, line in lines if "# an error" in line}, done.stdout
 
 
-def test_the_file_itself_and_the_readme_name_the_same_fields() -> None:
+def test_record_and_readme_name_the_same_fields() -> None:
     readme = project_file("README.md")
     table = readme.partition("| field | type | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
     types: dict[str, Any] = {
@@ -7153,7 +7183,7 @@ def test_the_file_says_which_python_it_needs(monkeypatch: Patch) -> None:
 README = re.findall(r"^```(\w+)\n(.*?)^```", project_file("README.md"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_readmes_example_is_what_is_printed(tmp_path: Path) -> None:
+def test_the_program_prints_the_example_of_readme(tmp_path: Path) -> None:
     """A folder of files under python3 -m http.server, as it says."""
     for path, text in {
         "index.html": "<a href=news/><a href=about.html><a href=a.html><a href=b.html>",
@@ -7181,7 +7211,7 @@ def test_the_readmes_example_is_what_is_printed(tmp_path: Path) -> None:
         thread.join()
     readme = project_file("README.md")
     example = textwrap.dedent(
-        readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("\n\nPages")[0]
+        readme.partition("$ python3 crawl.py http://localhost:8765\n")[2].partition("```")[0]
     )
     printed = printed.replace(f":{server.server_port}", ":8765")
     example, printed = (re.sub(r"[0-9.]+(?= s$)", "N", text.strip()) for text in (example, printed))
@@ -7189,7 +7219,9 @@ def test_the_readmes_example_is_what_is_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipes are for, is not here")
-def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: Path) -> None:
+def test_the_recipes_for_jq_give_problems_pages_and_moved_links(
+    site: Server, tmp_path: Path
+) -> None:
     site.add("/", "<a href=/a#no><a href=/old><img src=/moved>")
     site.add("/a", "<a href=#no><a href=/gone><a href=/old><a href=/rest><img src=/lost>")
     site.add_redirect("/old", "/a#no", 301)
@@ -7201,11 +7233,11 @@ def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: 
     )
     commands = "".join(text for language, text in README if language == "sh")
     recipes = re.findall(r"(?ms)^jq .*?site\.jsonl$", commands)
-    told = [
+    outputs = [
         subprocess.run(recipe, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
         for recipe in recipes
     ]
-    assert [sorted(done.stdout.replace(site.url, "").splitlines()) for done in told] == [
+    assert [sorted(done.stdout.replace(site.url, "").splitlines()) for done in outputs] == [
         [
             "broken: /a#no no id 'no' on the page",
             "broken: /gone 404 Not Found",
@@ -7216,6 +7248,45 @@ def test_the_readmes_recipes_say_what_one_wants_to_know(site: Server, tmp_path: 
         ["/: /old is now /a", "/a: /old is now /a"],
         ["2: /rest 503"],
     ]
+
+
+def recipe(word: str, site: Server) -> str:
+    """Return the recipe of README that holds *word*, for a site that is served here."""
+    (found,) = [text for language, text in README if language == "sh" and word in text]
+    return str(found).replace("python3 crawl.py", "crawl").replace("example.com", site.url)
+
+
+def test_the_recipe_for_ci_fails_only_for_new_problems(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/gone><img src=/lost.png>")
+    once, _, each_time = recipe("known.txt", site).partition("# In each run")
+    each_time = f"cd {tmp_path}; # In each run{each_time}"
+    assert run_in_shell(f"cd {tmp_path}; {once}").returncode == 0
+    assert (tmp_path / "known.txt").read_text() == f"  {site.url}/gone\n  {site.url}/lost.png\n"
+    assert run_in_shell(each_time).returncode == 0
+    site.add("/", "<a href=/gone>")
+    assert run_in_shell(each_time).returncode == 0, "one is fixed"
+    site.add("/", "<a href=/gone><a href=/new>")
+    done = run_in_shell(each_time)
+    assert done.returncode == 1 and done.stdout.endswith(f"\n  {site.url}/new\n")
+    site.add("/robots.txt", "User-agent: *\nDisallow: /")
+    assert run_in_shell(each_time).returncode == 2
+
+
+def test_the_recipe_for_each_night_shows_what_has_changed(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/gone>")
+    night = f"cd {tmp_path}; {recipe('old.txt', site)}".replace("\\%", "%")
+    shown = [run_in_shell(night).stdout for _ in range(2)]
+    assert f"\n+  {site.url}/gone\n" in shown[0] and shown[1] == ""
+    site.add("/gone")
+    assert f"\n-  {site.url}/gone\n" in run_in_shell(night).stdout
+
+
+def test_the_file_can_be_run_by_itself() -> None:
+    path = HERE / "crawl.py"
+    done = subprocess.run([path, "--version"], capture_output=True, text=True)
+    assert done.stdout == f"crawl.py {crawl.VERSION}\n"
+    metadata = re.search("(?m)^# /// script\n# (.*)\n# ///$", project_file("crawl.py"))
+    assert metadata and metadata[1] == 'requires-python = ">=3.11"'
 
 
 PROGRAMS = [text for language, text in README if language == "python"]

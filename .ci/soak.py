@@ -103,7 +103,7 @@ HOSTILE_BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
         )
     },
     **{
-        f"sheet: {piece}": ("text/css", functools.partial(filled, piece))
+        f"stylesheet: {piece}": ("text/css", functools.partial(filled, piece))
         for piece in (
             "url({})",
             "url(",
