@@ -85,10 +85,10 @@ from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
 from selectors import EVENT_READ, EVENT_WRITE
-from types import GeneratorType, coroutine as coroutine
+from types import GeneratorType, coroutine
 from typing import (
     TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar, cast)
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 if TYPE_CHECKING:  # pragma: no cover (for type checkers; importing ssl is slow: see _tls_context)
     import ssl
@@ -114,7 +114,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]   # a coroutine that returns a T
-Texts = str | Iterable[str]     # one text, or some
+Texts = str | Iterable[str]     # one string, or several
 VERSION = "3.0"
 
 
@@ -128,9 +128,9 @@ VERSION = "3.0"
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never waits:
 # `recv` returns the bytes that have arrived, or fails with BlockingIOError. The system call that
 # waits, epoll on Linux, takes any number of sockets and one deadline, sleeps, and returns the
-# sockets that are readable or writable. What to do then is a function that was registered
-# beforehand: a callback. The loop sleeps, collects the callbacks that are due, and calls them.
-# That is one tick:
+# sockets that are readable or writable. For each socket, a function was registered beforehand that
+# says what to do then: a callback. The loop sleeps, collects the callbacks that are due, and calls
+# them. That is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (which mostly add more)
@@ -139,13 +139,13 @@ VERSION = "3.0"
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, so they need no locks. A tick
 # runs the ready queue last, and callbacks that are added meanwhile wait for the next tick, which
-# polls first. So a callback that adds itself again starves nobody. And a loop that nothing could
-# ever wake raises DeadlockError. The cost: a callback that computes for a second stops everything
-# for a second.
+# polls first. So a callback that adds itself again cannot starve the others. And a loop that
+# nothing could ever wake raises DeadlockError. The cost: a callback that computes for a second
+# stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
-MAX_WAIT = 1.0       # seconds: the longest sleep, and so the longest delay for a signal that
-                     # arrives just before the sleep begins
+MAX_WAIT = 1.0       # seconds: the longest sleep. Python runs a signal handler only between two
+                     # bytecodes: if a signal arrives just before the sleep, its handler waits.
 _EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
@@ -195,13 +195,13 @@ def get_running_loop() -> EventLoop:
     """Return the event loop that runs in this thread. Raises RuntimeError if there is none."""
     if _running.loop is None:
         raise RuntimeError(
-            "no running event loop: call crawl.run(...), or, in a program of asyncio, "
+            "no running event loop: call crawl.run(...), or, in an asyncio program, "
             "await asyncio.to_thread(crawl.run, ...), for example with crawl.fetch(url)")
     return _running.loop
 
 
 def _has_signal_handler() -> bool:
-    """Return whether the program handles a signal, other than by Python's and our own handlers."""
+    """Return whether the program has installed a signal handler, which might wake the loop."""
     handlers = map(signal.getsignal, signal.valid_signals())
     return any(callable(handler) and handler.__module__ not in (__name__, "_signal")
                for handler in handlers)
@@ -282,13 +282,13 @@ class EventLoop:
         """Stop watching for writability. Return whether the socket was watched."""
         return self._watch(sock, EVENT_WRITE)
 
-    def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
-        """Tick until stop() is called or *until()* returns true. May raise DeadlockError."""
+    def run_forever(self) -> None:
+        """Tick until stop() is called. May raise DeadlockError."""
         if _running.loop is not None or self.is_closed():
             raise RuntimeError("this event loop is closed, or another is already running here")
         _running.loop = self
         try:
-            while not (self._stopping or until()):
+            while not self._stopping:
                 self.tick()
         finally:
             self._stopping = False
@@ -339,7 +339,7 @@ class EventLoop:
             self.call_exception_handler({"message": f"exception in callback {name!r}",
                                          "exception": error})
         finally:
-            del entry  # the traceback of a task's exception leads to this frame: see Future
+            del entry  # the traceback of a task's exception leads to this frame: see §3
 
     def stop(self) -> None:
         """Make run_forever() return before the next tick."""
@@ -388,17 +388,16 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        ended = list[Future[T]]()
-        waited.add_done_callback(ended.append)
-        self.run_forever(lambda: ended)
+        waited.add_done_callback(lambda _: self.stop())
+        self.run_forever()
         return waited.result()
 
 
 # 3  Future
 # =========
 # The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a chain of
-# functions in which each names the next. Loops, `try` and local variables do not cross from one to
-# another. The idea: a Future is a result that is not available yet. The producer sets the result,
+# functions in which each names the next. Loops, `try` and local variables cannot span several
+# functions. The idea: a Future is a result that is not available yet. The producer sets the result,
 # the consumer waits for it, and neither needs to know the other:
 #
 #                   set_result(x)      -> resolved    result() returns x
@@ -414,9 +413,10 @@ class EventLoop:
 # leaves loops and `try` blocks as they are until the next send(). Functions that stop like that
 # are coroutines. They say `yield from future`, and are driven like this:
 #
-#     def fetch():                           waiting = fetch()         nothing of it has run
+#     def fetch():                           waiting = fetch()         none of it has run yet
 #         response = yield from future       waiting.send(None)        -> future: it stops here
-#         print(response)                    waiting.send(None)        prints future.result(), ends
+#         print(response)                    future.set_result("ok")   the producer is ready
+#                                            waiting.send(None)        prints ok: StopIteration
 #
 # `yield from future` runs Future.__iter__ inside the coroutine. __iter__ yields the future itself,
 # which comes out of the driver's send(), so the driver sees which future the coroutine is waiting
@@ -424,15 +424,18 @@ class EventLoop:
 # returns is the value of the `yield from` expression.
 #
 # Errors are never lost: an exception that nobody retrieves is reported as soon as its future is
-# freed, which is ordinarily at once. That needs some care. A future holds its exception, the
-# exception holds its traceback, and the traceback holds the frames that the exception passed
-# through, with their variables. If one of these variables is the future, the four keep one another
-# alive until the garbage collector comes by. So the frames of this file that raise the exception of
-# a future delete that variable first (`del self`), and the exception is always raised with the
-# traceback that it had when the future failed, which would otherwise grow with each `await`.
+# freed, which is normally immediately.
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
+
+
+# To free a failed future immediately needs some care. A future holds its exception, the exception
+# holds its traceback, and the traceback holds the frames that the exception passed through, with
+# their variables. If one of these variables is the future, the four keep one another alive until
+# the garbage collector runs. So the functions of this file that raise the exception of a future
+# delete that variable as they exit (`del self`). And the exception is always raised with the
+# traceback that it had when the future failed, which would otherwise grow with each `await`.
 
 
 class _Failure:
@@ -461,7 +464,7 @@ class Future(Generic[T]):
         self._loop = loop or get_running_loop()
         self._state = "pending"
         self._result: Any = None  # once resolved, the result; once failed, a _Failure
-        # The entries for the ready queue once the future is done: Handles and waiting tasks.
+        # These go to the ready queue when the future is done: Handles, and waiting tasks.
         self._callbacks: tuple[Handle | Task[Any], ...] = ()
 
     def __repr__(self) -> str:
@@ -482,7 +485,7 @@ class Future(Generic[T]):
     def result(self) -> T:
         """Return the result.
 
-        Raises the exception of a failed future, CancelledError if the future was cancelled,
+        Raises the exception of a failed future, CancelledError if the future was cancelled, and
         InvalidStateError if it is pending."""
         if self._state != "resolved":
             self.exception()  # raises if the future is pending or cancelled
@@ -504,8 +507,9 @@ class Future(Generic[T]):
             raise CancelledError
         if self._state == "pending":
             raise InvalidStateError("the future is still pending")
-        self._result.retrieved = True
-        return cast(BaseException, self._result.exception)
+        failure: _Failure = self._result
+        failure.retrieved = True
+        return failure.exception
 
     def set_result(self, result: T) -> None:
         """Resolve the future. Raises InvalidStateError unless it is pending."""
@@ -520,14 +524,16 @@ class Future(Generic[T]):
         self._result = _Failure(exception, self)
 
     def cancel(self) -> bool:
-        """Cancel the future: every waiter gets CancelledError. Return False if it was done."""
+        """Cancel the future, so that every waiter gets CancelledError.
+
+        Return False if the future is already done."""
         if self._state != "pending":
             return False
         self._finish("cancelled")
         return True
 
     def add_done_callback(self, callback: Any) -> None:
-        """Have the loop call callback(self) once the future is done, or soon if it is done."""
+        """Have the loop call callback(self) once the future is done, or soon if it already is."""
         entry = callback  # a waiting Task, which needs no Handle because it has its own run()
         if not isinstance(callback, Future):
             entry = Handle(callback, (self,))
@@ -547,10 +553,10 @@ class Future(Generic[T]):
 
     __await__ = __iter__
 
-    def _resolve(self, result: Any = None) -> None:
-        """Set the result unless the future is done: its waiter may just have been cancelled."""
+    def _resolve(self) -> None:
+        """Resolve the future unless it is done: its waiter may just have been cancelled."""
         if not self.done():
-            self.set_result(result)
+            self._finish("resolved")
 
     def _finish(self, state: str, result: Any = None) -> None:
         """Leave the pending state. This is the one place where that happens."""
@@ -564,7 +570,7 @@ class Future(Generic[T]):
 
 # 4  Task
 # =======
-# The problem: a function that stops at `yield from future` needs somebody who calls send() again
+# The problem: a function that stops at `yield from future` needs something that calls send() again
 # when the future is done. The idea: a Task does that. Each step sends None into the coroutine and
 # gets back the next future that the coroutine waits for; the task adds itself to the callbacks of
 # that future. That is all that happens between "recv would block" and the line after it:
@@ -597,7 +603,7 @@ class Future(Generic[T]):
 #         loop.remove_reader(sock)                       loop.remove_reader(sock)
 #         return sock.recv(100)                          return sock.recv(100)
 #
-#     waiting = fetch(sock)    nothing of it has run
+#     waiting = fetch(sock)    none of it has run yet
 #     waiting.send(None)       -> <Future pending>: the request has left
 #     loop.tick()              sleeps for a second at most; the response resolves the future
 #     waiting.send(None)       -> StopIteration(b"HTTP/1.0 200 OK\r\n\r\n"): it has returned
@@ -607,8 +613,8 @@ class Future(Generic[T]):
 #
 # Cancelling must reach a coroutine deep in its pipe, and release what it holds on the way out. Only
 # an exception does that. cancel() cancels the future (which may be a task) that the task waits for.
-# Then CancelledError appears at that `await`, runs the `finally` blocks and, unless something
-# catches it, ends the task. A task that waits for no future gets CancelledError
+# Then CancelledError is raised at that `await`, runs the `finally` blocks and, unless something
+# catches it, ends the task. A task that does not wait for a future gets CancelledError
 #
 #    if it was woken already      at its next step
 #    if it is running             at its next wait, or its return
@@ -631,7 +637,7 @@ class Task(Future[T]):
             raise TypeError(f"expected a coroutine, got {coro!r}")
         super().__init__(loop=loop)
         self._name = name or getattr(coro, "__qualname__", f"{coro}")   # for repr()
-        self._coro: Coro[T] = coro
+        self._coro = coro
         self._context = copy_context()
         self._waiting_for: Future[Any] | None = None
         self._must_cancel = False   # raise CancelledError at the next step
@@ -686,7 +692,8 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # It is None meanwhile: if A waits for B, and B for A, their cancel()s call each other.
+        # It is None during the call. Otherwise, if A waits for B and B for A, their cancel()
+        # methods would call each other forever.
         waited = self._waiting_for
         self._waiting_for = None
         if waited is None or not waited.cancel():
@@ -702,7 +709,7 @@ class Task(Future[T]):
         """Undo one cancel(). Return how many remain."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
         if self._cancel_requests == 0:
-            self._must_cancel = False  # no request is left, so CancelledError does not come
+            self._must_cancel = False  # no request is left, so CancelledError is not raised
         return self._cancel_requests
 
     def where(self) -> str:
@@ -715,7 +722,7 @@ class Task(Future[T]):
         return "\n".join(lines)
 
 
-Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather() take
+Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather() accept
 
 
 # 5  Waiting
@@ -733,7 +740,7 @@ Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather
 
 @coroutine
 def _next_tick() -> Generator[None, None, None]:
-    """Let the others run once: a bare `yield` is a wait for no future."""
+    """Let the other callbacks run once. A bare `yield` waits for no future."""
     yield
 
 
@@ -760,10 +767,10 @@ class TimeLimit:
 
     def __init__(self, delay: float | None):
         self._delay = delay
-        self._expired = False
         self._timeout = Handle(self._expire, ())
 
     async def __aenter__(self) -> None:
+        self._expired = False
         loop = get_running_loop()
         if loop.current_task is None:
             raise RuntimeError("timeout() needs a running task")
@@ -814,7 +821,9 @@ def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
 
 
 class _Gathering(Future[list[Any]]):
-    """The future that gather() returns. Cancelling it cancels its children, which then end it."""
+    """The future that gather() returns.
+
+    Cancelling it cancels its children. When they have ended, it fails."""
 
     __slots__ = ("children", "cancel_requested")
 
@@ -824,7 +833,7 @@ class _Gathering(Future[list[Any]]):
         self.cancel_requested = False
 
     def cancel(self) -> bool:
-        # A list, so that any() does not stop at the first.
+        # The list makes sure that every child is cancelled: any() alone would stop at the first.
         if self.done() or not any([child.cancel() for child in self.children]):
             return False
         self.cancel_requested = True
@@ -850,7 +859,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
         if child._state != "resolved" and not return_exceptions:
             outer.set_exception(outcome)
         elif not left and outer.cancel_requested:
-            outer.set_exception(CancelledError())  # failed, not cancelled: as in asyncio
+            outer.set_exception(CancelledError())  # the future fails, as in asyncio
         elif not left:
             outer.set_result([_outcome(child) for child in children])
 
@@ -864,7 +873,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), called in a thread, in the current context.
 
-    The thread is a daemon: it is cut off when the program ends. If the future is cancelled, the
+    The thread is a daemon: it is killed when the program ends. If the future is cancelled, the
     thread goes on and its result is dropped."""
     loop = get_running_loop()
     context = copy_context()
@@ -898,7 +907,9 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def _replace_handlers(handler: Callback) -> list[tuple[int, Any]]:
-    """Let *handler* handle SIGINT and SIGTERM where run() says so; return the old handlers."""
+    """Let *handler* handle SIGINT and SIGTERM, and return the old handlers.
+
+    Handlers of the program itself are not replaced: only Python's own, and interrupt()."""
     if threading.current_thread() is not threading.main_thread():
         return []  # only the main thread may set handlers
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -911,7 +922,9 @@ def _end_tasks(loop: EventLoop) -> None:
         tasks = set(loop.tasks)
         for each in tasks:
             each.cancel()
-        loop.run_forever(lambda: tasks.isdisjoint(loop.tasks))
+            each.add_done_callback(lambda _: loop.stop())
+        while tasks & loop.tasks:
+            loop.run_forever()
 
 
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
@@ -934,8 +947,10 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
         task = loop.create_task(main)
         handlers = _replace_handlers(on_signal)
         try:
-            return loop.run_until_complete(task)  # one Ctrl-C: CancelledError comes from here
-        finally:  # two: KeyboardInterrupt comes from wherever the program is
+            # After one Ctrl-C, CancelledError comes from here. After two, KeyboardInterrupt comes
+            # from wherever the program is.
+            return loop.run_until_complete(task)
+        finally:
             try:
                 if len(signals) < 2:
                     _end_tasks(loop)
@@ -969,7 +984,7 @@ class QueueFull(Exception):
     """put_nowait() found the queue full."""
 
 
-_Line = OrderedDict[Future[None], None]  # waiting tasks, the oldest first; any leaves it in O(1)
+_Line = OrderedDict[Future[None], None]  # waiting tasks, oldest first; each can leave in O(1)
 
 
 class Queue(Generic[T]):
@@ -1011,17 +1026,21 @@ class Queue(Generic[T]):
         return self._items.popleft()
 
     async def put(self, item: T) -> None:
-        """Put an item into the queue, and wait while it is full. If cancelled, it is not put."""
+        """Put an item into the queue, and wait while it is full.
+
+        If the caller is cancelled, the item is not put."""
         await self._wait_in(self._putters, self.full)
         self.put_nowait(item)
 
     async def get(self) -> T:
-        """Take the oldest item out, and wait while there is none. If cancelled, none is lost."""
+        """Take the oldest item out, and wait while the queue is empty.
+
+        If the caller is cancelled, no item is lost."""
         await self._wait_in(self._getters, self.empty)
         return self.get_nowait()
 
     def task_done(self) -> None:
-        """Say that an item from the queue is done. Raises ValueError if all were done already."""
+        """Mark an item from the queue as done. Raises ValueError if all were done already."""
         if self.unfinished <= 0:
             raise ValueError("task_done() called too many times")
         self.unfinished -= 1
@@ -1031,10 +1050,13 @@ class Queue(Generic[T]):
 
     async def join(self) -> None:
         """Wait until no item is unfinished. Items that are put during the wait count as well."""
-        if self.unfinished:  # it does not wait again for items that are put after it was woken
+        if self.unfinished:  # not `while`: items that are put after the wake-up do not count
             waiter: Future[None] = Future()
             self._joiners[waiter] = None
-            await waiter
+            try:
+                await waiter
+            finally:
+                self._joiners.pop(waiter, None)
 
     def _wake(self, line: _Line) -> None:
         """Wake the first task in line that is still waiting."""
@@ -1054,14 +1076,14 @@ class Queue(Generic[T]):
             except BaseException:
                 line.pop(waiter, None)
                 if not waiter.cancelled() and not blocked():
-                    self._wake(line)  # this task was woken, and takes nothing
+                    self._wake(line)  # this task was woken but will not take the item
                 raise
 
 
 # 7  Streams
 # ==========
-# The problem: "would block" must become "wait here". And nothing on a network may be waited for
-# without a deadline: a name server, an address or a server may never answer, or never stop.
+# The problem: "would block" must become "wait here". And every wait on a network needs a deadline,
+# because a name server, an address or a server may never answer, or never stop.
 # The idea: one method, `_call`, tries a socket operation (handshake, send, recv). If that would
 # block, it waits for the socket and tries again. A read waits before it tries:
 #
@@ -1084,15 +1106,15 @@ class Queue(Generic[T]):
 #     0.25 s    192.0.2.1      a task:       connect ..... connected at 0.29 s: it wins
 #               192.0.2.2                                            not tried
 #
-# Nothing in this file shows better what tasks and cancellation are good for. With callbacks, a race
+# This race shows best what tasks and cancellation are good for. With callbacks, it
 # needs a flag, a timer and a list of sockets, and code for each order in which things can happen.
 # Here an attempt is a task that knows nothing of the others, waiting for the next one to end is a
 # Queue with a timeout, and ending the race means cancelling the other tasks. The same happens if
 # the whole connect() is cancelled. In both cases each attempt closes its own socket on its way out.
 
-READ_SIZE = 65_536      # bytes: above 128 KB malloc maps and unmaps memory for each read
+READ_SIZE = 65_536      # bytes: fewer system calls; above 128 KB malloc would map memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
-CONNECT_TIMEOUT = 10.0  # seconds for one address, and for TLS: a lost packet is sent again in time
+CONNECT_TIMEOUT = 10.0  # seconds for one address, and for TLS: enough to resend a lost packet
 ATTEMPT_DELAY = 0.25    # seconds until the next address joins the race: RFC 8305 section 5
 
 
@@ -1110,9 +1132,10 @@ class Stream:
         """Wait for bytes and return up to *size* of them; b"" is the end of the stream.
 
         First sends the data that write() has buffered. Raises OSError, also if the stream is
-        closed, or if TLS ends without close_notify. If cancelled, no byte is lost."""
+        closed, or if TLS ends without close_notify. If the caller is cancelled, no byte is lost."""
         await self.drain()
-        if not getattr(self.sock, "pending", lambda: 0)():  # only TLS has bytes decrypted already
+        # Only a TLS socket can hold bytes that are decrypted already.
+        if not getattr(self.sock, "pending", lambda: 0)():
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
 
@@ -1129,7 +1152,7 @@ class Stream:
     async def drain(self) -> None:
         """Wait until all buffered data is sent. Raises OSError.
 
-        If cancelled, the rest stays buffered for the next drain()."""
+        If the caller is cancelled, the rest stays buffered for the next drain()."""
         while self._unsent:
             sent = await self._call(EVENT_WRITE, self.sock.send, self._unsent)
             del self._unsent[:sent]
@@ -1145,7 +1168,9 @@ class Stream:
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
-        """Return operation(*args) once the socket is ready for it (TLS may read to send)."""
+        """Return operation(*args) once the socket is ready.
+
+        TLS may have to read in order to send."""
         while True:
             try:
                 return operation(*args)
@@ -1168,7 +1193,9 @@ class Stream:
         return waiter
 
     def _wake(self, event: int) -> None:
-        """Resume the waiting tasks. Without any, stop watching: every tick would call this."""
+        """Resume the waiting tasks. If there are none, stop watching the socket.
+
+        Otherwise every tick would call this method."""
         waiters = self._waiters.pop(event, [])
         if all(waiter.done() for waiter in waiters):
             self._loop._watch(self.sock, event)
@@ -1185,7 +1212,7 @@ async def lookup(host: str, port: int) -> list[Address]:
     getaddrinfo() blocks, so a thread calls it. Raises OSError (TimeoutError after
     LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes: Python would encode a str with its own version of IDNA first (see §8).
+        # As bytes: Python would encode a str with IDNA 2003. §8 has encoded the name already.
         return cast(list[Address], await to_thread(
             socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
 
@@ -1244,7 +1271,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (by default those that lookup() finds) race for the TCP connection: the next one
     starts after ATTEMPT_DELAY seconds, or when an attempt fails, and each has CONNECT_TIMEOUT
     seconds. TLS follows on the connection that wins, whose address moves to the front of the list.
-    Raises OSError: the first error that tells of the host rather than of the network. If
+    Raises OSError: the first error that concerns the host rather than the network. If the caller is
     cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
@@ -1252,14 +1279,15 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     errors = list[Any]()
     stream = await _race(addresses, errors)
     if stream is None:
-        # The error of one address says more than "this machine has no IPv6".
+        # Prefer any other error to "network unreachable", which may only mean that this machine
+        # has no IPv6.
         unreachable = (errno.ENETUNREACH, errno.EHOSTUNREACH)
         errors.sort(key=lambda error: error.errno in unreachable)
         raise errors.pop(0)
     if ssl is not None:
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
-                # The wrapped socket has the same descriptor. A stream that is cut is an error.
+                # The wrapped socket has the same descriptor. A truncated stream raises an error.
                 stream.sock = ssl.wrap_socket(
                     stream.sock, server_hostname=host.strip("[]").removesuffix("."),
                     do_handshake_on_connect=False, suppress_ragged_eofs=False)
@@ -1319,13 +1347,13 @@ _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 # Schemes that were meant to be http or https, such as hhttps, htp and ttps; and local files.
-_MISTYPED = re.compile("(?!https?$)(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
-_AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]*))?")
+_MISTYPED = re.compile("(?!https?$|.{41})(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
+_AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
 # Each escape leaves some characters as they are: those that browsers leave in a path, those that
 # browsers leave in a query, and printable ASCII.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace")
-_escape = partial(quote, safe="".join(map(chr, range(32, 127))), errors="replace")
+_escape = partial(quote, safe=bytes(range(32, 127)).decode(), errors="replace")
 
 
 # Characters that have no effect in a host (UTS 46 calls them ignored).
@@ -1347,7 +1375,8 @@ def _encode_label(label: str) -> str:
     """Return a label of a host, such as "bücher", in ASCII. Raises ValueError if it is odd."""
     if label.isascii():
         return label
-    visible = re.sub("(?<=[^\0-\x7f])[\u200c\u200d]", "", label)   # joiners join foreign letters
+    # Zero-width joiners are allowed only after a character that is not ASCII.
+    visible = re.sub("(?<=[^\0-\x7f])[\u200c\u200d]", "", label)
     kinds = [unicodedata.category(character)[0] for character in visible]
     if len(label) > 63 or label.startswith("xn--") or kinds[0] == "M" or {"C", "Z"} & set(kinds):
         raise ValueError
@@ -1365,9 +1394,9 @@ def _parse_host(text: str) -> str:
         if text.startswith("["):  # 1. IPv6
             packed = socket.inet_pton(socket.AF_INET6, text[1:-1])
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
-        name = unquote(text, errors="strict")
-        if len(name) > MAX_HOST:
+        if len(text) > 9 * MAX_HOST:  # a character may be written as %E2%98%83
             raise ValueError
+        name = unquote(text, errors="strict")
         name = _IGNORED.sub("", name)
         name = unicodedata.normalize("NFKC", "".join(map(_map_character, name)))  # 2. one spelling
         name = ".".join(map(_encode_label, re.split("[.。]", name)))  # 3. in ASCII
@@ -1386,7 +1415,6 @@ def _parse_path(path: str) -> str:
     if "/." not in path and "%" not in path:
         return path
     segments = list[str]()
-    dots = ""
     for part in path[1:].split("/"):
         dots = part.lower().replace("%2e", ".")
         if dots == "..":
@@ -1399,7 +1427,7 @@ def _parse_path(path: str) -> str:
 
 
 def _trim(reference: str) -> str:
-    """Return a reference without surrounding controls and blanks, tabs, line ends and fragment."""
+    """Return a reference without its fragment, surrounding controls and blanks, tabs, line ends."""
     return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
 
 
@@ -1407,7 +1435,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
     Raises ValueError if the reference is not a URL. UnfetchableError, a ValueError, means that it
-    has another scheme than http and https, or none, or more than MAX_URL characters."""
+    has a scheme other than http and https, or no scheme, or more than MAX_URL characters."""
     text = _trim(reference)  # for example HTTP:\\H:80\b\%2e\c?d
     match = _SCHEME.match(text)  # 1. the scheme: http
     scheme = base.scheme if base else ""
@@ -1417,7 +1445,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     if _MISTYPED.fullmatch(scheme):
         raise ValueError(f"{scheme[:20]!r} is neither http nor https")
     if scheme not in _PORTS:
-        raise UnfetchableError(f"{scheme[:20] or 'no'} URL: neither http nor https")
+        raise UnfetchableError(f"{scheme[:20] or 'relative'} URL: neither http nor https")
     head, mark, query = text.partition("?")  # 2. the query: d
     head = head.replace("\\", "/")  # //H:80/b/%2e/c
     if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
@@ -1428,10 +1456,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         found = _AUTHORITY.fullmatch(host_and_port)
         if found is None:
             raise ValueError(f"{host_and_port!r} is not a host and a port")
-        if int(found[2] or 0) > 65535:
-            raise ValueError(f"port {found[2][:20]} is not between 0 and 65535")
         host = _parse_host(found[1])
         port = int(found[2] or _PORTS[scheme])
+        if port > 65535:
+            raise ValueError(f"port {found[2][:20]} is not between 0 and 65535")
         origin = f"{scheme}://{host}"
         if port != _PORTS[scheme]:
             origin += f":{port}"
@@ -1471,27 +1499,32 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # One place decides where a body ends: `_framing` (RFC 9112 section 6.3).
 #
 #     the response to HEAD, 1xx, 204, 304    no body
-#     Transfer-Encoding: chunked             each piece says its length, and 0 is the last
+#     Transfer-Encoding: chunked             each chunk gives its length; the last one has length 0
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
 # Servers make mistakes, and a page should not be called broken because of one odd header. The rule
-# is: lenient with the head, strict with the connection. A head is read as most clients read it: a
-# line without a valid field name is skipped, blanks before a colon are dropped, a length or
-# a Location that is repeated counts once, and chunked wins over a length, may be repeated, and may
-# come in HTTP/1.0. But each of these leniencies counts as "Connection: close", so that no response
-# can be mistaken for another where client and server understand a head differently. It is an error
-# if there are two different lengths, or two different Locations of a redirect, if there is a NUL,
-# if the coding of the body is one that was not requested, and if the body ends early.
+# is: lenient with the head, strict with the connection. A head is read as most clients read it:
+#
+#     a line without a valid field name      is skipped
+#     blanks before a colon                  are dropped
+#     the same Content-Length twice          counts once
+#     chunked                                wins over a length, may be repeated, and may come in
+#                                            HTTP/1.0
+#
+# But each of these leniencies counts as "Connection: close". Then no response can be mistaken for
+# another, even if client and server understand the head differently. These are errors: different
+# lengths, different Locations of a redirect, a NUL in the head, a body in br, zstd or compress
+# (which were not requested), and a body that ends early.
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
 # connection is not used again. Each head, body, chunk line and trailer has a limit. The cost:
-# linear in the bytes, however they are cut.
+# linear in the bytes, however they are split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
 MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
-MAX_MEMBERS = 100            # of a gzip body: real ones have a few, and each copies the rest
+MAX_MEMBERS = 100            # gzip members: real bodies have a few, and each one copies the rest
 
 
 Headers = dict[str, str]
@@ -1534,11 +1567,12 @@ class Response:
         self.reusable = False
 
 
-Wanted = Callable[[Response], bool]     # says whether to read the body, when the head is there
+Wanted = Callable[[Response], bool]     # says, once the head has arrived, whether to read the body
 _read_all: Wanted = lambda response: True
 _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, but still in use
 _FIELD_NAME = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _FIELD = re.compile(rf"({_FIELD_NAME})([ \t]*+):[ \t]*+(.*+)")
+_COMMA = "(?<![ \t])[ \t]*+,[ \t]*+"    # with the blanks around it; the look-behind saves time
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}    # what zlib calls these codings
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
@@ -1548,13 +1582,12 @@ _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 def _parse_fields(text: str) -> Headers:
     """Return the fields of a head, or of the trailers after a chunked body."""
     fields: Headers = {}
-    close: Headers = {}
     for line in filter(None, _FOLD.sub(" ", text.replace("\r\n", "\n")).split("\n")):
         if "\0" in line or "\r" in line:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
         match = _FIELD.fullmatch(line)
         if match is None or match[2]:
-            close = {"connection": "close"}
+            fields["connection"] = "close"
         if match is None:
             continue
         name = match[1].lower()
@@ -1563,7 +1596,7 @@ def _parse_fields(text: str) -> Headers:
             glue = "\n" if name == "location" else ", "    # a Location may hold a comma
             value = fields[name] + glue + value
         fields[name] = value
-    return fields | close
+    return fields
 
 
 def _parse_head(text: str) -> Response:
@@ -1577,24 +1610,23 @@ def _parse_head(text: str) -> Response:
 
 def _framing(method: str, response: Response) -> int | str:
     """Return where the body ends: its length, "chunked" or "close"."""
-    coding = response.headers.get("transfer-encoding")
+    coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
-    if coding is not None:
-        if coding.lower() != "chunked" or response.version == 0 or length:
+    if coding:
+        if coding != "chunked" or response.version == 0 or length:
             response.headers["connection"] = "close"
-        codings = set(re.split("[ \t]*,[ \t]*", coding.lower())) - {"identity"}
+        codings = set(re.split(_COMMA, coding)) - {"identity"}
         if codings == {"chunked"}:
             return "chunked"
         if codings:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
     if length is None:
         return "close"
-    lengths = set(re.split("[ \t]*,[ \t]*", length))
-    number = lengths.pop()
-    if lengths or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19
-        raise ProtocolError(f"one Content-Length was expected, not {length!r}")
+    number, *others = set(re.split(_COMMA, length))
+    if others or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19
+        raise ProtocolError(f"a Content-Length of at most 18 digits was expected, not {length!r}")
     if number != length:
         response.headers["connection"] = "close"
     return int(number)
@@ -1614,13 +1646,13 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
         except zlib.error as error:
             raise ProtocolError(f"the {coding} body is corrupt: {error}") from error
         if len(decoded) > limit:
-            raise LimitError(f"a decoded body of more than {limit} bytes (max_body)")
+            raise LimitError(f"the decoded body exceeds {limit} bytes (max_body)")
         if not unzip.eof:
             raise TruncatedError("the compressed body ends too early")
         body = unzip.unused_data
         if body[:2] != b"\x1f\x8b":  # not another gzip member: ignored
             return decoded
-    raise LimitError(f"a gzip body of more than {MAX_MEMBERS} members")
+    raise LimitError(f"the gzip body exceeds {MAX_MEMBERS} members")
 
 
 Taking = Generator[None, None, bytes]   # takes bytes out of the buffer; `yield` waits for more
@@ -1666,18 +1698,20 @@ class ResponseParser:
         keep = wanted(response)
         if not keep and (not isinstance(framing, int) or framing > MAX_DROPPED):
             return
-        if framing == "chunked":
-            body = yield from self._chunks(response.headers)
+        if isinstance(framing, int):
+            if keep:
+                self._check_size(framing)
+            body = yield from self._take(framing)
+        elif framing == "chunked":
+            body = yield from self._chunks()
         else:
-            while framing == "close" and not self._ended:
+            while not self._ended:
                 self._check_size(len(self._buffer))
                 yield
-            size = framing if isinstance(framing, int) else len(self._buffer)
-            if keep:
-                self._check_size(size)
-            body = yield from self._take(size)
+            body = bytes(self._buffer)
         if keep:
-            for coding in reversed(response.headers.get("content-encoding", "").split(",")):
+            # More than three codings are unknown, and leave the body as it is.
+            for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
                 body = _decode(body, coding.strip().lower(), self._max_body)
             response.body = body
         response.reusable = (response.version >= 1 and framing != "close" and not self._buffer
@@ -1707,18 +1741,18 @@ class ResponseParser:
             match = end.search(self._buffer, start)
             size = match.end() if match else len(self._buffer)
             if size > MAX_HEAD:
-                raise LimitError(f"a {what} of more than {MAX_HEAD} bytes")
+                raise LimitError(f"the {what} exceeds {MAX_HEAD} bytes")
             if match:
                 return (yield from self._take(size))
-            start = max(0, size - 2)  # an end may have begun there
+            start = max(0, size - 2)  # the end mark may have begun there
             yield from self._need(size + 1)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_body:
-            raise LimitError(f"a body of more than {self._max_body} bytes (max_body)")
+            raise LimitError(f"the body exceeds {self._max_body} bytes (max_body)")
 
-    def _chunks(self, headers: Headers) -> Taking:
-        """Return a chunked body, RFC 9112 section 7.1. Trailers are dropped."""
+    def _chunks(self) -> Taking:
+        """Return a chunked body, RFC 9112 section 7.1. Trailers end the connection."""
         body = bytearray()
         received = 0
         size = 1
@@ -1736,9 +1770,7 @@ class ResponseParser:
                 if not chunk.endswith(b"\r\n"):
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
-        trailers = yield from self._take_through(_TRAILERS_END, "trailer section")
-        if "connection" in _parse_fields(trailers.decode("latin-1")):  # they are odd
-            headers["connection"] = "close"
+        self._buffer += (yield from self._take_through(_TRAILERS_END, "trailer section")).strip()
         return bytes(body)
 
 
@@ -1749,8 +1781,8 @@ class ResponseParser:
 # The idea: keep the connections that are not in use. The pool holds idle streams with their
 # origins. A request takes the stream of its origin that was used last, or else connects. A stream
 # carries one request at a time (no pipelining), so a response belongs to the request that was just
-# sent. (A server that sends a second response, and sends it after the next request has left, can
-# mislead any HTTP client. One that arrives earlier makes the stream readable, and it is closed.)
+# sent. (A server that sends a second response after the next request has left can mislead any HTTP
+# client. If the second response arrives earlier, the stream is readable, and it is closed.)
 #
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
@@ -1774,12 +1806,11 @@ def _tls_context() -> ssl.SSLContext:
     # Judge certificates as browsers do: not by X509_STRICT, which Python 3.13 switched on, and with
     # any trusted certificate, not only a self-signed one, as the end of the chain.
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-    # Python 3.11.2 takes a connection that was cut for the end of the body.
+    # Python 3.11.2 would otherwise mistake a truncated connection for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     # OpenSSL's own choice, but without DHE, where the server decides how long the client computes.
     context.set_ciphers("DEFAULT:!DHE")
     return context
-
 
 
 class Client:
@@ -1792,15 +1823,14 @@ class Client:
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
         usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
-        # One spelling of each name, so that the user's fields replace the usual ones.
+        # Spell each name in one way, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
-        for name, value in fields.items():  # whose values may be secrets
+        for name, value in fields.items():  # the message does not show a value: it may be a secret
             if not re.fullmatch(_FIELD_NAME, name) or name == "Host" or not value.isprintable():
                 raise ValueError(f"{name!r} is not a header that can be set, or its value is not "
                                  "printable")
         self.timeout = timeout
         self.max_body = max_body
-
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
         # The fields of a request, without and with the user's *headers*.
         self._usual = usual
@@ -1819,9 +1849,9 @@ class Client:
         the client's *headers*, which may be secrets between the user and some hosts; the
         User-Agent is always sent. The body is read only if *wanted(response)*, called once the
         head has arrived, returns true; it may have *max_body* bytes, by default self.max_body.
-        Raises OSError if there is no response (TimeoutError after
-        self.timeout seconds), ProtocolError if the response is malformed or truncated. If
-        cancelled, it closes the connection."""
+        Raises OSError if no response arrives (TimeoutError after self.timeout seconds), and
+        ProtocolError if the response is malformed or truncated. If the caller is cancelled, the
+        connection is closed."""
         if isinstance(url, str):
             url = parse_url(url)
         fields = self._all if own_headers else self._usual
@@ -1846,9 +1876,11 @@ class Client:
             self.pool.popitem()[0].close()
 
     def _take_idle(self, origin: str) -> Stream | None:
-        """Take out the stream of *origin* that was used last; close those that are readable."""
-        while stream := next((each for each, its_origin in reversed(self.pool.items())
-                              if its_origin == origin), None):
+        """Remove from the pool and return the stream of *origin* that was used last.
+
+        Close streams that are readable. Return None if no stream is left."""
+        while origin in self.pool.values():
+            stream = next(each for each in reversed(self.pool) if self.pool[each] == origin)
             del self.pool[stream]
             if not stream.readable():
                 return stream
@@ -1899,7 +1931,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # This is a good place to stop. The second part begins with a site that has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
-#     http://zoo.org/             links to /cats/, /birds#owl, http://cam.org/lion, shows /map.png
+#     http://zoo.org/             links to /cats/, /birds#owl and http://cam.org/lion, and shows
+#                                 /map.png
 #     http://zoo.org/cats/        links to /map.png and /staff/keys, shows http://cam.org/lion
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which does not exist
@@ -1909,7 +1942,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # and the last one, CHECKS, for URLs that are only checked. At the end come the fragments:
 #
 #     round 0    /                    a page: held until all hosts of the crawl are known
-#     round 1    /                    admits /cats/, /birds to round 1, /map.png to CHECKS, no lion
+#     round 1    /                    admits /cats/, /birds to round 1, /map.png to CHECKS;
+#                                     leaves out the link to the lion, on another host
 #                /cats/               admits /staff/keys, /map.png to round 1, the lion to CHECKS
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
@@ -1950,15 +1984,20 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 # read_stylesheet() removes the comment and finds base.css and new.png. HTML has its own section,
 # which ends with the table of readers. The invariant: the time is linear in the length of the text.
-# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few that may
-# are used on short texts only. An unterminated comment or script extends to the end of the text.
+# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few
+# repetitions that may give back are used only on short texts. An unterminated comment or script
+# extends to the end of the text.
 
-MAX_REFERENCES = 100_000  # of a document: a second of work (a sitemap may have 50,000)
+MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
 MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
-_META_CHARSET = re.compile(rb"(?i)<meta[^>]*?[\s;\"']" + _CHARSET.pattern)
+# A charset attribute of a meta element, or the content of one with http-equiv. Not in a comment.
+_META_CHARSET = re.compile(rb"""(?isx)(?:<!--.*?-->|(?!<!--).)*?<meta(?:
+    (?:[\s/]++[^\s/=>]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"']++))?)*?[\s/]++
+    |(?=[^>]*?http-equiv\s*+=\s*+["']?+content-type)[^>]*?[\s;"'])"""
+    + _CHARSET.pattern)
 _XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*+=\s*+["']([A-Za-z0-9_:.+-]{1,40})""")
-_CODECS = {  # where the WHATWG Encoding Standard means another codec than Python does
+_CODECS = {  # where the WHATWG Encoding Standard means a different codec from Python
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
@@ -1977,14 +2016,14 @@ _CODECS = {  # where the WHATWG Encoding Standard means another codec than Pytho
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
-    The charset is that of the BOM, of *content_type*, of a meta element, of the XML declaration, or
-    UTF-8 (HTML section 13.2.3.2)."""
+    The charset comes from the first of these: the BOM, *content_type*, a meta element, the XML
+    declaration. Otherwise it is UTF-8 (HTML section 13.2.3.2)."""
     charset = "utf-8"
     if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
         charset = "utf-16"
     elif body[:3] != b"\xef\xbb\xbf":
         header = _CHARSET.search(content_type.encode("latin-1", "replace"))
-        match = header or _META_CHARSET.search(body[:1024]) or _XML_ENCODING.match(body)
+        match = header or _META_CHARSET.match(body[:1024]) or _XML_ENCODING.match(body)
         # Python has codecs that are not for pages.
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8|-?16)", match[1]):
             charset = match[1].decode().lower()
@@ -2019,14 +2058,13 @@ def _decode_entity(entity: str) -> str:
     return entity  # unescape() would turn "&notit;", which is not an entity, into "¬it;"
 
 
-def _value_of(found: str) -> str:
+def _value_of(value: str) -> str:
     """Return the meaning of a value: without the quote that begins it, with entities decoded."""
-    value = found
-    if found[:1] in "\"'":
-        value = found[1:]
+    if value[:1] in "\"'":
+        value = value[1:]
     if "&" not in value:
         return value
-    # Only with a semicolon: html.unescape sees an entity in "?a=1&copy=3".
+    # Decode only entities that end in a semicolon: html.unescape sees one in "?a=1&copy=3".
     return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: _decode_entity(match[0]), value)
 
 
@@ -2049,10 +2087,10 @@ def read_sitemap(text: str) -> Markup:
     urls = re.findall(
         # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
         r"""(?sx) <!-- .*? (?: --> | \Z )
-        | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+ ( [^<\s]++ )
-        | < \w++:link \s [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
-    found = list(filter(None, itertools.chain(*urls)))
-    _check_count(len(found))
+        | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+
+          ( [^<\s]++ (?: [ ] [^<\s]++ )* )
+        | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
+    found = filter(None, itertools.chain(*urls))
     return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in found))
 
 
@@ -2072,8 +2110,8 @@ def read_sitemap(text: str) -> Markup:
 #     <p class="x">                         no match: nothing in it looks like a tag
 #
 # In HTML, `<title/>` does not close itself: all text up to `</title>` belongs to it. In SVG, MathML
-# and XHTML it does. So there are two expressions: that for HTML matches an svg or math element as a
-# whole, and what is inside it is read with that for XML.
+# and XHTML it does. So there are two expressions. The one for HTML matches an svg or math element
+# as a whole, and the inside of the element is read with the one for XML.
 
 MAX_CACHED = 500    # characters of a tag that is kept in a cache: longer ones are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a and area are
@@ -2088,7 +2126,7 @@ _USES = {
     "img": ("assets", "src", "srcset"),
     "source": ("assets", "src", "srcset"),
     "video": ("assets", "src", "poster"),
-    "image": ("assets", "href", "xlink:href"),
+    "image": ("assets", "href", "xlink:href", "src", "srcset"),     # in HTML, it is an img
     "use": ("assets", "href", "xlink:href")}
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
 # Elements in which nothing counts as a tag.
@@ -2103,9 +2141,10 @@ _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? {_SEPARATOR} )"
 _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     [aA] (?: (?i: rea ) | ) [\s/] {_SEPARATOR}     # `a `
-    {_ATTRIBUTE}*?      # `class="top" `: one more each time, never one less, until href or the end
-    (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
-# A tag that counts; %s: names of raw elements, other names, and nothing or _CLOSED.
+    {_ATTRIBUTE}*?      # `class="top" `: one attribute after another, until href or the end
+    (?: (?i: (?: xlink: )? href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
+# A tag that may refer to something. Each %s is replaced: by the names of raw elements, by other
+# names, and by nothing or _CLOSED.
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> %s ) | %s ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
@@ -2115,7 +2154,7 @@ _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
 # The letters with which the names begin: [sif...][crf...][ria...]
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
-# Any other start tag, unless its quoted values are free of < and >, which a glance can tell.
+# Any other start tag that has a quoted value with < or >. The look-ahead rejects the rest cheaply.
 _OTHER = rf"""
     [a-zA-Z] (?! [^<>"']*+ (?: > | "[^"<>]*+" (?: > | [^<>"']*+ (?: "[^"<>]*+" [^<>"']*+ )* > ) ) )
     [^\s/>]*+ {_REST}"""
@@ -2128,7 +2167,7 @@ _HTML_TAGS = re.compile(_TAGS % (_HTML_RAW_NAMES, "|".join(_USES), ""), _FLAGS)
 _XML_TAGS = re.compile(_TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED), _FLAGS)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # Of "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks, but only over a word's commas.)
-_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s[^,]*+)?")
+_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*\)|[^,(])*))?")
 
 
 def _attributes(tag: str) -> dict[str, str]:
@@ -2140,7 +2179,7 @@ def _attributes(tag: str) -> dict[str, str]:
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the link of a refresh, the og:image, or that links must not be followed."""
+    """Return the field of Markup that a meta element adds to ("" for none), and the values."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         found = re.match(
@@ -2156,7 +2195,7 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
 
 
 def _field_of(link: dict[str, str]) -> str:
-    """Return what a link element is: an asset, a link, or neither, as with rel=search."""
+    """Return the field that a link element adds to: assets, links, or none, as with rel=search."""
     rel = link.get("rel", "").lower()
     is_feed = "alternate" in rel and "hreflang" not in link
     if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
@@ -2167,7 +2206,7 @@ def _field_of(link: dict[str, str]) -> str:
 
 
 def _read_tag(tag: str) -> tuple[str, list[str]]:
-    """Return the field of Markup that a captured tag adds to ("" for none), and what it adds."""
+    """Return the field of Markup that a captured tag adds to ("" for none), and the values."""
     values = _attributes(tag)
     element = next(iter(values))
     if element == "meta":
@@ -2179,7 +2218,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     for name in names:
         if name == "srcset":
             urls += _SRCSET.findall(values.get(name, ""))
-        elif name in values and not values[name].startswith("#"):  # of a use element
+        elif name in values and not values[name].startswith("#"):  # as in <use href="#icon">
             urls.append(values[name])
     return field, urls
 
@@ -2188,7 +2227,7 @@ _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
 def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
-    """Return what an HTML page refers to. Raises LimitError for too many tags that may refer.
+    """Return what an HTML page refers to. Raises LimitError if too many tags refer to something.
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
@@ -2214,7 +2253,7 @@ def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
         nofollow="nofollow" in fields)
 
 
-MAX_ANCHORS = 100_000   # of a page; one with more counts as having every anchor
+MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
 # Most tags have a class, an href and a title at most. They are rejected at once, unless they may
 # begin a raw element (script, style, iframe, noembed, title, template, xmp, plaintext).
@@ -2228,8 +2267,8 @@ _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 def anchors_of(text: str) -> array[int] | None:
     """Return the hashes of the anchors of a page: the id of any element, and the name of a.
 
-    Returns None if the page has too many. The page is read as XHTML: in HTML, the worst is that
-    an anchor is found in raw text."""
+    Returns None if the page has more than MAX_ANCHORS. The page is read as XHTML: in HTML, the
+    worst that can happen is that an anchor is found in raw text."""
     anchors = array("q")
     for match in re.finditer(_ID_TAGS, text[:text.rfind(">") + 1], _FLAGS):
         tag = match["tag"] or ""
@@ -2281,23 +2320,20 @@ def reader_of(content_type: str) -> Reader | None:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
+MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
 MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
+# A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
+_ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
 PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
 
-
-def _respell(match: re.Match[str]) -> str:
-    """Decode an escape if it stands for an unreserved character (RFC 3986, 2.3)."""
-    character = unquote(match[0])
-    if re.fullmatch("[a-zA-Z0-9._~-]", character):
-        return character
-    return match[0].upper()
 
 
 def _comparable(path: str) -> str:
     """Return a path, or a pattern for paths, in the spelling that RFC 9309, 2.2.2, compares."""
     path, mark, query = path.partition("?")
     text = _escape_path(path) + mark + _escape_query(query)
-    return re.sub("%[0-9a-fA-F]{2}", _respell, text)
+    # quote() leaves the unreserved characters of RFC 3986, 2.3, as they are.
+    return re.sub("%[0-9a-fA-F]{2}", lambda match: quote(unquote_to_bytes(match[0]), ""), text)
 
 
 def product_of(user_agent: str) -> str:
@@ -2322,7 +2358,7 @@ class Robots:
     """The rules of one robots.txt for the crawler named *product*.
 
     rules       (allow or disallow, pattern, its parts): the first that matches decides
-    delay       seconds between requests that the site asks for"""
+    delay       the Crawl-delay: seconds between requests"""
 
     def __init__(self, text: str, product: str = PRODUCT):
         product = product.lower()
@@ -2331,10 +2367,8 @@ class Robots:
         delays = dict[str, float]()
         names = set[str]()  # those of the group that is being read
         rules_began = True
-        for line in re.split("[\r\n]+", text.removeprefix("\ufeff")[:MAX_ROBOTS]):
-            line = line.partition("#")[0].strip()
-            key, _, value = line.partition(":" if ":" in line else " ")
-            key = key.strip().lower()
+        for key, value in _ROBOTS_LINE.findall(text[:MAX_ROBOTS]):
+            key = key.lower()
             value = value.strip()
             if key == "user-agent":
                 if rules_began:
@@ -2347,22 +2381,23 @@ class Robots:
             elif key in ("allow", "disallow"):
                 rules_began = True
                 if value:  # an empty Disallow forbids nothing
+                    rule = key, _comparable(re.sub("[*]+", "*", value))
                     for name in names:
-                        groups[name].append((key, _comparable(re.sub("[*]+", "*", value))))
+                        groups[name].append(rule)
             elif key == "crawl-delay" and re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", value):
                 delays |= dict.fromkeys(names, float(value))
         if product not in groups:
             product = "*"
         self.delay = delays.get(product, 0.0)
         # The longest pattern first, and of two equally long ones "allow" first.
-        rules = sorted(groups[product], key=lambda rule: (-len(rule[1]), rule[0]))
+        rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
         # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark start and end.
         self.rules = [
             (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
             for key, pattern in rules]
 
     def rule(self, target: str) -> str | None:
-        """Return the rule that forbids a path with query, or None if it is allowed."""
+        """Return the rule that forbids a path and query, or None if they are allowed."""
         if not self.rules or target == "/robots.txt":
             return None
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
@@ -2383,7 +2418,7 @@ class Robots:
 #     404 Not Found               status=404, kind="broken", error="404 Not Found"
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
-#     no response for 30 s        status=0, kind="timed out", error="..."
+#     no response within 30 s     status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §18)
 
 PROBLEMS = (  # the kinds, in the order of the report
@@ -2395,7 +2430,8 @@ PROBLEMS = (  # the kinds, in the order of the report
     "too many redirects",
     "blocked")
 NOFOLLOW = "links not followed (nofollow)"
-# Why a URL was not requested, and the option that changes that, in the order of the report.
+# Why a URL was not requested, or the links of a page were not followed, and the option that changes
+# that. In the order of the report.
 REASONS = {
     "forbidden by robots.txt": "--no-robots",
     "robots.txt failed": "--no-robots",
@@ -2404,10 +2440,9 @@ REASONS = {
     "over the page limit": "--max-pages",
     "on another host": "--external",
     "not included": "--include",
-    "excluded": "--exclude",
-    "fragment not checked": ""}
+    "excluded": "--exclude"}
 _REDIRECTS = (301, 302, 303, 307, 308)
-_BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn says to crawlers
+_BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn sends to crawlers
 _TEMPORARY = (408, 429, 500, 502, 503, 504)  # a retry may succeed
 
 
@@ -2420,7 +2455,7 @@ def _printable(text: str) -> str:
     return _escape(text)[:MAX_SHOWN]
 
 
-# What OpenSSL says of a server that does not speak TLS, in its versions.
+# The reasons that versions of OpenSSL give if a server does not speak TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
@@ -2431,7 +2466,7 @@ def _explain(error: Any) -> str:
         text = "host not found"
     elif hasattr(error, "verify_code"):
         text = f"certificate not trusted ({error.verify_message})"
-        if 18 <= error.verify_code <= 21:  # it was issued by somebody who is not known here
+        if 18 <= error.verify_code <= 21:  # the issuer is not known on this machine
             text += "; set SSL_CERT_FILE=ca.pem to trust it"
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text))
 
@@ -2467,18 +2502,18 @@ class Record(NamedTuple):
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it
     encoding: str = ""              # the charset; empty unless the body was read
-    nofollow: bool = False          # whether it has links, and its robots meta tag closes them
+    nofollow: bool = False          # whether it says not to follow the links that it has
     size: int = 0                   # bytes, decoded
     # The requests
     is_check: bool = False          # whether the URL was only checked
     tries: int = 0                  # requests for the URL; for robots.txt, if that failed
     at: float = 0.0                 # Unix time of the last request
-    seconds: float = 0.0            # from there to the end of the response
+    seconds: float = 0.0            # from then until the end of the response
     # The references to the URL, and from it
     parent: str = ""                # the page, or the redirect, that led to the URL
     depth: int = 0                  # links from a root
-    links: tuple[str, ...] = ()     # at first as written, later URLs
-    assets: tuple[str, ...] | None = None   # images and the like, likewise; None: not admitted
+    links: tuple[str, ...] = ()     # as written in the document; once they are admitted, URLs
+    assets: tuple[str, ...] | None = None   # images and the like, likewise; None: --pages-only
 
 
 class Page(NamedTuple):
@@ -2519,8 +2554,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
               follow: bool = True, **fields: Any) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
-    A document that is *read* gives assets and links, as written. Links that its robots meta tag
-    closes are given only if they are to be *follow*ed all the same."""
+    If *read*, and if it is a document, the Record has its assets and links, as written. If the
+    document says nofollow, the Record has links only if *follow* is true."""
     status = response.status
     page = None
     fields.update(status=status, size=len(response.body),
@@ -2543,8 +2578,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             _check_count(len(markup.links) + len(markup.assets), f"{base}")
             page = Page(response.headers, response.body, text, base)
             fields.update(encoding=charset, assets=markup.assets, links=markup.links)
-            if markup.links and markup.nofollow and not follow:
-                fields.update(links=(), nofollow=True)
+            fields["nofollow"] = markup.nofollow and markup.links != ()
+            if fields["nofollow"] and not follow:
+                fields["links"] = ()
     except ProtocolError as failure:
         fields |= _problem(url, failure)
     return Result(Record(f"{url}", **fields), page)
@@ -2563,12 +2599,12 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 #     at 5 s    the timer                       /birds is called: it goes to a worker
 #     at 5 s    a worker brings /birds          busy: /birds is requested because it was called
 #
-# Responses also teach how fast to go. After a 429 from a host in scope, its pace is above zero,
-# which limits it to one request at a time:
+# Responses also teach how fast to go. From its first 429 on, a site on a host in scope has a pace
+# above zero, and gets one request at a time:
 #
-#     the site answers    it rests at least for    its pace
-#     429                 Retry-After, or 2 s      doubles: 0.1 s, 0.2 s ... 2 s
-#     anything else       its pace                 shrinks by 3 %, but not below the delay
+#     the response    the site rests for at least    its pace
+#     429             Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
+#     anything else   its pace                       shrinks by 3 %, but not below the delay
 
 MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
@@ -2577,33 +2613,32 @@ REST = 2.0          # seconds to rest after a 429 without Retry-After
 
 
 class Site:
-    """An origin: its robots.txt, and when it may get the next request. A Node is a URL (§17)."""
+    """The state of an origin: its robots.txt, and when it may get the next request.
+
+    A Node is a URL (§17)."""
 
     def __init__(self, url: URL, robots: Robots | Record | None, delay: float,
                  requeue: Callable[[Node], None]):
         self.url = url                  # any URL of the origin
         self.robots = robots            # a Record says why robots.txt failed; None: not known yet
-
-
-        self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.robots_tries = 0           # attempts to get robots.txt
+        self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.pace = delay               # seconds between requests now; 0: any number at a time
         self.free_at = 0.0              # the loop time of the next turn
         self.in_flight = 0              # requests that have not ended
-
         self.called: Node | None = None         # the URL whose turn it is, on its way to a worker
-        self.timer = Handle(self.advance, ())   # for the next turn, or the next try of robots.txt
-        self.waiting = deque["Node"]()    # URLs that wait for robots.txt, or for their turn
+        self.timer = Handle(self.advance, ())   # for the next turn, or to retry robots.txt
+        self.waiting = deque["Node"]()  # URLs that wait for robots.txt, or for their turn
         self._requeue = requeue         # puts a URL back into the queue for the workers
         self._loop = get_running_loop()
 
     def is_free(self) -> bool:
         """Return whether another URL may be requested now."""
         is_busy = self.called or (self.in_flight and self.pace)
-        return not is_busy and self.free_at <= self._loop.time()  # nor is it resting
+        return not is_busy and self.free_at <= self._loop.time()  # and the site is not resting
 
     def take_turn(self, node: Node) -> bool:
-        """Give *node* its turn, until end_turn(), and return True; or let it wait for its turn."""
+        """Begin the turn of *node* and return True; or let it wait, if it is not its turn."""
         if node is self.called:
             self.called = None
         elif self.waiting or not self.is_free():
@@ -2617,7 +2652,8 @@ class Site:
         return True
 
     def end_turn(self, is_slowed: bool, pause: float) -> None:
-        """Record the end of a request. *is_slowed*: it got a 429; *pause*: its Retry-After in s."""
+        """End a turn. *is_slowed* says whether the response was a 429; *pause* is its Retry-After
+        in seconds."""
         now = self._loop.time()
         self.in_flight -= 1
         if is_slowed:
@@ -2635,23 +2671,23 @@ class Site:
         if self.waiting and self.is_free():
             self.called = self.waiting.popleft()
             self._requeue(self.called)
-        elif self.waiting and not (self.called or self.in_flight):  # otherwise a turn will end
+        elif self.waiting and not (self.called or self.in_flight):  # else end_turn() comes here
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
-        """Requeue every URL that waits for robots.txt: it is known, or due for another try."""
+        """Requeue every URL that waits for robots.txt: it is known, or due for a retry."""
         while self.waiting:
             self._requeue(self.waiting.popleft())
 
 
 # 16  Scope
 # =========
-# The problem: pages refer to the whole web. Which of it belongs to the crawl?
-# The idea: the host of a URL decides, and patterns that are searched for in the URL. A link leads
-# to a page, which is read. An asset, such as an image, is checked: does it exist? So a URL is
-# admitted as a page or as a check, or is left out. A stylesheet on the crawl's hosts is also a
-# check, but it is read, to find the URLs that it uses. With the root http://zoo.org/ and
-# --exclude 'pdf$'
+# The problem: pages refer to the whole web. Which part of it belongs to the crawl?
+# The idea: the host of a URL decides, together with patterns that must, or must not, be found in
+# the URL. A link leads to a page, which is read. An asset, such as an image, is checked: does it
+# exist? So a URL is admitted as a page or as a check, or is left out. A stylesheet on the crawl's
+# hosts is also a check, but it is read, to find the URLs that it uses. With the root
+# http://zoo.org/ and --exclude 'pdf$'
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2683,7 +2719,7 @@ class Scope:
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(self.host, roots))     # grows with the redirects of roots
-        self.guessed = set[str]()   # origins whose scheme http was guessed, until they respond
+        self.guessed = set[str]()   # origins whose scheme, http, is a guess until they respond
         # Where secrets may go: to the hosts of roots by https, by http only if the root says http.
         self._trusted = {(scheme, self.host(url)) for url in roots
                          for scheme in ("https", url.scheme)}
@@ -2728,28 +2764,28 @@ class Scope:
 # ============
 # The problem: request each URL that belongs to the crawl once, however many ways lead to it.
 # The idea: each seen URL has one Node, which is in one round. Round 0 is for the roots and their
-# redirect targets; their hosts define the scope. Round 1 is for pages, CHECKS for checks, and NEVER
-# for URLs that are left out. Another way to a URL can only move it to an earlier round. The zoo's
-# root links to the lion and shows the map; /cats/ shows the lion and links to the map:
+# redirect targets; their hosts define the scope. Round 1 is for pages (with --depth there is a
+# round for each level), CHECKS for checks, and NEVER for URLs that are left out. Another way to a
+# URL can only move it to an earlier round. The zoo's root links to the lion and shows the map;
+# /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
 #     /cats/ was read    has ended   round 1        CHECKS
 #
-# The second problem: a page refers to some 60 URLs, nearly all of them known. Parsing each
+# The second problem: a page refers to some 60 URLs, nearly all of them already seen. Parsing each
 # reference (§8) would more than double the time that a page takes.
-# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round, so the
-# first link to /birds brings it to its earliest round, and later links to it have no effect. So the
-# Nodes of links are kept in `_seen_links`, by the one spelling of the URL. A reference is joined to
-# its page as mere text. That may give an odd spelling, which is not found in `_seen_links` and is
-# parsed as if the URL were new. But it never gives the one spelling of another URL. So on the
-# zoo's /cats/
+# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round. The
+# first link to /birds therefore brings it to its earliest round, and later links have no effect.
+# The Nodes of links are kept in `_seen_links`, by the normal spelling of the URL. A reference is
+# joined to its page as mere text, and looked up. The result may be an odd spelling, which is not
+# found and is parsed. But it is never the normal spelling of another URL. On the zoo's /cats/
 #
 #     a, ../cats/a, /cats/a    are joined to http://zoo.org/cats/a: parsed once, then found
 #     ./a                      is joined to http://zoo.org/cats/./a: odd, parsed each time
 #     mailto:me                stays as it is: text that has a Node, with the reason
 
-MAX_AHEAD = 100     # URLs of a chain of redirects that are searched for a circle
+MAX_AHEAD = 100     # URLs of a chain of redirects that are searched for a loop
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
 
@@ -2777,7 +2813,7 @@ class Node:
         self.fragment = ""                      # the fragment in the Location of a redirect
         self.anchors: array[int] | None = None  # of a page that was read, see anchors_of()
         self.is_well = False                    # whether it ended without a problem or a redirect
-        self.linked_from = list[str]()        # the pages that refer to it, until it is well
+        self.linked_from = list[str]()          # the pages that refer to it, until it is well
 
     @property
     def url(self) -> URL:
@@ -2785,7 +2821,7 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and those that redirects lead to from here, at most MAX_AHEAD."""
+        """Return this node and the nodes that its redirects lead to, at most MAX_AHEAD."""
         nodes = [self]
         while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
             nodes.append(after)
@@ -2795,14 +2831,17 @@ class Node:
 Nodes = dict[str, Node]
 
 
+# The user name and password of a reference, which are never shown.
+_USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
 SLICE = 100  # references that are looked up between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
     """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
     first = reference[:1]
-    if first in ("", "?") or reference[:2] == "//":  # the page itself, and //host/x: parsed each
-        return " "          # time, because no text of a Node begins with a blank
+    # The page itself, and //host/x, are parsed each time: no text of a Node begins with a blank.
+    if first in ("", "?") or reference[:2] == "//":
+        return " "
     if first == "/":  # /x
         return base.origin + reference
     if ":" in reference:  # http://host/x, and other text that may have a scheme
@@ -2827,7 +2866,7 @@ class Frontier:
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
         self._emit = emit
-        # How many more may be admitted.
+        # How many more pages and checks may be admitted.
         self._left = {"page": options.max_pages, "check": options.max_pages}
         # By the one spelling of their URLs: the Nodes of links, and of assets.
         self._seen_links: Nodes = {}
@@ -2840,13 +2879,12 @@ class Frontier:
         self.queue.put_nowait(node)
         self.queue.task_done()
 
-    def begin(self, number: int) -> bool:
-        """Queue the URLs of a round. Return whether there are any."""
+    def begin(self, number: int) -> None:
+        """Queue the URLs of a round."""
         self.round = number
         for node in self.later.pop(number, ()):
             if node.round == number:  # the node has not moved to an earlier round
                 self.queue.put_nowait(node)
-        return not self.queue.empty()
 
     def admit(self, url: URL, parent: Node | None, depth: int, hops: int = 0, check: bool = False
               ) -> Node:
@@ -2863,16 +2901,17 @@ class Frontier:
             budget = "check" if check else "page"
         if not reason and budget and not self._left[budget]:
             reason = "over the page limit"
-        its_round = depth  # with --depth, so that a page is requested at its least depth
+        its_round = depth  # with --depth: so a page is requested at its least depth
         if reason:
             its_round = NEVER
         elif check:
             its_round = CHECKS
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
-        # 2. A known URL moves only to an earlier round, if its own has not begun. (The map does.)
+        # 2. A seen URL moves only to an earlier round, and only if its own has not begun. (The map
+        # does.)
         node = self.seen_urls.get(f"{url}")
-        if node and (node.round <= its_round or node.round <= self.round):
+        if node and node.round <= its_round:
             return node
         # 3. It is new, or moves.
         if not node:
@@ -2900,20 +2939,22 @@ class Frontier:
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Admit the target of a redirect. Return its *record*, with the problem if there is one."""
+        """Admit the target of a redirect. Return the *record* of the redirect.
+
+        It has a kind and an error if the redirect is not followed."""
         target = parse_url(record.next_url)
         node.fragment = record.next_url.partition("#")[2]
         if node.depth == 0:  # the scope grows
             self.scope.hosts.add(self.scope.host(target))
         known = self.seen_urls.get(f"{target}")
-        if known and node in known.ahead():  # the way from the target would come back here
-            problem = "in a circle"
+        if known and node in known.ahead():  # the target already leads back here
+            problem = "redirect loop"
         elif node.hops >= self._options.max_redirect:
-            problem = f"more than {self._options.max_redirect} in a row"
+            problem = f"more than {self._options.max_redirect} redirects in a row"
         else:
             node.next_node = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
             return record
-        return record._replace(kind="too many redirects", error=f"redirects {problem}")
+        return record._replace(kind="too many redirects", error=problem)
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
         """Admit what a page refers to. Return its *record* with URLs as links and assets."""
@@ -2934,11 +2975,12 @@ class Frontier:
 
     async def _admit_each(self, page: Node, references: Iterable[str], base: URL, check: bool
                           ) -> Nodes:
-        """Admit links, or assets (if *check*). Return Nodes by references without fragments."""
+        """Admit links, or assets (if *check*). Return their Nodes, by reference."""
         known = self._seen_assets if check else self._seen_links
         folder = base.target.partition("?")[0].rpartition("/")[0]
         nodes = {}
-        for address in {reference.partition("#")[0]: None for reference in references}:
+        # Each reference once, without its fragment, in order.
+        for address in dict.fromkeys(reference.partition("#")[0] for reference in references):
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
@@ -2956,18 +2998,19 @@ class Frontier:
         except ValueError as failure:
             error = failure
         text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
-        text = re.sub("//[^/?#]*@", "//***@", text)  # which may be a password
+        text = _USER.sub(r"\1***@", text)
         node = self.seen_urls.get(text)
         if not node:
             node = self.seen_urls[text] = Node(text)
             node.parent = page.text
-            if isinstance(error, UnfetchableError):
-                node.reason = f"{error}"
-            elif self.scope.excludes(text):
+            node.depth = page.depth + 1
+            if self.scope.excludes(text):
                 node.reason = "excluded"
+            elif isinstance(error, UnfetchableError):
+                node.reason = f"{error}"
             else:
                 self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
-                                  depth=page.depth + 1, parent=page.text))
+                                  depth=node.depth, parent=page.text))
         return node
 
     def _admit_fragments(self, page: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
@@ -2981,7 +3024,7 @@ class Frontier:
             fragment = re.sub("[\t\n\r]", "", fragment.partition(":~:")[0]).strip()
             target = nodes[address]
             # "#", "#top" and "#!/x" do not name an element.
-            if (re.match("(?i)(?:top)?$|[/!]", fragment)
+            if (re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment)  # nor does a long text
                     or target is page and own & _anchors_named(fragment)):
                 continue
             text = f"{target.text}#{_escape(fragment)}"
@@ -3017,14 +3060,14 @@ class Frontier:
 
 
 # This is another good place to stop. Until a URL that was discovered is processed (§19), it is in
-# one of these places. The queue counts it as unfinished in those with a *; when none is left
-# there, the round ends.
+# at least one of these places. The queue counts it as unfinished in those with a *; when no URL is
+# left there, the round ends.
 #
 #       later            until its round begins (§17)
 #     * queue            until a worker takes it (§17)
 #     * in_flight        while a worker waits for its result, perhaps for robots.txt (§19)
-#     * waiting          until robots.txt is known, or due for another try; then until its site
-#                        calls it: it is its turn (§15)
+#     * waiting          until robots.txt is known, or due for a retry; then until it is the URL's
+#                        turn (§15)
 #     * timers           until it is time for a retry (§18)
 #       held             from its result in round 0 until round 1 (§19)
 
@@ -3032,8 +3075,9 @@ class Frontier:
 # ============
 # The problem: find out the outcome of one URL with as few requests as possible.
 # The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
-# (§14), or None if the URL will be queued again. At first a site's first URL requests robots.txt,
-# and waits with all others until robots.txt is known, or is requested again (after 1 s, 2 s ...).
+# (§14), or None if the URL will be queued again. The first URL of a site causes robots.txt to be
+# requested. It waits, together with the site's other URLs, until robots.txt is known, or is
+# requested again (after 1 s, 2 s ...).
 #
 #     1  robots.txt is not known yet                  None: the URL waits for robots.txt
 #     2  robots.txt failed, or forbids the URL        Result
@@ -3042,22 +3086,22 @@ class Frontier:
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  429 from the crawl's hosts, and a try left   None: it goes first in the queue of its site
-#     6  a temporary failure, and a try left          None: it is queued after 1 s, 2 s ...
-#     7  HEAD failed, or found a stylesheet to read   None: it is queued at once, for a GET
+#     5  429 from the crawl's hosts, and retries left None: it goes first in the queue of its site
+#     6  a temporary failure, and retries left        None: it is queued after 1 s, 2 s ...
+#     7  HEAD failed, redirects, or found a stylesheet None: it is queued at once, for a GET
 #     8  anything else                                Result
 
-BACKOFF = 1.0         # seconds after the first try; doubled after each other, to 256
+BACKOFF = 1.0         # seconds after the first attempt; doubled after each further one, up to 256
 ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
 
 
 def _back_off(tries: int) -> float:
-    """Return the seconds to wait after so many tries."""
+    """Return the seconds to wait after so many attempts."""
     return BACKOFF * 2.0 ** min(tries - 1, 8)
 
 
 class Fetcher:
-    """Requests URLs: with robots.txt first, the journal of an earlier crawl, and retries.
+    """Requests URLs: first robots.txt, then the journal of an earlier crawl, then the server.
 
     client      the Client that sends the requests
 
@@ -3066,10 +3110,8 @@ class Fetcher:
     def __init__(self, frontier: Frontier, options: Options):
         self.client = Client(options.headers, options.timeout, options.max_body)
         self.ages = list[float]()
-
         self._frontier = frontier
         self._options = options
-
 
     async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
                     ) -> tuple[Response, Exception | None]:
@@ -3089,7 +3131,8 @@ class Fetcher:
             return NO_RESPONSE, error
 
     def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
-        """Return whether another request may succeed after so many *tries*."""
+        """Return whether to send another request after so many attempts. Raises CrawlError if this
+        program has run out of descriptors."""
         code = getattr(error, "errno", 0)
         # A bad certificate, a server that does not speak TLS and a host name that does not exist
         # are final. A refused connection is final the second time: the server may be starting.
@@ -3104,8 +3147,8 @@ class Fetcher:
                              "--max-tasks")
         return False
 
-    def _wants(self, node: Node, head: Response) -> bool:
-        """Return whether to read a body, by its *head*: that of a page or of a stylesheet."""
+    def _wants(self, node: Node, head: Response | Record) -> bool:
+        """Return whether a response has a body to read: a page, a stylesheet, or a 400."""
         reader = reader_of(head.content_type)
         if head.status == 400:  # which may say that the server expects HTTPS
             return True
@@ -3121,7 +3164,7 @@ class Fetcher:
         url = node.url
         if site.robots is None:  # 1
             site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first requests it
+            if len(site.waiting) == 1:  # the first URL that waits has robots.txt requested
                 await self._load_robots(site)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
@@ -3147,7 +3190,8 @@ class Fetcher:
         is_slowed = response.status == 429 and is_covered
         after = response.headers.get("retry-after", "")
         pause = 0.0
-        # Only the crawl's hosts are obeyed; and not in round 0, because everything waits for it.
+        # Retry-After is obeyed only on the crawl's hosts, and not in round 0, for which the whole
+        # crawl waits.
         if after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(after), MAX_PAUSE)
         node.site.end_turn(is_slowed, pause)
@@ -3159,8 +3203,8 @@ class Fetcher:
                 loop.call_later(max(_back_off(tries), pause), self._frontier.requeue, node)
             return None
         is_wanted = self._wants(node, response)
-        has_failed = error or response.status >= 400
-        if method == "HEAD" and (has_failed or is_wanted):  # 7 (some servers refuse any HEAD)
+        # Some servers refuse any HEAD, or redirect it elsewhere.
+        if method == "HEAD" and (error or response.status >= 300 or is_wanted):  # 7
             self._frontier.requeue(node)
             return None
         result = result_of(  # 8
@@ -3179,10 +3223,10 @@ class Fetcher:
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
-        If it failed, they are requeued later, for another try. It has no Node: its redirects are
-        followed here, also to other hosts. RFC 9309, 2.3.1:
+        If it failed, they are requeued later, for a retry. robots.txt has no Node: its redirects
+        are followed here, also to other hosts. RFC 9309, 2.3.1:
             2xx                               gives rules
-            429, 5xx, no valid response       after the last try, the site's URLs fail
+            429, 5xx, no valid response       after the last attempt, the site's URLs fail
             anything else                     everything is allowed"""
         url = site.url._replace(target="/robots.txt")
         for _ in range(ROBOTS_REQUESTS):
@@ -3195,7 +3239,7 @@ class Fetcher:
         site.robots_tries += 1
         tries = site.robots_tries
         if self._may_retry(response, error, tries):
-            site.timer = get_running_loop().call_later(_back_off(tries), site.release)
+            get_running_loop().call_later(_back_off(tries), site.release)
             return
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
@@ -3204,7 +3248,7 @@ class Fetcher:
         else:
             record = record._replace(status=0, content_type="", tries=tries)
             if not (record.kind in ("refused", "bad certificate") or "; try " in record.error):
-                record = record._replace(  # the error is one of robots.txt, not of the server
+                record = record._replace(  # only robots.txt has failed, not the server
                     skipped="robots.txt failed",
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
             site.robots = record
@@ -3213,17 +3257,19 @@ class Fetcher:
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's record, if the URL would be requested in the same way today."""
         record = None
-        # Roots and their redirects are requested, and with --fragments pages, for their anchors.
+        # Roots and their redirects are always requested. With --fragments so are pages, because
+        # their anchors are needed.
         if (self._options.journal and node.depth > 0
                 and (node.is_check or not self._options.fragments)):
             record = self._options.journal.find(node.text)
         if not record or record.is_check != node.is_check:
             return None
-        head = Response(1, record.status, "", {"content-type": record.content_type})
         was_read = bool(record.encoding)
-        if (not record.kind and self._wants(node, head) != was_read     # a stylesheet, for example
+        # For example, a stylesheet was not read if its host was not in the scope then.
+        if (not record.kind and self._wants(node, record) != was_read
                 or was_read and record.assets is None and not self._options.pages_only
-                or record.nofollow and self._options.no_robots):
+                or record.nofollow and (record.links != ()) != self._options.no_robots
+                or record.size > self._options.max_body):
             return None
         return record
 
@@ -3241,8 +3287,8 @@ class Options(NamedTuple):
 
     depth: int = MAX_DEPTH          # links from a root; if it is MAX_DEPTH, in any order
     max_pages: int = 1_000_000      # pages, and as many checks
-    include: Texts = ()       # patterns: only pages in whose URL one is found
-    exclude: Texts = ()       # patterns: no URL in which one is found
+    include: Texts = ()             # regular expressions: only pages whose URL matches one are read
+    exclude: Texts = ()             # regular expressions: URLs that match one are left out
     subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
     external: bool = False          # whether links to other hosts are checked
     pages_only: bool = False        # whether assets are left unchecked
@@ -3254,11 +3300,10 @@ class Options(NamedTuple):
     max_body: int = MAX_BODY        # bytes
     timeout: float = FETCH_TIMEOUT  # seconds for one request
     delay: float = 0.0              # seconds between two requests to a site
-    headers: Headers | None = None  # for the roots' hosts alone; a User-Agent for all
+    headers: Headers | None = None  # only for the roots' hosts; a User-Agent for all
     journal: Journal | None = None  # its answers replace the server's; it gets all other records
     on_record: Callable[[Record], object] = lambda record: None     # gets each Record
     on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
-
 
 
 _LEAST = {  # the least values of these options
@@ -3285,31 +3330,33 @@ def _parse_root(text: str) -> URL:
     """Return the URL of a root. Without a scheme it is https, or http on this machine.
 
     Raises CrawlError."""
+    shown = re.sub("(?s).*@", "***@", text)
     if re.match("[./~]|file:", text):
-        raise CrawlError(f"{text!r} is not a URL; to check a folder, serve it: "
-                         f"python3 -m http.server -d {text!r} 8000")
-    if re.match("[^/?#]*(?://)?[^/?#]*@", text):
-        text = re.sub("(?s).*@", "***@", text)
-        raise CrawlError(f"{text!r} contains a user name; send it with "
-                         "-H 'Authorization: Basic ...' instead")
+        raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
+                         f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")
     scheme = ""
     if _LOCAL.match(text):
         scheme = "http://"
     elif not re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text):  # h:80 has no scheme
         scheme = "https://"
     try:
-        return parse_url(scheme + text)
+        url = parse_url(scheme + text)
+        if not re.match(r"(?:[^?#@/\\:]*+:)?[/\\]*+[^?#@/\\]*+@", text):
+            return url
     except ValueError as error:
-        raise CrawlError(f"{text!r} cannot be crawled: {error}") from error
+        if "@" not in text:
+            raise CrawlError(f"{text!r} cannot be crawled: {error}") from error
+    raise CrawlError(f"{shown!r} contains a user name; send it with "
+                     "-H 'Authorization: Basic ...' instead (base64 of user:password)")
 
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
 
-    *roots* is a URL, or some URLs; one without a scheme is https. The other arguments are the
-    fields of Options. The scope consists of the hosts of the roots, and of the hosts that they
-    redirect to, with or without www. Raises CrawlError for an invalid root, header, pattern or
-    number, TypeError for an unknown argument.
+    *roots* is a URL, or several URLs. Without a scheme, a root is https, or http on this machine.
+    The other arguments are the fields of Options. The scope consists of the hosts of the roots, and
+    of the hosts that they redirect to, with or without www. Raises CrawlError for an invalid root,
+    header, pattern or number, and TypeError for an unknown argument.
 
     options     the Options
     frontier    the Frontier: .seen_urls has all URLs, .sites the origins
@@ -3343,20 +3390,20 @@ class Crawler:
         self._held = dict[Node, Result]()     # the results of round 0 other than redirects
 
     async def crawl(self) -> None:
-        """Crawl until nothing is left, once. Raises what callbacks or Journal.write raise.
+        """Crawl until nothing is left. May be called once. Raises what callbacks or the journal
+        raise.
 
-        If cancelled, it ends immediately: URLs that were in flight or being processed get no
-        record."""
-        workers = [self._work() for _ in range(self.options.max_tasks)]
-        tasks = list(map(create_task, (self._rounds(), *workers)))
+        If the caller is cancelled, the crawl ends immediately: URLs that were in flight or being
+        processed get no record."""
+        tasks = [create_task(self._rounds())]
+        tasks += [create_task(self._work()) for _ in range(self.options.max_tasks)]
         with closing(self.fetcher.client):
             try:
-                await gather(*tasks)  # the first error ends all
+                await gather(*tasks)  # the first error ends the crawl
             finally:
-                rest = gather(*tasks, return_exceptions=True)
-                rest.cancel()
-                with suppress(CancelledError):
-                    await rest
+                for task in tasks:
+                    task.cancel()
+                await gather(*tasks, return_exceptions=True)
                 self.ended = True
 
     def _emit(self, record: Record, from_journal: bool = False) -> None:
@@ -3373,14 +3420,13 @@ class Crawler:
             frontier.admit(url, None, 0)
         frontier.begin(0)
         await queue.join()          # until each root has a result, and all hosts are known
-        frontier.begin(1)           # no URL waits for it, but results are processed from now on:
-        for node in self._held:     # first those that were held
+        frontier.begin(1)           # no URL waits for round 1 yet, but now results are processed,
+        for node in self._held:     # and first those that were held
             queue.put_nowait(node)
         await queue.join()          # until its pages are read
-        while frontier.begin(frontier.round + 1):  # with --depth: the next level
-            await queue.join()
-        frontier.begin(CHECKS)
-        await queue.join()          # until cam.org/lion.jpg is checked
+        while frontier.later:       # with --depth the next level; at last the checks
+            frontier.begin(min(frontier.later))
+            await queue.join()      # until cam.org/lion.jpg is checked
         for record in frontier.rest():
             self._emit(record)
         for _ in range(self.options.max_tasks):
@@ -3393,7 +3439,8 @@ class Crawler:
             await sleep(0)  # let the loop poll: the next steps may never wait for a server
             self.in_flight[node] = get_running_loop().time()
             result = self._held.pop(node, None) or await self.fetcher.fetch(node)
-            del self.in_flight[node]  # not if the crawl is interrupted: the report names these
+            # If the crawl is interrupted, the entry stays, because the report names it.
+            del self.in_flight[node]
             if result:
                 await self._process(node, result)
                 queue.task_done()
@@ -3416,7 +3463,8 @@ class Crawler:
                 work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
                     await work
-        self._emit(record, result.from_journal)
+        # A redirect from the journal may be a problem under today's options.
+        self._emit(record, result.from_journal and record.kind == result.record.kind)
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
@@ -3428,24 +3476,25 @@ class Crawler:
         return waiting
 
     def fetches(self) -> list[str]:
-        """Return the URLs in flight and since how many seconds, the oldest first."""
+        """Return the URLs in flight and for how many seconds they have been, the oldest first."""
         return [f"{get_running_loop().time() - began:.1f} s {node.text}"
                 for node, began in self.in_flight.items()]
 
     def describe(self) -> str:
-        """Return the state of the crawl: each URL in flight, then the lines where tasks wait."""
-        return "\n".join([f"{len(self.in_flight)} in flight, {self.num_waiting()} queued",
-                          *self.fetches(), *[task.where() for task in get_running_loop().tasks]])
+        """Return the state of the crawl: the lines at which tasks wait, then the URLs in flight."""
+        return "\n".join([*[task.where() for task in get_running_loop().tasks], *self.fetches(),
+                          f"{len(self.in_flight)} in flight, {self.num_waiting()} queued"])
 
 
 # 20  Journal
 # ===========
 # The problem: a long crawl may be interrupted, and one that found problems should be repeated.
-# The idea: a journal gets a line of JSON for each record. If a URL has several, the last counts. A
-# later crawl asks the journal before the server:
+# The idea: a journal gets a line of JSON for each record. If a URL has several lines, the last one
+# counts. A later crawl asks the journal before the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
-#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used
+#     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
+#                                                            unless --fragments needs the anchors
 #     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: requested again
 #
 # So --resume crawls from the roots again, and soon reaches the point of the interruption. --recheck
@@ -3456,7 +3505,7 @@ class Crawler:
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
 #     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
 
-MAX_NUMBER = 1e12   # no size, Unix time or number of seconds in a journal is as large
+MAX_NUMBER = 1e12   # no size, Unix time or number of seconds in a journal is that large
 
 
 def _fits(value: Any, sample: Any) -> bool:
@@ -3464,7 +3513,7 @@ def _fits(value: Any, sample: Any) -> bool:
     if isinstance(sample, tuple):
         return isinstance(value, list) and all(_fits(each, "") for each in value)
     if isinstance(sample, str):
-        return isinstance(value, str) and value.isprintable()
+        return isinstance(value, str) and value.isascii() and value.isprintable()
     return type(value) is type(sample) and 0 <= value < MAX_NUMBER
 
 
@@ -3473,7 +3522,7 @@ _SAMPLES = Record("", assets=())._asdict()  # each field of a journal has the ty
 
 def _parse_record(line: bytes) -> Record:
     """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
-    if not (line.startswith(b"{") and line.endswith(b"}\n")):
+    if not re.fullmatch(rb"{.*}\n", line):
         raise ValueError("not a JSON object")
     fields = json.loads(line)
     for name, value in fields.items():
@@ -3499,6 +3548,7 @@ class Journal:
         self.path = path
         self._files = ExitStack()
         self._offsets = dict[str, int]()  # by URL: the offset of the last line that counts
+        self._problems = set[str]()     # the URLs that were a problem in some line
         may_create = 0 if recheck else os.O_CREAT
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | may_create, 0o666)
@@ -3532,18 +3582,21 @@ class Journal:
                     break
                 raise ValueError("is not a crawl.py journal "
                                  f"(line {number}: {_explain(error)})") from error
+            if record.kind:
+                self._problems.add(record.url)
             if not record.skipped:
                 self._offsets[record.url] = start
             start += len(line)
 
     def _forget_problems(self) -> None:
-        """Forget problems, redirects that lead to one, and pages that refer to either."""
-        problems = set[str]()
+        """Forget problems, redirects that lead to one, and pages that refer to either.
+
+        A problem that is fixed counts as well, because an interrupted --recheck may have requested
+        it, but not yet the pages that refer to it."""
+        problems = self._problems
         redirects = {}
         for url in self._offsets:
             record = self._record_of(url)
-            if record.kind:
-                problems.add(url)
             if record.next_url:
                 redirects[url] = record.next_url.partition("#")[0]
         while more := {url for url in redirects if redirects[url] in problems} - problems:
@@ -3587,9 +3640,9 @@ class Journal:
 # ==========
 # The problem: results arrive in any order, but the owner of a site wants to see what is wrong and
 # where to fix it.
-# The idea: print the problems by kind and URL. The Record says what is wrong, and the Node which
-# pages link there. As pages may link to a redirect that leads there, lines() follows redirects
-# backwards.
+# The idea: print the problems by kind. The Record says what is wrong, and the Node says which pages
+# refer to the URL. A page may refer to a redirect that leads to the problem, so lines() follows
+# redirects backwards.
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -3612,28 +3665,33 @@ class Journal:
 #
 #     robots.txt forbids it                       not requested             --no-robots
 #     its robots.txt has failed                   a problem, not requested  --no-robots
-#     its robots meta tag closes its links        not requested             --no-robots
+#     its robots meta tag says nofollow           not requested             --no-robots
 #     it is too many links away from the root     not requested             --depth
-#     as many as --max-pages were admitted        not requested             --max-pages
+#     the limit of pages or checks was reached    not requested             --max-pages
 #     it is a link to another host                not requested             --external
 #     no --include pattern is found in it         not requested             --include
 #     an --exclude pattern is found in it         not requested             --exclude
 #     its scheme is not http or https, or it has
 #         more than MAX_URL characters            not requested
 #     its fragment cannot be checked, because the
-#         page was not read                       not requested
+#         page was not read, or has too many
+#         anchors                                 not requested
 #     no reader knows its content type            not searched for links
 #     it exceeds a limit                          a problem                 --max-body, --timeout
+#     a chain of redirects is too long            a problem                 --max-redirect
 #     it is not a valid URL                       a problem                 --exclude
-#     the journal has answered for it             answers from the journal  not to --resume
+#     its result came from the journal            results from the journal  leave out --resume
 #     the crawl was interrupted                   interrupted               --resume
+#
+# Assets are not counted with --pages-only: their URLs are not even parsed.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _counts(counter: Counter[Any]) -> str:
-    return ", ".join(f"{count} x {name or 'no answer'}" for name, count in sorted(counter.items()))
+    return ", ".join(
+        f"{count} x {name or 'no response'}" for name, count in sorted(counter.items()))
 
 
 def _several(texts: Iterable[str]) -> str:
@@ -3642,7 +3700,7 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + rest
 
 
-OUTAGE = 10  # URLs that got no answer, for one reason: the reason is given once
+OUTAGE = 10  # if so many URLs fail without a response for one reason, it is printed once
 
 
 class Report:
@@ -3650,7 +3708,7 @@ class Report:
 
     def __init__(self) -> None:
         self.problems = list[Record]()
-        self.roots = list[Record]()               # of roots, or of what they redirect to
+        self.roots = list[Record]()                 # of roots, or of their redirect targets
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
@@ -3666,13 +3724,13 @@ class Report:
             self.skipped[record.skipped.partition(":")[0]] += 1
         elif record.status or record.tries:  # missing anchors and invalid URLs have neither
             self.statuses[record.status] += 1
-        if record.nofollow:
+        if record.nofollow and not record.links:  # with --no-robots there are some
             self.skipped[NOFOLLOW] += 1
         if not record.is_check:
             if record.encoding:
                 self.pages += 1
-            elif 200 <= record.status < 300:
-                self.unread[record.content_type.partition(";")[0].strip().lower()] += 1
+            elif record.status and not (record.kind or record.next_url):
+                self.unread[record.content_type.partition(";")[0].strip().lower() or "?"] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""
@@ -3688,10 +3746,10 @@ class Report:
                 yield f"{kind} ({len(found)})"
             for error, group in itertools.groupby(found, lambda pair: pair[0]):
                 records = [record for _, record in group]
-                # URLs that got no answer, for one reason
+                # URLs that got no response, for one reason
                 is_outage = len(records) >= OUTAGE and records[0].tries and not records[0].status
                 if is_outage:
-                    yield f"    {error} ({len(records)} URLs)"
+                    yield f"{kind}, {len(records)} URLs: {error}"
                 for record in records:
                     node = nodes[record.url]
                     yield f"  {record.url}"
@@ -3701,26 +3759,24 @@ class Report:
                         yield from self._ways_to([node, *redirects[node]])
         if ages := crawler.fetcher.ages:
             oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
-            yield f"{_count_of(len(ages), 'answer')} from the journal, the oldest of {oldest}"
+            yield f"{_count_of(len(ages), 'result')} from the journal, the oldest from {oldest}"
         if not brief:
             if self.problems:
                 yield ""
             yield from self._numbers(crawler, seconds)
 
-    def failures(self) -> list[str]:
-        """Return a line for each root that could not be crawled, which says why.
+    def failures(self) -> Iterator[str]:
+        """Yield a line for each root that could not be crawled, which says why.
 
-        There is none if a page was read or a problem was found."""
+        There are no lines if a server has responded, and a page was read or a problem was found."""
         if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
-            return []
-        lines = []
+            return
         for record in self.roots:
             reason = (record.error or record.skipped or record.nofollow and NOFOLLOW
-                      or f"a page was expected, but it is {record.content_type}")
+                      or f"expected a page, got {record.status} {record.content_type}")
             if option := REASONS.get(reason.partition(":")[0]):
                 reason += f"; {option} changes that"
-            lines.append(f"cannot crawl {record.url}: {reason}")
-        return lines
+            yield f"cannot crawl {record.url}: {reason}"
 
     def _ways_to(self, nodes: list[Node]) -> Iterator[str]:
         """Yield what leads to a problem. *nodes*: its own Node, and all that redirect there."""
@@ -3730,7 +3786,7 @@ class Report:
             yield f"    found on {pages}"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
-        """Yield the summary: interruption, slow sites, requests, statuses, what was left out."""
+        """Yield the summary: interruption, requests, statuses, and everything that was left out."""
         queued = crawler.num_waiting()
         if crawler.in_flight or queued:
             in_flight = _several(node.text for node in crawler.in_flight)
@@ -3739,7 +3795,6 @@ class Report:
         yield f"{_count_of(requested, 'URL')} requested, {_count_of(self.pages, 'page')} read"
         if self.statuses:
             yield f"statuses: {_counts(self.statuses)}"
-
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
         if self.skipped:
@@ -3753,16 +3808,19 @@ class Report:
 
 # 22  Command line
 # ================
-# The problem: people read the output; programs read the exit status. Either may stop the crawl.
-# The idea: the report goes to stdout, everything else to stderr. A crawl ends in one of four ways:
+# The problem: people read the output, and programs read the exit status. Both may stop the crawl.
+# The idea: the report goes to stdout, everything else to stderr. A crawl ends in one of these ways:
 #
-#     no problem; some problem                a report                 status 0; 1
-#     nothing could be crawled; a full disk   a report, and a reason   2
-#     Ctrl-C (or SIGTERM); a second one       a report; no report      130 (143)
-#     the reader of the output has left       a part of the report     1
+#     it found no problem                        a report                          status 0
+#     it found a problem                         a report                          1
+#     no start URL could be crawled              a line on stderr for each         2
+#     it could not go on, as with a full disk    a report, and a line on stderr    2
+#     Ctrl-C (or SIGTERM)                        a report                          130 (143)
+#     Ctrl-C again                               no report                         130 (143)
+#     the reader of the output closed the pipe   a part of the report              1
 
 MAX_FILES = 10_240      # descriptors: more than a crawl needs, and as many as macOS allows
-PROGRESS = 0.25         # seconds between two states of the progress line
+PROGRESS = 0.25         # seconds between two updates of the progress line
 _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
 
@@ -3820,7 +3878,7 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     with suppress(OSError, ValueError):  # macOS has infinite limits that cannot be set
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_FILES)), hard))
-    given: Any = {name: value for name, value in vars(options).items() if name in Options._fields}
+    given: Any = {name: getattr(options, name) for name in Options._fields}
     given["on_record"] = on_record
     given["headers"] = {}
     for text in options.header:
@@ -3828,23 +3886,22 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
         if not colon:  # the text may be a secret
             raise CrawlError("-H: a header is 'Name: value', but there is no colon")
         given["headers"][name] = value.strip()
-    crawler = Crawler(options.roots, **given)  # for its CrawlError, before FILE is created
     failures = list[str]()
     with ExitStack() as files:
         if options.output is not None:
             given["journal"] = Journal(options.output, options.resume, options.recheck)
             files.callback(given["journal"].close)
-            crawler = Crawler(options.roots, **given)
+        crawler = Crawler(options.roots, **given)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
             run(_crawl(crawler, report, live))
-            failures = report.failures()
+            failures = list(report.failures())
         finally:  # also after an error
-            lines = report.lines(crawler, time.monotonic() - began, options.quiet)
-            # A second Ctrl-C leaves tasks.
-            for line in lines if crawler.ended and not failures else ():
-                print(line, flush=True)
+            # After a second Ctrl-C some tasks have not ended: then there is no report.
+            if crawler.ended and not failures:
+                for line in report.lines(crawler, time.monotonic() - began, options.quiet):
+                    print(line, flush=True)
     if failures:
         raise CrawlError(*failures)
     return 1 if report.problems else 0
@@ -3855,28 +3912,28 @@ _OPTIONS = {
     "what to crawl": {
         "depth": "follow at most N links in a row from a start URL (%(default)s)",
         "max_pages": "read at most N pages, and check at most N other URLs (%(default)s)",
-        "include": "read only pages in whose URL RE is found (repeatable)",
-        "exclude": "leave out URLs in which RE is found (repeatable)",
+        "include": "read only pages whose URL matches RE (repeatable)",
+        "exclude": "leave out URLs that match RE (repeatable)",
         "subdomains": "crawl the subdomains of the start URLs' hosts as well"},
     "what to check": {
         "external": "check links to other hosts as well",
-        "fragments": "check that pages have the ids that links name after a #",
-        "pages_only": "check no images, scripts, stylesheets and other assets",
+        "fragments": "check that the #fragments of links exist",
+        "pages_only": "do not check images, scripts, stylesheets and other assets",
         "no_robots": "ignore robots.txt and robots meta tags"},
     "how to request": {
         "max_tasks": "request at most N URLs at a time (%(default)s)",
         "delay": "wait S seconds between two requests to a site (%(default)g)",
-        "timeout": "give up a request after S seconds (%(default)g)",
-        "max_tries": "send at most N requests for a URL that fails for a time (%(default)s)",
+        "timeout": "give up on a request after S seconds (%(default)g)",
+        "max_tries": "send at most N requests if a failure may be temporary (%(default)s)",
         "max_redirect": "follow at most N redirects in a row (%(default)s)",
-        "max_body": "give up a page of more than N bytes, compressed or not (%(default)s)"}}
+        "max_body": "reject a page of more than N bytes, compressed or not (%(default)s)"}}
 
 
 _EXAMPLES = """\
 examples:
-  crawl.py example.com                          every page, and what pages use
-  crawl.py --external --fragments example.com   other hosts, and #ids
-  crawl.py -q -o site.jsonl example.com         only problems, and a journal
+  crawl.py example.com                          all pages and their assets
+  crawl.py --external --fragments example.com   also other sites, and #fragments
+  crawl.py -q -o site.jsonl example.com         print only problems, and journal
 
 Exit status: 0 no problems, 1 problems, 2 cannot crawl, 130 Ctrl-C, 143 SIGTERM.
 Ctrl-\\ prints what the crawl is waiting for, and the crawl goes on."""
@@ -3889,15 +3946,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options. Exits after --help and --version. Raises CrawlError for wrong use."""
+    """Return the options. Exits after --help and --version. Raises CrawlError for wrong usage."""
     kinds: dict[type, dict[str, Any]] = {
         bool: {"action": "store_true"},
         tuple: {"action": "append", "default": [], "metavar": "RE"},
+        int: {"type": int, "metavar": "N"},
         float: {"type": float, "metavar": "S"}}
-    number = {"type": int, "metavar": "N"}
     parser = _Parser(
         prog="crawl.py", usage="crawl.py [options] URL ...", allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter, description="Crawl web sites and "
+        formatter_class=argparse.RawDescriptionHelpFormatter, description="Crawl websites and "
         "report what is broken.", epilog=_EXAMPLES)
     parser.set_defaults(**Options._field_defaults)
     parser.add_argument("roots", nargs="+", metavar="URL", help="start here (https:// is assumed, "
@@ -3905,11 +3962,10 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     for title, texts in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for name, text in texts.items():
-            kind = kinds.get(type(Options._field_defaults[name]), number)
+            kind = kinds[type(Options._field_defaults[name])]
             group.add_argument(f"--{name.replace('_', '-')}", help=text, **kind)
-    add = group.add_argument
-    add("-H", "--header", action="append", default=[], metavar="'Name: value'",
-        help="send a header to the start URLs' hosts (repeatable)")
+    group.add_argument("-H", "--header", action="append", default=[], metavar="'Name: value'",
+                       help="send a header to the start URLs' hosts (repeatable)")
     add = parser.add_argument_group("output").add_argument
     flag = partial(add, action="store_true")
     add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file")
@@ -3948,7 +4004,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":  # pragma: no cover (the tests run it in child processes)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, interrupt)
-    # Python makes them None if their descriptors are closed.
+    # Python sets them to None if their descriptors are closed.
     sys.stdout = sys.stdout or io.StringIO()
     sys.stderr = sys.stderr or io.StringIO()
     # sys.exit() would write once more to stdout, which may be full or closed.
@@ -3968,5 +4024,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     and main() returns 130 (143 if it was SIGTERM)                                        §22
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for a response, this program gets 9.8 pages a second with --max-tasks 1, and idles 99 % of
+# 100 ms for a response, this program gets 9.8 pages a second with --max-tasks 1, and idles 98 % of
 # the time. With 100 it gets 848 (`make bench`), because one select() waits for all of them.
