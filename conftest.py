@@ -905,6 +905,12 @@ def no_garbage_collector() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def fresh_tls_context() -> None:
+    """Let each test decide, by SSL_CERT_FILE, which certificates are trusted."""
+    crawl._tls_context.cache_clear()
+
+
+@pytest.fixture(autouse=True)
 def no_leaks() -> Generator[None, None, None]:
     """Fail a test that leaves a descriptor or a thread behind."""
     descriptors = pathlib.Path("/proc/self/fd")

@@ -282,13 +282,13 @@ class EventLoop:
         """Stop watching for writability. Return whether the socket was watched."""
         return self._watch(sock, EVENT_WRITE)
 
-    def run_forever(self) -> None:
-        """Tick until stop() is called. May raise DeadlockError."""
+    def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
+        """Tick until stop() is called or *until()* returns true. May raise DeadlockError."""
         if _running.loop is not None or self.is_closed():
             raise RuntimeError("this event loop is closed, or another is already running here")
         _running.loop = self
         try:
-            while not self._stopping:
+            while not (self._stopping or until()):
                 self.tick()
         finally:
             self._stopping = False
@@ -388,8 +388,9 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        waited.add_done_callback(lambda _: self.stop())
-        self.run_forever()
+        ended = list[Future[T]]()
+        waited.add_done_callback(ended.append)
+        self.run_forever(lambda: ended)
         return waited.result()
 
 
@@ -922,9 +923,7 @@ def _end_tasks(loop: EventLoop) -> None:
         tasks = set(loop.tasks)
         for each in tasks:
             each.cancel()
-            each.add_done_callback(lambda _: loop.stop())
-        while tasks & loop.tasks:
-            loop.run_forever()
+        loop.run_forever(lambda: tasks.isdisjoint(loop.tasks))
 
 
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
@@ -1378,7 +1377,7 @@ def _encode_label(label: str) -> str:
     # Zero-width joiners are allowed only after a character that is not ASCII.
     visible = re.sub("(?<=[^\0-\x7f])[\u200c\u200d]", "", label)
     kinds = [unicodedata.category(character)[0] for character in visible]
-    if len(label) > 63 or label.startswith("xn--") or kinds[0] == "M" or {"C", "Z"} & set(kinds):
+    if label.startswith("xn--") or kinds[0] == "M" or {"C", "Z"} & set(kinds):
         raise ValueError
     return "xn--" + label.encode("punycode").decode()
 
@@ -1799,6 +1798,7 @@ FETCH_TIMEOUT = 30.0  # seconds for one request, from the lookup to the last byt
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
 
 
+@lru_cache  # one for the whole program
 def _tls_context() -> ssl.SSLContext:
     """Return the SSLContext: certificates are verified, and truncation is an error."""
     import ssl  # imported here because importing ssl is slow
@@ -1838,7 +1838,7 @@ class Client:
         # Idle streams with their origins, the least recently used first.
         self.pool = OrderedDict[Stream, str]()
         self.addresses = dict[tuple[str, int], list[Address]]()     # by host and port
-        self._tls: ssl.SSLContext | None = None
+
 
     async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
                     wanted: Wanted = _read_all, max_body: int | None = None) -> Response:
@@ -1907,7 +1907,7 @@ class Client:
         """Open a stream. The addresses of a host are kept until no connection can be made."""
         tls = None
         if url.scheme == "https":
-            tls = self._tls = self._tls or _tls_context()
+            tls = _tls_context()
         key = url.host, url.port
         if key not in self.addresses:
             self.addresses[key] = await lookup(*key)
@@ -2050,12 +2050,12 @@ def _check_count(count: int, base: str = "") -> None:
         raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
 
 
-@lru_cache(1000)
-def _decode_entity(entity: str) -> str:
-    decoded = html.unescape(entity)
-    if len(decoded) < 3:
-        return decoded
-    return entity  # unescape() would turn "&notit;", which is not an entity, into "¬it;"
+def _decode_entity(match: re.Match[str]) -> str:
+    """Return the meaning of &amp; or &#47; in an attribute, also if the semicolon is missing."""
+    decoded = html.unescape(match[0])
+    # For "&notit;", which is not an entity, unescape() returns "¬it;", and "&b" for "&ampb".
+    longest = 2 if match[0].endswith(";") else 1
+    return decoded if len(decoded) <= longest else match[0]
 
 
 def _value_of(value: str) -> str:
@@ -2064,8 +2064,11 @@ def _value_of(value: str) -> str:
         value = value[1:]
     if "&" not in value:
         return value
-    # Decode only entities that end in a semicolon: html.unescape sees one in "?a=1&copy=3".
-    return re.sub("&#?[0-9a-zA-Z]{1,40};", lambda match: _decode_entity(match[0]), value)
+    # In "?a=1&copy=3" there is no entity: a name must end in a semicolon before "=" or a letter.
+    return re.sub(
+        "&(?:#(?:[0-9]{1,40}(?![0-9])|[xX][0-9a-fA-F]{1,40}(?![0-9a-fA-F]));?"
+        "|[0-9a-zA-Z]{1,40}(?:;|(?![=0-9a-zA-Z])))",
+        _decode_entity, value)
 
 
 _CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\. )* ) '?"""
@@ -2142,7 +2145,7 @@ _REST = rf"{_SEPARATOR} (?> {_ATTRIBUTE}* ) (?: > | \Z )"
 _LINK = rf"""
     [aA] (?: (?i: rea ) | ) [\s/] {_SEPARATOR}     # `a `
     {_ATTRIBUTE}*?      # `class="top" `: one attribute after another, until href or the end
-    (?: (?i: (?: xlink: )? href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
+    (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 # A tag that may refer to something. Each %s is replaced: by the names of raw elements, by other
 # names, and by nothing or _CLOSED.
 _TAG = rf"""
@@ -2269,7 +2272,7 @@ def anchors_of(text: str) -> array[int] | None:
 
     Returns None if the page has more than MAX_ANCHORS. The page is read as XHTML: in HTML, the
     worst that can happen is that an anchor is found in raw text."""
-    anchors = array("q")
+    anchors = array("q", [hash("top")])
     for match in re.finditer(_ID_TAGS, text[:text.rfind(">") + 1], _FLAGS):
         tag = match["tag"] or ""
         if _HAS_ID.search(tag):
@@ -2280,6 +2283,17 @@ def anchors_of(text: str) -> array[int] | None:
             if len(anchors) > MAX_ANCHORS:
                 return None
     return anchors
+
+
+def fragment_of(reference: str) -> str:
+    """Return the fragment of a link or a redirect.
+
+    It is "top", which every page has, if it does not name an element, as "#" and "#!/x" do not."""
+    # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
+    fragment = re.sub("[\t\n\r]", "", reference.partition("#")[2].partition(":~:")[0]).strip()
+    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # nor does a long text
+        return "top"
+    return fragment
 
 
 def _anchors_named(fragment: str) -> set[int]:
@@ -2296,7 +2310,6 @@ _READERS: dict[str, Reader] = {
     "text/xml": read_sitemap}
 
 
-@lru_cache(1000)
 def reader_of(content_type: str) -> Reader | None:
     """Return the reader for a content type, or None if there is none."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
@@ -2710,36 +2723,37 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
     return compiled
 
 
+def host_of(url: URL) -> tuple[str, int]:
+    """Return the host without "www." (not of www.com) and the port, 0 for the default one."""
+    host = url.host
+    if host.count(".") > 1:
+        host = host.removeprefix("www.")
+    return host, 0 if url.port == _PORTS[url.scheme] else url.port
+
+
 class Scope:
     """Decides which URLs belong to the crawl: by host, by patterns and by depth."""
 
     def __init__(self, roots: list[URL], options: Options):
-        self._subdomains = options.subdomains
-        self._deepest = options.depth
+        self._options = options
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
-        self.hosts = set(map(self.host, roots))     # grows with the redirects of roots
+        self.hosts = set(map(host_of, roots))     # grows with the redirects of roots
         self.guessed = set[str]()   # origins whose scheme, http, is a guess until they respond
         # Where secrets may go: to the hosts of roots by https, by http only if the root says http.
-        self._trusted = {(scheme, self.host(url)) for url in roots
+        self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
-    def host(self, url: URL) -> tuple[str, int]:
-        """Return the host without "www." (not of www.com) and the port, 0 for the default one."""
-        host = url.host
-        if host.count(".") > 1:
-            host = host.removeprefix("www.")
-        return host, 0 if url.port == _PORTS[url.scheme] else url.port
 
     def covers(self, url: URL) -> bool:
         """Return whether *url* is on one of the crawl's hosts."""
-        host, port = self.host(url)
-        return (host, port) in self.hosts or (self._subdomains and any(
+        host, port = host_of(url)
+        return (host, port) in self.hosts or (self._options.subdomains and any(
             host.endswith(f".{upper}") and port == upper_port for upper, upper_port in self.hosts))
 
     def trusts(self, url: URL) -> bool:
         """Return whether *url* may get the user's headers, which may be secrets."""
-        return (url.scheme, self.host(url)) in self._trusted
+        return (url.scheme, host_of(url)) in self._trusted
 
     def excludes(self, text: str) -> re.Pattern[str] | None:
         """Return the first --exclude pattern that is found in *text*, or None."""
@@ -2755,7 +2769,7 @@ class Scope:
             return "on another host"
         if self._include and not any(pattern.search(f"{url}") for pattern in self._include):
             return "not included"
-        if depth > self._deepest:
+        if depth > self._options.depth:
             return "too many links from the start"
         return ""
 
@@ -2943,9 +2957,10 @@ class Frontier:
 
         It has a kind and an error if the redirect is not followed."""
         target = parse_url(record.next_url)
-        node.fragment = record.next_url.partition("#")[2]
+        if "#" in record.next_url:
+            node.fragment = fragment_of(record.next_url)
         if node.depth == 0:  # the scope grows
-            self.scope.hosts.add(self.scope.host(target))
+            self.scope.hosts.add(host_of(target))
         known = self.seen_urls.get(f"{target}")
         if known and node in known.ahead():  # the target already leads back here
             problem = "redirect loop"
@@ -2995,23 +3010,22 @@ class Frontier:
         try:
             return self.admit(
                 parse_url(reference, base), page, page.depth + 1, 0, check)
-        except ValueError as failure:
-            error = failure
-        text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
-        text = _USER.sub(r"\1***@", text)
-        node = self.seen_urls.get(text)
-        if not node:
-            node = self.seen_urls[text] = Node(text)
-            node.parent = page.text
-            node.depth = page.depth + 1
-            if self.scope.excludes(text):
-                node.reason = "excluded"
-            elif isinstance(error, UnfetchableError):
-                node.reason = f"{error}"
-            else:
-                self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
-                                  depth=node.depth, parent=page.text))
-        return node
+        except ValueError as error:
+            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
+            text = _USER.sub(r"\1***@", text)
+            node = self.seen_urls.get(text)
+            if not node:
+                node = self.seen_urls[text] = Node(text)
+                node.parent = page.text
+                node.depth = page.depth + 1
+                if self.scope.excludes(text):
+                    node.reason = "excluded"
+                elif isinstance(error, UnfetchableError):
+                    node.reason = f"{error}"
+                else:
+                    self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
+                                      depth=node.depth, parent=page.text))
+            return node
 
     def _admit_fragments(self, page: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
         """Yield the Nodes of the fragments that links name, except those that *page* itself has.
@@ -3019,13 +3033,9 @@ class Frontier:
         *nodes* holds the Nodes of the links."""
         own = set(page.anchors or ())
         for link in links:
-            address, _, fragment = link.partition("#")
-            # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
-            fragment = re.sub("[\t\n\r]", "", fragment.partition(":~:")[0]).strip()
-            target = nodes[address]
-            # "#", "#top" and "#!/x" do not name an element.
-            if (re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment)  # nor does a long text
-                    or target is page and own & _anchors_named(fragment)):
+            fragment = fragment_of(link)
+            target = nodes[link.partition("#")[0]]
+            if fragment == "top" or target is page and own & _anchors_named(fragment):
                 continue
             text = f"{target.text}#{_escape(fragment)}"
             node = self.seen_urls.get(text)
@@ -3700,6 +3710,14 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + rest
 
 
+def _ways_to(nodes: list[Node]) -> Iterator[str]:
+    """Yield what leads to a problem. *nodes*: its own Node, and all that redirect there."""
+    if redirects := _several(node.text for node in nodes[1:]):
+        yield f"    redirected from {redirects}"
+    if pages := _several(page for node in nodes for page in node.linked_from):
+        yield f"    found on {pages}"
+
+
 OUTAGE = 10  # if so many URLs fail without a response for one reason, it is printed once
 
 
@@ -3756,7 +3774,7 @@ class Report:
                     if not is_outage:
                         yield f"    {error}"
                     if not (is_outage and crawler.frontier.scope.covers(node.url)):
-                        yield from self._ways_to([node, *redirects[node]])
+                        yield from _ways_to([node, *redirects[node]])
         if ages := crawler.fetcher.ages:
             oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
             yield f"{_count_of(len(ages), 'result')} from the journal, the oldest from {oldest}"
@@ -3778,12 +3796,6 @@ class Report:
                 reason += f"; {option} changes that"
             yield f"cannot crawl {record.url}: {reason}"
 
-    def _ways_to(self, nodes: list[Node]) -> Iterator[str]:
-        """Yield what leads to a problem. *nodes*: its own Node, and all that redirect there."""
-        if redirects := _several(node.text for node in nodes[1:]):
-            yield f"    redirected from {redirects}"
-        if pages := _several(page for node in nodes for page in node.linked_from):
-            yield f"    found on {pages}"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the summary: interruption, requests, statuses, and everything that was left out."""
@@ -3846,13 +3858,11 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
 
 async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
     """Crawl. Ctrl-\\ (SIGQUIT) prints the state of the crawl; if *live*, a line shows progress."""
-    loop = get_running_loop()
-
     def describe() -> None:
-        clear = _CLEAR if live else ""
-        _say(f"{clear}{crawler.describe()}")
+        _say(f"\n{crawler.describe()}")
 
-    before = signal.signal(signal.SIGQUIT, lambda *_: loop.call_soon_threadsafe(describe))
+    wake = get_running_loop().call_soon_threadsafe
+    before = signal.signal(signal.SIGQUIT, lambda *_: wake(describe))
     if live:
         create_task(_show_progress(crawler, report))  # until run() cancels it
     try:
