@@ -1989,7 +1989,6 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
-MAX_JOINED = 20_000_000   # characters: each reference is joined to its base, which may be long
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
 # A charset attribute of a meta element, or the content of one with http-equiv. Not in a comment.
 _META_CHARSET = re.compile(rb"""(?isx)(?:<!--.*?-->|(?!<!--).)*?<meta(?:
@@ -2044,10 +2043,10 @@ class Markup(NamedTuple):
     nofollow: bool = False          # whether a robots meta tag says not to follow the links
 
 
-def _check_count(count: int, base: str = "") -> None:
-    """Raise LimitError for too many tags or references, or too long a *base* to join to each."""
-    if count > MAX_REFERENCES or count * len(base) > MAX_JOINED:
-        raise LimitError(f"more than {MAX_REFERENCES} tags or references, or too long a base")
+def _check_count(count: int) -> None:
+    """Raise LimitError for too many tags or references."""
+    if count > MAX_REFERENCES:
+        raise LimitError(f"more than {MAX_REFERENCES} tags or references")
 
 
 def _decode_entity(match: re.Match[str]) -> str:
@@ -2588,7 +2587,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             if markup.base:
                 with suppress(ValueError):
                     base = parse_url(markup.base, url)
-            _check_count(len(markup.links) + len(markup.assets), f"{base}")
+            _check_count(len(markup.links) + len(markup.assets))
             page = Page(response.headers, response.body, text, base)
             fields.update(encoding=charset, assets=markup.assets, links=markup.links)
             fields["nofollow"] = markup.nofollow and markup.links != ()
@@ -2719,7 +2718,7 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
             compiled.append(re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
             raise CrawlError(f"--{option} {pattern[:60]!r} is not a regular expression: "
-                             f"{error}") from error
+                             f"{error}")
     return compiled
 
 
@@ -2799,7 +2798,6 @@ class Scope:
 #     ./a                      is joined to http://zoo.org/cats/./a: odd, parsed each time
 #     mailto:me                stays as it is: text that has a Node, with the reason
 
-MAX_AHEAD = 100     # URLs of a chain of redirects that are searched for a loop
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
 
@@ -2835,9 +2833,9 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and the nodes that its redirects lead to, at most MAX_AHEAD."""
+        """Return this node and the nodes that its redirects lead to. (There are no loops: §17.)"""
         nodes = [self]
-        while (after := nodes[-1].next_node) and len(nodes) < MAX_AHEAD:
+        while after := nodes[-1].next_node:
             nodes.append(after)
         return nodes
 
@@ -3223,12 +3221,12 @@ class Fetcher:
             tries=tries,
             at=round(at, 3),
             seconds=round(loop.time() - began, 3))
-        page = result.page
-        if page and self._options.fragments and "html" in result.record.content_type.lower():
-            node.anchors = anchors_of(page.text)
-        if page and not self._options.on_page:  # nobody needs its text any more
-            page = page._replace(body=b"", text="")
-        return result._replace(page=page)
+        if page := result.page:
+            if self._options.fragments:
+                node.anchors = anchors_of(page.text)
+            if not self._options.on_page:  # nobody needs its text any more
+                result = result._replace(page=page._replace(body=b"", text=""))
+        return result
 
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
@@ -3355,7 +3353,7 @@ def _parse_root(text: str) -> URL:
             return url
     except ValueError as error:
         if "@" not in text:
-            raise CrawlError(f"{text!r} cannot be crawled: {error}") from error
+            raise CrawlError(f"{text!r} cannot be crawled: {error}")
     raise CrawlError(f"{shown!r} contains a user name; send it with "
                      "-H 'Authorization: Basic ...' instead (base64 of user:password)")
 
@@ -3394,7 +3392,7 @@ class Crawler:
         try:
             self.fetcher = Fetcher(self.frontier, options)
         except ValueError as error:
-            raise CrawlError(f"-H: {error}") from error
+            raise CrawlError(f"-H: {error}")
         self.in_flight = dict[Node, float]()
         self.ended = False
         self._held = dict[Node, Result]()     # the results of round 0 other than redirects
@@ -3559,10 +3557,11 @@ class Journal:
         self._files = ExitStack()
         self._offsets = dict[str, int]()  # by URL: the offset of the last line that counts
         self._problems = set[str]()     # the URLs that were a problem in some line
-        may_create = 0 if recheck else os.O_CREAT
+
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | may_create, 0o666)
-            self._files.callback(os.close, self._file)
+            if recheck:
+                os.stat(path)  # it must exist
+            self._file = self._files.enter_context(open(path, "ab", buffering=0))
             if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.getsize(path) and not (resume or recheck):
@@ -3578,7 +3577,7 @@ class Journal:
                 fault = " is in use by another crawl"
             elif isinstance(error, OSError):
                 fault = f" cannot be opened: {_explain(error)}"
-            raise CrawlError(f"{path}{fault}") from error
+            raise CrawlError(f"{path}{fault}")
 
     def _index(self) -> None:
         """Note where each URL's last line begins; a line with "skipped" does not count."""
@@ -3588,7 +3587,7 @@ class Journal:
                 record = _parse_record(line)
             except Exception as error:
                 if start and not line.endswith(b"\n"):  # a crash cut it off
-                    os.ftruncate(self._file, start)
+                    self._file.truncate(start)
                     break
                 raise ValueError("is not a crawl.py journal "
                                  f"(line {number}: {_explain(error)})") from error
@@ -3637,9 +3636,9 @@ class Journal:
         line = json.dumps(fields).encode() + b"\n"
         try:
             while line:
-                line = line[os.write(self._file, line):]
+                line = line[self._file.write(line):]
         except OSError as error:
-            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}") from error
+            raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
 
     def close(self) -> None:
         """Close the file. Another crawl may use it from now on."""

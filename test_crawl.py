@@ -3277,17 +3277,6 @@ def test_a_page_with_too_many_references_is_over_a_limit(
         assert not beyond.links and not beyond.assets and beyond.status == 200
 
 
-@each("base", ["/" + "d/" * 2500, "http://" + "h" * 63 + "/" + "d" * 4954])
-def test_a_long_base_lowers_the_limit_of_references(base: str) -> None:
-    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"})
-    for count in (3_900, 4_000):
-        links = "".join(f"<a href={number}>" for number in range(count))
-        response.body = f"<base href={base}>{links}".encode()
-        record = crawl.result_of(BASE, response).record
-        assert len(record.links) == (count if count == 3_900 else 0)
-    assert record.kind == "over a limit" and record.links == ()
-
-
 @each(
     "error, words",
     [
@@ -4302,15 +4291,15 @@ def test_a_redirect_passes_a_fragment_on() -> None:
 
 def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
     site: Site = {
-        "/": "<a href=/gone#x><a href=//o/#x><a href=/css#x><a href=//p/#x>",
+        "/": "<a href=/gone#x><a href=//o/#x><a href=/txt#x><a href=//p/#x>",
         "http://o/": "",
-        "/css": (200, {"content-type": "text/css"}, ""),
+        "/txt": answer_of_type("text/plain"),
     }
     crawler = crawl_site(site, fragments=True, external=True)
     fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
     assert fragments == {
         "http://o/#x": "fragment not checked",
-        "/css#x": "fragment not checked",
+        "/txt#x": "fragment not checked",
     }, "the problem of its page, or why its page was left out, is enough"
     crawler = crawl_site(
         {"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"},
@@ -4818,11 +4807,11 @@ def test_the_user_agent_is_sent_to_all_and_its_first_word_is_obeyed(
             {"max_tasks": 1},
             {"/": "200", "/0": "302", "/1": LOOP},
         ),
-        "a circle that is too long to be found ends at max_redirect": (
+        "a long circle of redirects is found": (
             {f"/{number}": f"-> /{(number + 1) % 102}" for number in range(102)}
             | {"/": "".join(f"<a href=/{number}>" for number in range(102))},
             {},
-            {"/": "200", **{f"/{number}": "302" for number in range(102)}},
+            {"/": "200", **{f"/{number}": "302" for number in range(102)}, "/101": LOOP},
         ),
         "a redirect without a Location is broken": ({"/": (302, {}, "")}, {}, {"/": "302 broken"}),
         "a redirect to a file is broken": ({"/": "-> file:///etc/passwd"}, {}, {"/": "302 broken"}),
