@@ -33,12 +33,12 @@ are after sections 7, 10 and 17.
      9  HTTP messages    from bytes to responses
     10  HTTP client      connections that are kept and reused
     11  Documents        stylesheets, sitemaps, and how bytes become text
-    12  Links            what a page points to
+    12  Links            what a page points to, and its anchors
     13  Robots           what a site asks of crawlers
     14  Records          the outcome of each URL
     15  Sites            request rates and robots.txt, origin by origin
     16  Scope            which URLs belong to the crawl
-    17  Frontier         each URL once
+    17  Frontier         each URL once, however many pages refer to it
     18  Requests         robots.txt, the journal, the server, retries
     19  Crawler          workers and rounds
     20  Journal          a file that remembers the outcome of each URL
@@ -46,8 +46,8 @@ are after sections 7, 10 and 17.
     22  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
 You need to know generators (used as iterators), sockets (something to connect, send and receive
-with), and that HTTP exists. From section 8 on you also need regular expressions (`*+`, `++` and
-`?+` do not backtrack).
+with), and that HTTP exists. From section 8 on you also need regular expressions: `*+`, `++`, `?+`
+and `(?>...)` do not backtrack, and `(?(name)...)` counts only if the group has matched.
 """
 
 from __future__ import annotations  # crawl.py needs Python 3.11
