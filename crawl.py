@@ -9,7 +9,7 @@
     python3 crawl.py xkcd.com
 
 crawls a site: it follows every link that stays on the site, and reports what is broken.
-The same file is a small typed asyncio with an HTTP client and a crawler built on it,
+The same file is a small typed asyncio, with an HTTP client and a crawler built on it:
 
     import crawl
 
@@ -19,8 +19,8 @@ The same file is a small typed asyncio with an HTTP client and a crawler built o
 
     crawl.run(main())
 
-and it is an explanation of both. It is meant to be read from here to the end. Good places to rest
-are after sections 7, 10 and 17.
+And it explains both: it is meant to be read from here to the end. Good places to rest are after
+sections 7, 10 and 17.
 
      1  Names            you can skip this at first
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -50,7 +50,7 @@ with), and that HTTP exists. From section 8 on you also need regular expressions
 and `(?>...)` do not backtrack, and `(?(name)...)` counts only if the group has matched.
 """
 
-from __future__ import annotations  # crawl.py needs Python 3.11
+from __future__ import annotations  # annotations are not evaluated, so they may name what follows
 import sys
 
 if sys.platform == "win32" or sys.version_info < (3, 11):
@@ -220,7 +220,7 @@ class EventLoop:
         self._stopping = False
         self.tasks = set["Task[Any]"]()                 # every unfinished Task (§4)
         self.current_task: Task[Any] | None = None      # the Task whose step is running
-        # The self-pipe: a byte that a thread or a signal writes to one end interrupts a sleep.
+        # The self-pipe: a byte that a thread or a signal handler writes to one end ends the sleep.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
         self._watched = self._selector.get_map()  # all watched sockets, including the self-pipe
@@ -300,7 +300,7 @@ class EventLoop:
         timeouts = self._timeouts
         while timeouts and timeouts[0][2].callback is None:
             heapq.heappop(timeouts)
-        watching = len(self._watched) > 1
+        watching = len(self._watched) > 1  # more than the self-pipe
         wait = MAX_WAIT
         if ready:
             wait = 0.0
@@ -416,7 +416,7 @@ class EventLoop:
 #
 #     def fetch():                           waiting = fetch()         none of it has run yet
 #         response = yield from future       waiting.send(None)        -> future: it stops here
-#         print(response)                    future.set_result("ok")   the producer is ready
+#         print(response)                    future.set_result("ok")   the response has arrived
 #                                            waiting.send(None)        prints ok: StopIteration
 #
 # `yield from future` runs Future.__iter__ inside the coroutine. __iter__ yields the future itself,
@@ -424,8 +424,9 @@ class EventLoop:
 # for. When that future is done, the driver calls send() again, and the value that __iter__ then
 # returns is the value of the `yield from` expression.
 #
-# Errors are never lost: an exception that nobody retrieves is reported as soon as its future is
-# freed, which is normally immediately.
+# Errors are not lost: an exception that nobody retrieves is reported as soon as its future is
+# freed, which is normally immediately. (Two things are not reported, as in asyncio: that a task was
+# cancelled, and the errors that come after a gather() has failed or a to_thread() was cancelled.)
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
@@ -433,10 +434,11 @@ class InvalidStateError(RuntimeError):
 
 # To free a failed future immediately needs some care. A future holds its exception, the exception
 # holds its traceback, and the traceback holds the frames that the exception passed through, with
-# their variables. If one of these variables is the future, the four keep one another alive until
-# the garbage collector runs. So the functions of this file that raise the exception of a future
-# delete that variable as they exit (`del self`). And the exception is always raised with the
-# traceback that it had when the future failed, which would otherwise grow with each `await`.
+# their variables. If one of these variables is the future, then future, exception, traceback and
+# frame keep one another alive until the garbage collector runs. So the functions of this file that
+# raise the exception of a future delete that variable as they exit (`del self`). And an exception
+# that several tasks await is raised in each with the traceback that it had when the future failed.
+# Otherwise each `await` would add to it.
 
 
 class _Failure:
@@ -693,8 +695,8 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # It is None during the call. Otherwise, if A waits for B and B for A, their cancel()
-        # methods would call each other forever.
+        # During the call of cancel(), `_waiting_for` is None. Otherwise, if A waits for B and B for
+        # A, the two would cancel each other forever.
         waited = self._waiting_for
         self._waiting_for = None
         if waited is None or not waited.cancel():
@@ -824,7 +826,7 @@ def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. When they have ended, it fails."""
+    Cancelling it cancels its children; when all of them have ended, it fails."""
 
     __slots__ = ("children", "cancel_requested")
 
@@ -930,8 +932,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
     When *main* has ended, tasks that are still running are cancelled, and run() waits for them.
-    In the main thread run() handles SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or
-    interrupt(), is installed. The first signal cancels *main*. If *main* then ends cancelled, or
+    In the main thread run() handles SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or that
+    of the command line, is installed. The first signal cancels *main*. If *main* ends cancelled, or
     had ended before the signal, run() cleans up and raises KeyboardInterrupt(number). The second
     signal raises it immediately, and no task is waited for."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
@@ -1048,7 +1050,7 @@ class Queue(Generic[T]):
                 self._wake(self._joiners)
 
     async def join(self) -> None:
-        """Wait until no item is unfinished. Items that are put during the wait count as well."""
+        """Wait until no item is unfinished. Items that are put before that count as well."""
         if self.unfinished:  # not `while`: items that are put after the wake-up do not count
             waiter: Future[None] = Future()
             self._joiners[waiter] = None
@@ -1091,7 +1093,7 @@ class Queue(Generic[T]):
 #     read()                     wait until readable, recv -> b"", the end
 #
 # The invariants. Between two reads the loop polls, so a fast peer delays no other socket and no
-# deadline. (Bytes that TLS has decrypted already are returned at once, because a poll does not see
+# deadline. (Bytes that TLS has already decrypted are returned at once, because a poll does not see
 # them.) A stream has no deadlines: callers wrap their waits in a `timeout`, as connect() and §10
 # do. The socket stays registered for reading from one read to the next, which saves two system
 # calls.
@@ -1105,11 +1107,12 @@ class Queue(Generic[T]):
 #     0.25 s    192.0.2.1      a task:       connect ..... connected at 0.29 s: it wins
 #               192.0.2.2                                            not tried
 #
-# This race shows best what tasks and cancellation are good for. With callbacks, it
-# needs a flag, a timer and a list of sockets, and code for each order in which things can happen.
-# Here an attempt is a task that knows nothing of the others, waiting for the next one to end is a
-# Queue with a timeout, and ending the race means cancelling the other tasks. The same happens if
-# the whole connect() is cancelled. In both cases each attempt closes its own socket on its way out.
+# This race is the best demonstration of what tasks and cancellation are good for. With callbacks,
+# it needs a flag, a timer and a list of sockets, and code for each order in which things can
+# happen. Here an attempt is a task that knows nothing of the others, waiting for the next one to
+# end is a Queue with a timeout, and ending the race means cancelling the other tasks. The same
+# happens if the whole connect() is cancelled. In both cases each attempt closes its own socket on
+# its way out.
 
 READ_SIZE = 65_536      # bytes: fewer system calls; above 128 KB malloc would map memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
@@ -1130,10 +1133,10 @@ class Stream:
     async def read(self, size: int = READ_SIZE) -> bytes:
         """Wait for bytes and return up to *size* of them; b"" is the end of the stream.
 
-        First sends the data that write() has buffered. Raises OSError, also if the stream is
+        First sends the data that write() has buffered. Raises OSError, for example if the stream is
         closed, or if TLS ends without close_notify. If the caller is cancelled, no byte is lost."""
         await self.drain()
-        # Only a TLS socket can hold bytes that are decrypted already.
+        # Only a TLS socket can hold bytes that are already decrypted.
         if not getattr(self.sock, "pending", lambda: 0)():
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
@@ -1254,7 +1257,7 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
                     errors.append(error)
                 else:
                     winner = attempts.pop(first)
-                    addresses.sort(key=lambda address: address is not winner)
+                    addresses.sort(key=lambda address: address is not winner)  # the winner first
                     return first.result()
     finally:
         for loser in attempts:
@@ -1345,7 +1348,8 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-# Schemes that were meant to be http or https, such as hhttps, htp and ttps; and local files.
+# Schemes of at most 40 characters that were meant to be http or https, such as hhttps, htp and
+# ttps, but not git+http; and file.
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
 # Each escape leaves some characters as they are: those that browsers leave in a path, those that
@@ -1388,7 +1392,7 @@ def _parse_host(text: str) -> str:
 
         EXAMPLE.com      example.com              [::FFFF]    [::ffff]
         b%C3%BCcher.de   xn--bcher-kva.de         127.1       ValueError: not four numbers
-        straße.de        xn--strae-oqa.de         a℀b.com     ValueError: it means a/cb.com"""
+        straße.de        xn--strae-oqa.de         a℀b.com     ValueError: it means aa/cb.com"""
     try:
         if text.startswith("["):  # 1. IPv6
             packed = socket.inet_pton(socket.AF_INET6, text[1:-1])
@@ -1511,8 +1515,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     chunked                                wins over a length, may be repeated, and may come in
 #                                            HTTP/1.0
 #
-# But each of these leniencies counts as "Connection: close". Then no response can be mistaken for
-# another, even if client and server understand the head differently. These are errors: different
+# But each of these leniencies counts as "Connection: close". If client and server understand such a
+# head differently, the next response cannot be mistaken for a part of this one, nor the reverse.
+# (Lines that end in LF alone, folded fields and empty lines before the head are not listed, because
+# nobody understands them differently.) These are errors: different
 # lengths, different Locations of a redirect, a NUL in the head, a body in br, zstd or compress
 # (which were not requested), and a body that ends early.
 #
@@ -1548,7 +1554,7 @@ class LimitError(ProtocolError):
 class Response:
     """The response to one request.
 
-    version         1 for HTTP/1.1
+    version         1 for HTTP/1.1, 0 for HTTP/1.0
     status, reason  200 and "OK"
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location
@@ -1709,7 +1715,8 @@ class ResponseParser:
                 yield
             body = bytes(self._buffer)
         if keep:
-            # More than three codings are unknown, and leave the body as it is.
+            # At most four codings are removed. Of five, the last two count as an unknown one, which
+            # leaves the body as it is.
             for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
                 body = _decode(body, coding.strip().lower(), self._max_body)
             response.body = body
@@ -1769,6 +1776,8 @@ class ResponseParser:
                 if not chunk.endswith(b"\r\n"):
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
+        # Trailers are not interpreted. They go back into the buffer, as if they came after the
+        # response, so that the connection is not used again.
         self._buffer += (yield from self._take_through(_TRAILERS_END, "trailer section")).strip()
         return bytes(body)
 
@@ -1786,8 +1795,8 @@ class ResponseParser:
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
 #     kept      if its response was read to the end and the connection may be reused
-#     closed    otherwise, for example after a cancelled request; also if it is the least recently
-#               used when the pool is full, or if it is readable when it is taken from the pool:
+#     closed    otherwise, for example after a cancelled request; or if it is the least recently
+#               used when the pool is full; or if it is readable when it is taken from the pool:
 #               the server has closed it, or has sent bytes that belong to no request
 #
 # The server may close a kept stream, or send a stray message, just as the next request leaves. So a
@@ -1838,7 +1847,6 @@ class Client:
         # Idle streams with their origins, the least recently used first.
         self.pool = OrderedDict[Stream, str]()
         self.addresses = dict[tuple[str, int], list[Address]]()     # by host and port
-
 
     async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
                     wanted: Wanted = _read_all, max_body: int | None = None) -> Response:
@@ -1941,10 +1949,13 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # first round is for the root, which may redirect to another host. The next one is for its pages,
 # and the last one, CHECKS, for URLs that are only checked. At the end come the fragments:
 #
-#     round 0    /                    a page: held until all hosts of the crawl are known
-#     round 1    /                    admits /cats/, /birds to round 1, /map.png to CHECKS;
-#                                     leaves out the link to the lion, on another host
-#                /cats/               admits /staff/keys, /map.png to round 1, the lion to CHECKS
+#     round 0    /                    is requested: a page, which is held until all roots have
+#                                     responded and all hosts of the crawl are known
+#     round 1    /                    is processed: admits /cats/ and /birds to round 1, and
+#                                     /map.png, an image, to CHECKS; leaves out the link to the
+#                                     lion, on another host
+#                /cats/               admits /staff/keys to round 1, and the lion, an image here,
+#                                     to CHECKS; moves /map.png to round 1, because it is a link
 #                /birds, /map.png     a page without links, and an image: admit nothing
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
@@ -1973,6 +1984,9 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #                      |  Result: a Record (§14), and perhaps a Page that was read (§11, §12)
 #     Crawler      emits the Record to the Journal (§20) and the Report (§21), and passes the
 #                  references of the Page to the Frontier: the path begins again
+#
+# Sections 11 and 12 are mostly patterns that search CSS and HTML. If you do not care for regular
+# expressions, go on with section 13: you need to know only that a reader returns a Markup.
 
 # 11  Documents
 # =============
@@ -1982,11 +1996,11 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
-# read_stylesheet() removes the comment and finds base.css and new.png. HTML has its own section,
+# read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own section,
 # which ends with the table of readers. The invariant: the time is linear in the length of the text.
-# No repetition gives back what it took (`*+` of characters, `(?>...*)` of groups); the few
-# repetitions that may give back are used only on short texts. An unterminated comment or script
-# extends to the end of the text.
+# A pattern takes quadratic time if a repetition takes much text and then gives it back, character
+# by character. So repetitions are possessive (`*+`, and `(?>...*)` of groups), unless the text that
+# they can take is short. An unterminated comment or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
@@ -2050,9 +2064,10 @@ def _check_count(count: int) -> None:
 
 
 def _decode_entity(match: re.Match[str]) -> str:
-    """Return the meaning of &amp; or &#47; in an attribute, also if the semicolon is missing."""
+    """Return the meaning of &amp; or &#47; in an attribute, even if the semicolon is missing."""
     decoded = html.unescape(match[0])
-    # For "&notit;", which is not an entity, unescape() returns "¬it;", and "&b" for "&ampb".
+    # unescape() also decodes an entity that is only the beginning of the name: "&notit;" would
+    # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities.
     longest = 2 if match[0].endswith(";") else 1
     return decoded if len(decoded) <= longest else match[0]
 
@@ -2101,7 +2116,7 @@ def read_sitemap(text: str) -> Markup:
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script or a quoted value.
 # The idea: one regular expression, _TAGS, matches comments, scripts, tags that may refer to
 # something, and other tags with a quoted `<` or `>`. No tag is looked for inside a match.
-# (html.parser takes 20 times as long.) You may trust the expression and skip to read_markup(),
+# (html.parser takes ten times as long.) You may trust the expression and skip to read_markup(),
 # which gets its groups:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is removed later)
@@ -2133,9 +2148,11 @@ _USES = {
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# The parts of _TAGS. (_VALUE takes the first quote with it, _SEPARATOR the last.) In the first tag
-#     _NAME  class      _VALUE  "top            _SEPARATOR  " and a blank
-#                       _VALUE  "/birds#owl     _REST       ">
+# The parts of _TAGS. In <a class="top" href="/birds#owl"> they match
+#     _NAME         class     and  href
+#     _VALUE        "top      and  "/birds#owl     the first quote belongs to the value
+#     _SEPARATOR    " and a blank                  the last quote belongs to what separates
+#     _REST         ">
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+ (?=") | '[^']*+ (?=') | [^\s>]*+ )"""
 _SEPARATOR = r"[\s/\"']*+"
@@ -2145,15 +2162,15 @@ _LINK = rf"""
     [aA] (?: (?i: rea ) | ) [\s/] {_SEPARATOR}     # `a `
     {_ATTRIBUTE}*?      # `class="top" `: one attribute after another, until href or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
-# A tag that may refer to something. Each %s is replaced: by the names of raw elements, by other
-# names, and by nothing or _CLOSED.
+# A tag that may refer to something. In place of the first %s come the names of raw elements, of the
+# second other names, and of the third _CLOSED or nothing.
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> %s ) | %s ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
         (?: %s (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z )))"""
 _CLOSED = "(?<=/>) |"   # in XML, a raw element may close itself
 _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
-# The letters with which the names begin: [sif...][crf...][ria...]
+# The first, second and third letters of these names, which begin in "scr", "ifr", "svg" and so on.
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
 # Any other start tag that has a quoted value with < or >. The look-ahead rejects the rest cheaply.
@@ -2257,8 +2274,9 @@ def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
 
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have a class, an href and a title at most. They are rejected at once, unless they may
-# begin a raw element (script, style, iframe, noembed, title, template, xmp, plaintext).
+# Most tags have at most a class, an href and a title. They are rejected at once, unless their first
+# two letters may begin a raw element (script, style, iframe, noembed, title, template, xmp,
+# plaintext).
 _ID_TAGS = rf"""
     < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
       (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
@@ -2290,7 +2308,7 @@ def fragment_of(reference: str) -> str:
     It is "top", which every page has, if it does not name an element, as "#" and "#!/x" do not."""
     # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
     fragment = re.sub("[\t\n\r]", "", reference.partition("#")[2].partition(":~:")[0]).strip()
-    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # nor does a long text
+    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or a text of that length
         return "top"
     return fragment
 
@@ -2318,9 +2336,9 @@ def reader_of(content_type: str) -> Reader | None:
 # ==========
 # The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and robots.txt files
 # are handwritten and inconsistent.
-# The idea: a group of rules begins with the names of the crawlers that it is for. All groups with
-# our name count; if there is none, those for "*" do. Of the rules that match a URL the one with
-# the longest pattern wins, and of two equally long ones the one that allows. In a pattern "*"
+# The idea: a group of rules begins with the names of the crawlers that it is for. All groups that
+# contain our name apply; if there is none, those for "*" do. Of the rules that match a URL, the one
+# with the longest pattern wins, and of two equally long ones the one that allows. In a pattern "*"
 # stands for any characters, and a final "$" for the end. A Crawl-delay is obeyed (§15), and other
 # lines are ignored. So with
 #
@@ -2337,7 +2355,6 @@ MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, tha
 # A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
 _ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
 PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
-
 
 
 def _comparable(path: str) -> str:
@@ -2443,7 +2460,7 @@ PROBLEMS = (  # the kinds, in the order of the report
     "blocked")
 NOFOLLOW = "links not followed (nofollow)"
 # Why a URL was not requested, or the links of a page were not followed, and the option that changes
-# that. In the order of the report.
+# that, in the order of the report.
 REASONS = {
     "forbidden by robots.txt": "--no-robots",
     "robots.txt failed": "--no-robots",
@@ -2524,7 +2541,7 @@ class Record(NamedTuple):
     # The references to the URL, and from it
     parent: str = ""                # the page, or the redirect, that led to the URL
     depth: int = 0                  # links from a root
-    links: tuple[str, ...] = ()     # as written in the document; once they are admitted, URLs
+    links: tuple[str, ...] = ()     # as the document writes them; in emitted records, as URLs
     assets: tuple[str, ...] | None = None   # images and the like, likewise; None: --pages-only
 
 
@@ -2604,7 +2621,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 # or say "not now" (429). While one site rests, the workers should send requests to others.
 # The idea: a URL that may not be requested yet waits in the queue of its site. If the site has a
 # delay, one URL is requested at a time. When the delay has passed, a timer calls the first URL of
-# the queue: it goes to a worker, and meanwhile no other URL gets a turn. With a delay of 3 s:
+# the queue, as a doctor calls the next patient: it goes to a worker, and meanwhile no other URL
+# gets a turn. With a delay of 3 s:
 #
 #     at 1 s    workers bring /cats/, /birds    busy: /cats/ is requested, /birds waits
 #     at 2 s    /cats/ has ended                resting: free_at is 5 s, and a timer is set
@@ -2683,7 +2701,7 @@ class Site:
         if self.waiting and self.is_free():
             self.called = self.waiting.popleft()
             self._requeue(self.called)
-        elif self.waiting and not (self.called or self.in_flight):  # else end_turn() comes here
+        elif self.waiting and not (self.called or self.in_flight):  # else end_turn() advances
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
@@ -2743,7 +2761,6 @@ class Scope:
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
-
     def covers(self, url: URL) -> bool:
         """Return whether *url* is on one of the crawl's hosts."""
         host, port = host_of(url)
@@ -2790,9 +2807,10 @@ class Scope:
 # reference (§8) would more than double the time that a page takes.
 # The idea: admit a URL once as a link, and once as an asset. Pages are read round by round. The
 # first link to /birds therefore brings it to its earliest round, and later links have no effect.
-# The Nodes of links are kept in `_seen_links`, by the normal spelling of the URL. A reference is
-# joined to its page as mere text, and looked up. The result may be an odd spelling, which is not
-# found and is parsed. But it is never the normal spelling of another URL. On the zoo's /cats/
+# The Nodes of links are kept in `_seen_links`, by the normal spelling of the URL, and those of
+# assets in `_seen_assets`. A reference is joined to its page as mere text, and looked up. If the
+# result is an odd spelling, it is not found, and is parsed. But it is never the normal spelling of
+# another URL. On the zoo's /cats/
 #
 #     a, ../cats/a, /cats/a    are joined to http://zoo.org/cats/a: parsed once, then found
 #     ./a                      is joined to http://zoo.org/cats/./a: odd, parsed each time
@@ -2833,7 +2851,7 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and the nodes that its redirects lead to. (There are no loops: §17.)"""
+        """Return this node and the nodes that its redirects lead to. (follow() admits no loop.)"""
         nodes = [self]
         while after := nodes[-1].next_node:
             nodes.append(after)
@@ -2873,7 +2891,7 @@ class Frontier:
         self.round = -1                                 # no round has begun
         self.scope = scope
         self.queue = Queue[Node | None]()               # None stops a worker
-        self.seen_urls: Nodes = {}            # by the text of their Nodes
+        self.seen_urls: Nodes = {}                      # by the text of their Nodes
         self.sites = dict[str, Site]()                # by origin
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
@@ -3049,9 +3067,9 @@ class Frontier:
             if node.reason:
                 yield Record(node.text, skipped=node.reason, depth=node.depth,
                              parent=node.parent)
-        for page, nodes in self._fragments.items():
+        for linked, nodes in self._fragments.items():
             redirected = ""
-            for page in page.ahead():
+            for page in linked.ahead():  # the last one is the page that a browser shows
                 redirected = page.fragment or redirected
             anchors = set(page.anchors or ())
             for node in nodes:
@@ -3067,13 +3085,13 @@ class Frontier:
                         kind="broken", error=f"no id {_printable(fragment)!r} on the page")
 
 
-# This is another good place to stop. Until a URL that was discovered is processed (§19), it is in
+# This is another good place to stop. Until a URL that was discovered has been processed, it is in
 # at least one of these places. The queue counts it as unfinished in those with a *; when no URL is
 # left there, the round ends.
 #
 #       later            until its round begins (§17)
 #     * queue            until a worker takes it (§17)
-#     * in_flight        while a worker waits for its result, perhaps for robots.txt (§19)
+#     * in_flight        while a worker has it, and perhaps waits for robots.txt first (§19)
 #     * waiting          until robots.txt is known, or due for a retry; then until it is the URL's
 #                        turn (§15)
 #     * timers           until it is time for a retry (§18)
@@ -3087,24 +3105,25 @@ class Frontier:
 # requested. It waits, together with the site's other URLs, until robots.txt is known, or is
 # requested again (after 1 s, 2 s ...).
 #
-#     1  robots.txt is not known yet                  None: the URL waits for robots.txt
-#     2  robots.txt failed, or forbids the URL        Result
-#     3  the journal of an earlier crawl has it       Result (§20)
-#     4  it is not the URL's turn                     None: it waits in the queue of its site (§15)
+#     1  robots.txt is not known yet                 None: the URL waits for robots.txt
+#     2  robots.txt failed, or forbids the URL       Result
+#     3  the journal of an earlier crawl has it      Result (§20)
+#     4  it is not the URL's turn                    None: it waits in the queue of its site (§15)
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  429 from the crawl's hosts, and retries left None: it goes first in the queue of its site
-#     6  a temporary failure, and retries left        None: it is queued after 1 s, 2 s ...
-#     7  HEAD failed, redirects, or found a stylesheet None: it is queued at once, for a GET
-#     8  anything else                                Result
+#     5  429 from a host of the crawl; retries left  None: it goes first in the queue of its site
+#     6  a temporary failure; retries left           None: it is queued after 1 s, 2 s ...
+#     7  HEAD failed or redirects, or the URL is a   None: it is queued at once, for a GET
+#        stylesheet
+#     8  anything else                               Result
 
 BACKOFF = 1.0         # seconds after the first attempt; doubled after each further one, up to 256
 ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
 
 
 def _back_off(tries: int) -> float:
-    """Return the seconds to wait after so many attempts."""
+    """Return the seconds to wait after that many attempts."""
     return BACKOFF * 2.0 ** min(tries - 1, 8)
 
 
@@ -3112,7 +3131,6 @@ class Fetcher:
     """Requests URLs: first robots.txt, then the journal of an earlier crawl, then the server.
 
     client      the Client that sends the requests
-
     ages        the Unix times of the responses that were taken from the journal"""
 
     def __init__(self, frontier: Frontier, options: Options):
@@ -3133,21 +3151,22 @@ class Fetcher:
             scope.guessed.discard(url.origin)
             return response, None
         except (OSError, ProtocolError) as failure:
-            error = failure.with_traceback(None)  # which would hold the frames: see §3
+            error = failure.with_traceback(None)  # a traceback holds frames: see §3
             if guessed and isinstance(error, (ConnectionResetError, TruncatedError)):
                 error = NotHTTPError(_explain(error))
             return NO_RESPONSE, error
 
     def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
-        """Return whether to send another request after so many attempts. Raises CrawlError if this
-        program has run out of descriptors."""
+        """Return whether to send another request after that many attempts.
+
+        Raises CrawlError if this program has run out of descriptors."""
         code = getattr(error, "errno", 0)
         # A bad certificate, a server that does not speak TLS and a host name that does not exist
         # are final. A refused connection is final the second time: the server may be starting.
         is_final = (hasattr(error, "verify_code") or getattr(error, "reason", "") in _NO_TLS
-                    or code == socket.EAI_NONAME or code == errno.ECONNREFUSED and tries > 1)
+                    or code == socket.EAI_NONAME or (code == errno.ECONNREFUSED and tries > 1))
         is_temporary = (response.status in _TEMPORARY
-                        or isinstance(error, (OSError, TruncatedError)) and not is_final)
+                        or (isinstance(error, (OSError, TruncatedError)) and not is_final))
         if tries < self._options.max_tries and is_temporary:
             return True
         if code == errno.EMFILE:  # this is not the fault of a site
@@ -3232,7 +3251,7 @@ class Fetcher:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
         If it failed, they are requeued later, for a retry. robots.txt has no Node: its redirects
-        are followed here, also to other hosts. RFC 9309, 2.3.1:
+        are followed here, even to other hosts. RFC 9309, 2.3.1:
             2xx                               gives rules
             429, 5xx, no valid response       after the last attempt, the site's URLs fail
             anything else                     everything is allowed"""
@@ -3274,9 +3293,9 @@ class Fetcher:
             return None
         was_read = bool(record.encoding)
         # For example, a stylesheet was not read if its host was not in the scope then.
-        if (not record.kind and self._wants(node, record) != was_read
-                or was_read and record.assets is None and not self._options.pages_only
-                or record.nofollow and (record.links != ()) != self._options.no_robots
+        if ((not record.kind and self._wants(node, record) != was_read)
+                or (was_read and record.assets is None and not self._options.pages_only)
+                or (record.nofollow and (record.links != ()) != self._options.no_robots)
                 or record.size > self._options.max_body):
             return None
         return record
@@ -3327,7 +3346,8 @@ _LEAST = {  # the least values of these options
 
 def takes(options: Callable[P, object]) -> Callable[
         [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator. For type checkers, it gives __init__ the parameters of *options*."""
+    """Return a decorator that does nothing, but tells type checkers that the method has the
+    parameters of *options*: so they know that Crawler(url, depth="x") is wrong."""
     return lambda method: method
 
 
@@ -3369,7 +3389,7 @@ class Crawler:
     options     the Options
     frontier    the Frontier: .seen_urls has all URLs, .sites the origins
     fetcher     the Fetcher: .client sends the requests
-    in_flight   the URLs that workers are waiting for, with the loop time at which that began
+    in_flight   the URLs that workers have, with the loop time at which they took them
     ended       whether all tasks of the crawl have ended"""
 
     @takes(Options)
@@ -3379,7 +3399,8 @@ class Crawler:
             value = getattr(options, name)
             if not least <= value < CHECKS:
                 option = name.replace("_", "-")
-                raise CrawlError(f"--{option} must be at least {least}, got {value!r}")
+                raise CrawlError(f"--{option} must be at least {least} (and less than 2**40), "
+                                 f"got {value!r}")
         texts = [roots] if isinstance(roots, str) else list(roots)
         self._roots = list(map(_parse_root, texts))
         scope = Scope(self._roots, options)
@@ -3444,15 +3465,14 @@ class Crawler:
         """Take URLs from the queue, fetch each one and process the result, until None comes."""
         queue = self.frontier.queue
         while node := await queue.get():
-            await sleep(0)  # let the loop poll: the next steps may never wait for a server
             self.in_flight[node] = get_running_loop().time()
+            await sleep(0)  # let the loop poll: the next steps may never wait for a server
             result = self._held.pop(node, None) or await self.fetcher.fetch(node)
-            # If the crawl is interrupted, the entry stays, because the report names it.
-            del self.in_flight[node]
             if result:
                 await self._process(node, result)
                 queue.task_done()
-            del result  # free the page before waiting for the next URL
+            # If the crawl is interrupted, the entry stays, because the report names it.
+            del self.in_flight[node], result  # free the page before waiting for the next URL
         queue.task_done()  # of None
 
     async def _process(self, node: Node, result: Result) -> None:
@@ -3471,7 +3491,8 @@ class Crawler:
                 work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
                     await work
-        # A redirect from the journal may be a problem under today's options.
+        # The journal has this record, unless a redirect has become a problem: with a lower
+        # --max-redirect, for example.
         self._emit(record, result.from_journal and record.kind == result.record.kind)
         node.is_well = not (record.kind or record.next_url)
 
@@ -3600,8 +3621,8 @@ class Journal:
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either.
 
-        A problem that is fixed counts as well, because an interrupted --recheck may have requested
-        it, but not yet the pages that refer to it."""
+        A problem that is fixed counts as well: perhaps a --recheck was interrupted between this URL
+        and the pages that refer to it."""
         problems = self._problems
         redirects = {}
         for url in self._offsets:
@@ -3669,8 +3690,9 @@ class Journal:
 #                1  forbidden by robots.txt         --no-robots
 #     2 problems on 3 pages, 1.0 s
 #
-# The invariant: nothing is lost silently. A URL or a page can drop out in these ways, and each has
-# a line, with the option that changes it:
+# The invariant: no URL that was found is lost silently. (README lists what is not looked at.) A URL
+# or a page can drop out in these ways, and each has a line. It names the option that changes this,
+# if there is one:
 #
 #     robots.txt forbids it                       not requested             --no-robots
 #     its robots.txt has failed                   a problem, not requested  --no-robots
@@ -3686,7 +3708,8 @@ class Journal:
 #         page was not read, or has too many
 #         anchors                                 not requested
 #     no reader knows its content type            not searched for links
-#     it exceeds a limit                          a problem                 --max-body, --timeout
+#     it exceeds a limit, which may be one of
+#         --max-body, --timeout                   a problem
 #     a chain of redirects is too long            a problem                 --max-redirect
 #     it is not a valid URL                       a problem                 --exclude
 #     its result came from the journal            results from the journal  leave out --resume
@@ -3717,7 +3740,7 @@ def _ways_to(nodes: list[Node]) -> Iterator[str]:
         yield f"    found on {pages}"
 
 
-OUTAGE = 10  # if so many URLs fail without a response for one reason, it is printed once
+OUTAGE = 10  # if this many URLs fail without a response for one reason, it is printed once
 
 
 class Report:
@@ -3794,7 +3817,6 @@ class Report:
             if option := REASONS.get(reason.partition(":")[0]):
                 reason += f"; {option} changes that"
             yield f"cannot crawl {record.url}: {reason}"
-
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the summary: interruption, requests, statuses, and everything that was left out."""
@@ -4029,7 +4051,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
 #     CancelledError rises from there: a stream in use is closed                            §10
 #     until crawl() has seen all of them end, and has closed the idle streams               §19
-#     and run() raises KeyboardInterrupt: the report names the URLs in flight              §5, §21
+#     and run() raises KeyboardInterrupt: the report names the URLs in flight               §5, §21
 #     and main() returns 130 (143 if it was SIGTERM)                                        §22
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes

@@ -2135,9 +2135,15 @@ def test_a_head_that_comes_byte_by_byte_takes_no_longer_than_its_size() -> None:
 
 def test_ten_thousand_small_chunks_are_within_the_bounds() -> None:
     assert parse_response(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n").body == b"x" * 10_000
-    # An extension of 42 bytes on a chunk of ten costs ten.
-    chunks = (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 6000
-    assert len(parse_response(CHUNKED + chunks + b"0\r\n\r\n").body) == 60_000
+    with_extensions = (b"a;" + b"x" * 42 + b"\r\n0123456789\r\n") * 6000
+    assert len(parse_response(CHUNKED + with_extensions + b"0\r\n\r\n").body) == 60_000
+
+
+def test_the_lines_of_chunks_count_as_bytes_of_the_body() -> None:
+    body = b"5\r\nhello\r\n" * 3 + b"0\r\n\r\n"
+    assert crawl.ResponseParser(max_body=len(body)).feed(CHUNKED + body)
+    with raises(crawl.LimitError, match="the body exceeds 34 bytes"):
+        crawl.ResponseParser(max_body=len(body) - 1).feed(CHUNKED + body)
 
 
 def test_the_answer_to_head_has_no_body() -> None:
@@ -4997,7 +5003,7 @@ async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(stubbo
     crawler, task = crawler_and_task({"/": ""}, on_page=for_ever)
     await sleep(1)
     await cancel_crawl(task)
-    assert crawler.emitted == [] and crawler.lines()[0] == "interrupted: 1 queued; in flight: none"
+    assert crawler.emitted == [] and crawler.lines()[0] == "interrupted: 0 queued; in flight: /"
 
 
 async def test_the_oldest_fetch_is_named_first() -> None:
@@ -6538,8 +6544,11 @@ def test_a_site_without_problems_is_status_0(
             r"--include 'a\\.(' is not a regular expression: missing ), unterminated subpattern "
             "at position 3",
         ),
-        (["--timeout", "0", "h"], "--timeout must be at least 0.001, got 0.0"),
-        (["--depth", "-1", "h"], "--depth must be at least 0, got -1"),
+        (
+            ["--timeout", "0", "h"],
+            "--timeout must be at least 0.001 (and less than 2**40), got 0.0",
+        ),
+        (["--depth", "-1", "h"], "--depth must be at least 0 (and less than 2**40), got -1"),
         (
             ["-H", "Foo Bar: secret", "h"],
             "-H: 'Foo Bar' is not a header that can be set, or its value is not printable",
