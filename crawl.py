@@ -2005,7 +2005,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
 # A charset attribute of a meta element, or the content of one with http-equiv. Not in a comment.
-_META_CHARSET = re.compile(rb"""(?isx)(?:<!--.*?-->|(?!<!--).)*?<meta(?:
+_META_CHARSET = re.compile(rb"""(?isx)(?:[^<]++|<!--.*?-->|<(?!!--))*?<meta(?:
     (?:[\s/]++[^\s/=>]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"']++))?)*?[\s/]++
     |(?=[^>]*?http-equiv\s*+=\s*+["']?+content-type)[^>]*?[\s;"'])"""
     + _CHARSET.pattern)
@@ -2812,8 +2812,8 @@ class Scope:
 # result is an odd spelling, it is not found, and is parsed. But it is never the normal spelling of
 # another URL. On the zoo's /cats/
 #
-#     a, ../cats/a, /cats/a    are joined to http://zoo.org/cats/a: parsed once, then found
-#     ./a                      is joined to http://zoo.org/cats/./a: odd, parsed each time
+#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
+#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
 #     mailto:me                stays as it is: text that has a Node, with the reason
 
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
@@ -2876,6 +2876,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
         return base.origin + reference
     if ":" in reference:  # http://host/x, and other text that may have a scheme
         return reference
+    reference = reference.removeprefix("./")
     while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
         folder = folder.rpartition("/")[0]
         reference = reference[3:]
@@ -3011,7 +3012,7 @@ class Frontier:
         folder = base.target.partition("?")[0].rpartition("/")[0]
         nodes = {}
         # Each reference once, without its fragment, in order.
-        for address in dict.fromkeys(reference.partition("#")[0] for reference in references):
+        for address in dict.fromkeys([reference.partition("#")[0] for reference in references]):
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
