@@ -2239,13 +2239,11 @@ async def test_a_request_that_fails_on_a_kept_connection_is_sent_on_a_new_one(si
 
 
 @real_time
-async def test_the_least_recently_used_idle_connections_are_closed(
-    monkeypatch: Patch,
-) -> None:
-    monkeypatch.setattr(crawl, "MAX_IDLE", 3)
+async def test_the_least_recently_used_idle_connections_are_closed() -> None:
     with ExitStack() as stack:
         servers = [stack.enter_context(closing(Server())) for _ in range(5)]
         client = stack.enter_context(closing(crawl.Client()))
+        client.max_idle = 3
         for server in servers:
             await client.fetch(crawl.parse_url(server.url))
         assert list(client.pool.values()) == [server.url for server in servers[2:]]
@@ -4469,7 +4467,8 @@ def test_a_page_of_more_than_max_body_bytes_is_over_a_limit(
     ] == ["over a limit", ""]
 
 
-def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server) -> None:
+def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_IDLE", 1)  # a crawl keeps more, if it has more tasks
     tls_site.add("/", "<a href=/logo.png>" + "".join(f"<a href=/{n}>" for n in range(20)))
     for number in range(20):
         tls_site.add(f"/{number}")
