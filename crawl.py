@@ -2329,6 +2329,7 @@ _READERS: dict[str, Reader] = {
     "text/xml": read_sitemap}
 
 
+@lru_cache(1000)
 def reader_of(content_type: str) -> Reader | None:
     """Return the reader for a content type, or None if there is none."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
@@ -2872,8 +2873,10 @@ def _join(base: URL, folder: str, reference: str) -> str:
     """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
     first = reference[:1]
     # The page itself, and //host/x, are parsed each time: no text of a Node begins with a blank.
-    if first in ("", "?") or reference[:2] == "//":
+    if not first or reference[:2] == "//":
         return " "
+    if first == "?":
+        return base.origin + base.target.partition("?")[0] + reference
     if first == "/":  # /x
         return base.origin + reference
     if ":" in reference:  # http://host/x, and other text that may have a scheme
