@@ -4062,5 +4062,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     and main() returns 130 (143 if it was SIGTERM)                                        §22
 #
 # And section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for a response, this program gets 9.8 pages a second with --max-tasks 1, and idles 99 % of
-# the time. With 100 it gets 835 (`make bench`), because one select() waits for all of them.
+# 100 ms for a response, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of
+# the time. With 100 it gets 814 (`make bench`), because one select() waits for all of them.
