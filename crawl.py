@@ -3406,8 +3406,8 @@ class Crawler:
             value = getattr(options, name)
             if not least <= value < CHECKS:
                 option = name.replace("_", "-")
-                raise CrawlError(f"--{option} must be at least {least} (and less than 2**40), "
-                                 f"got {value!r}")
+                bound = "less than 2**40" if value > least else f"at least {least}"
+                raise CrawlError(f"--{option} must be {bound}, got {value!r}")
         texts = [roots] if isinstance(roots, str) else list(roots)
         self._roots = list(map(_parse_root, texts))
         scope = Scope(self._roots, options)

@@ -4499,7 +4499,6 @@ def test_a_root_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tri
         *[(name, 0) for name in ("max_tasks", "max_tries", "max_pages", "max_body", "timeout")],
         *[(name, -1) for name in ("depth", "max_redirect", "delay")],
         ("delay", math.nan),
-        ("delay", math.inf),
     ],
 )
 def test_a_number_that_is_too_small_is_refused_with_the_name_of_its_option(
@@ -6543,11 +6542,9 @@ def test_a_site_without_problems_is_status_0(
             r"--include 'a\\.(' is not a regular expression: missing ), unterminated subpattern "
             "at position 3",
         ),
-        (
-            ["--timeout", "0", "h"],
-            "--timeout must be at least 0.001 (and less than 2**40), got 0.0",
-        ),
-        (["--depth", "-1", "h"], "--depth must be at least 0 (and less than 2**40), got -1"),
+        (["--timeout", "0", "h"], "--timeout must be at least 0.001, got 0.0"),
+        (["--timeout", "inf", "h"], "--timeout must be less than 2**40, got inf"),
+        (["--depth", "-1", "h"], "--depth must be at least 0, got -1"),
         (
             ["-H", "Foo Bar: secret", "h"],
             "-H: 'Foo Bar' is not a header that can be set, or its value is not printable",
