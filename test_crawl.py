@@ -3693,7 +3693,7 @@ MAP = "application/xml"
             {"external": True, "pages_only": True},
             {"/": "200", "/next": "200", "http://cdn/x": "HEAD 200"},
         ),
-        "the target of a checked redirect is checked also if a page shows it": (
+        "the target of a checked redirect is checked even if a page shows it": (
             {"/": "<img src=//o/b><a href=//o/a>", "http://o/a": "-> /b"},
             {"external": True, "pages_only": True},
             {"/": "200", "http://o/a": "GET 302 x2", "http://o/b": "GET 404 broken x2"},
