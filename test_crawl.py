@@ -7333,9 +7333,11 @@ def test_the_recipe_for_each_night_shows_what_has_changed(site: Server, tmp_path
     assert f"\n-  {site.url}/gone\n" in run_in_shell(night).stdout
 
 
-def test_the_file_can_be_run_by_itself() -> None:
+def test_the_file_can_be_run_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "python3").symlink_to(sys.executable)  # which may have no other name
     path = HERE / "crawl.py"
-    done = subprocess.run([path, "--version"], capture_output=True, text=True)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, env=environment)
     assert done.stdout == f"crawl.py {crawl.VERSION}\n"
     metadata = re.search("(?m)^# /// script\n# (.*)\n# ///$", project_file("crawl.py"))
     assert metadata and metadata[1] == 'requires-python = ">=3.11"'
