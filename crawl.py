@@ -880,7 +880,7 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     thread goes on and its result is dropped."""
     loop = get_running_loop()
     context = copy_context()
-    future: Future[T] = Future()
+    future = loop.create_future()
 
     def settle(method: Callback, outcome: object) -> None:
         if not future.done():
@@ -1030,14 +1030,16 @@ class Queue(Generic[T]):
         """Put an item into the queue, and wait while it is full.
 
         If the caller is cancelled, the item is not put."""
-        await self._wait_in(self._putters, self.full)
+        while self.full():
+            await self._wait_in(self._putters, self.full)
         self.put_nowait(item)
 
     async def get(self) -> T:
         """Take the oldest item out, and wait while the queue is empty.
 
         If the caller is cancelled, no item is lost."""
-        await self._wait_in(self._getters, self.empty)
+        while self.empty():
+            await self._wait_in(self._getters, self.empty)
         return self.get_nowait()
 
     def task_done(self) -> None:
@@ -1052,12 +1054,7 @@ class Queue(Generic[T]):
     async def join(self) -> None:
         """Wait until no item is unfinished. Items that are put before that count as well."""
         if self.unfinished:  # not `while`: items that are put after the wake-up do not count
-            waiter: Future[None] = Future()
-            self._joiners[waiter] = None
-            try:
-                await waiter
-            finally:
-                self._joiners.pop(waiter, None)
+            await self._wait_in(self._joiners, lambda: True)
 
     def _wake(self, line: _Line) -> None:
         """Wake the first task in line that is still waiting."""
@@ -1068,17 +1065,16 @@ class Queue(Generic[T]):
                 return
 
     async def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> None:
-        """Wait in *line* until *blocked()* returns false."""
-        while blocked():
-            waiter: Future[None] = Future()
-            line[waiter] = None
-            try:
-                await waiter
-            except BaseException:
-                line.pop(waiter, None)
-                if not waiter.cancelled() and not blocked():
-                    self._wake(line)  # this task was woken but will not take the item
-                raise
+        """Wait in *line* until woken. *blocked()* says whether a wake-up would be of no use."""
+        waiter: Future[None] = Future()
+        line[waiter] = None
+        try:
+            await waiter
+        except BaseException:
+            line.pop(waiter, None)
+            if not waiter.cancelled() and not blocked():
+                self._wake(line)  # this task was woken but will not take the item
+            raise
 
 
 # 7  Streams
@@ -1190,7 +1186,7 @@ class Stream:
         if self.sock.fileno() < 0:
             raise ConnectionAbortedError("the stream is closed")
         self._loop._watch(self.sock, event, Handle(self._wake, (event,)))
-        waiter: Future[None] = Future(loop=self._loop)
+        waiter = self._loop.create_future()
         self._waiters[event].append(waiter)
         return waiter
 
@@ -1701,12 +1697,14 @@ class ResponseParser:
                 break
         self.response = response
         keep = wanted(response)
-        if not keep and (not isinstance(framing, int) or framing > MAX_DROPPED):
-            return
         if isinstance(framing, int):
             if keep:
                 self._check_size(framing)
+            elif framing > MAX_DROPPED:
+                return
             body = yield from self._take(framing)
+        elif not keep:
+            return
         elif framing == "chunked":
             body = yield from self._chunks()
         else:
@@ -1889,13 +1887,13 @@ class Client:
         """Remove from the pool and return the stream of *origin* that was used last.
 
         Close streams that are readable. Return None if no stream is left."""
-        while origin in self.pool.values():
-            stream = next(each for each in reversed(self.pool) if self.pool[each] == origin)
+        while stream := next((each for each in reversed(self.pool) if self.pool[each] == origin),
+                             None):
             del self.pool[stream]
             if not stream.readable():
-                return stream
+                break
             stream.close()
-        return None
+        return stream
 
     async def _exchange(self, stream: Stream, origin: str, request: bytes,
                         parser: ResponseParser) -> Response:
@@ -2329,7 +2327,7 @@ _READERS: dict[str, Reader] = {
     "text/xml": read_sitemap}
 
 
-@lru_cache(1000)
+@lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
 def reader_of(content_type: str) -> Reader | None:
     """Return the reader for a content type, or None if there is none."""
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
@@ -2898,7 +2896,7 @@ class Frontier:
         self.scope = scope
         self.queue = Queue[Node | None]()               # None stops a worker
         self.seen_urls: Nodes = {}                      # by the text of their Nodes
-        self.sites = dict[str, Site]()                # by origin
+        self.sites = dict[str, Site]()                  # by origin
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
         self._emit = emit
@@ -3057,7 +3055,7 @@ class Frontier:
         for link in links:
             fragment = fragment_of(link)
             target = nodes[link.partition("#")[0]]
-            if fragment == "top" or target is page and own & _anchors_named(fragment):
+            if fragment == "top" or (target is page and own & _anchors_named(fragment)):
                 continue
             text = f"{target.text}#{_escape(fragment)}"
             node = self.seen_urls.get(text)
@@ -3281,7 +3279,8 @@ class Fetcher:
             site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
-            if not (record.kind in ("refused", "bad certificate") or "; try " in record.error):
+            is_wrong_scheme = isinstance(error, NotHTTPError) and url.scheme == "http"
+            if not (record.kind in ("refused", "bad certificate") or is_wrong_scheme):
                 record = record._replace(  # only robots.txt has failed, not the server
                     skipped="robots.txt failed",
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
@@ -3372,7 +3371,7 @@ def _parse_root(text: str) -> URL:
     scheme = ""
     if _LOCAL.match(text):
         scheme = "http://"
-    elif not re.match("[a-zA-Z][a-zA-Z0-9+.-]*:(?![0-9])", text):  # h:80 has no scheme
+    elif not re.match(f"{_SCHEME.pattern}(?![0-9])", text):  # h:80 has no scheme
         scheme = "https://"
     try:
         url = parse_url(scheme + text)
@@ -3583,9 +3582,8 @@ class Journal:
     def __init__(self, path: str, resume: bool = False, recheck: bool = False):
         self.path = path
         self._files = ExitStack()
-        self._offsets = dict[str, int]()  # by URL: the offset of the last line that counts
-        self._problems = set[str]()     # the URLs that were a problem in some line
-
+        self._offsets = dict[str, int]()    # by URL: the offset of the last line that counts
+        self._problems = set[str]()         # the URLs that were a problem in some line
         try:
             if recheck:
                 os.stat(path)  # it must exist
@@ -3819,7 +3817,7 @@ class Report:
         if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
             return
         for record in self.roots:
-            reason = (record.error or record.skipped or record.nofollow and NOFOLLOW
+            reason = (record.error or record.skipped or (record.nofollow and NOFOLLOW)
                       or f"expected a page, got {record.status} {record.content_type}")
             if option := REASONS.get(reason.partition(":")[0]):
                 reason += f"; {option} changes that"
@@ -3927,8 +3925,8 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     failures = list[str]()
     with ExitStack() as files:
         if options.output is not None:
-            given["journal"] = Journal(options.output, options.resume, options.recheck)
-            files.callback(given["journal"].close)
+            journal = Journal(options.output, options.resume, options.recheck)
+            given["journal"] = files.enter_context(closing(journal))
         crawler = Crawler(options.roots, **given)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()

@@ -6435,6 +6435,26 @@ def test_a_redirect_from_the_journal_that_is_a_problem_today_is_written(tmp_path
     assert crawler.outcomes == {"/": "200", "/p": "302", "/r": "200"}
 
 
+def test_a_redirect_that_failed_is_requested_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site: Site = {"/": "<a href=/p><a href=/x>", "/p": "-> /q", "/q": "-> /r", "/r": ""}
+    site["/x"] = "-> http://x y/"
+    crawl_with_journal(path, site, max_redirect=1)
+    site["/x"] = "-> /r"
+    crawler = crawl_with_journal(path, site)
+    assert set(crawler.requested) == {"/", "/q", "/x", "/r"}
+    assert crawler.outcomes["/q"] == crawler.outcomes["/x"] == "302"
+
+
+def test_recheck_requests_the_pages_that_show_a_missing_image(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site: Site = {"/": "<a href=/p>", "/p": "<img src=/lost.png>", "/found.png": ""}
+    assert crawl_with_journal(path, site).records["/lost.png"].kind == "broken"
+    site["/p"] = "<img src=/found.png>"
+    crawler = crawl_with_journal(path, site, recheck=True)
+    assert crawler.outcomes == {"/": "200", "/p": "200", "/found.png": "HEAD 200"}
+
+
 def test_a_page_of_the_journal_that_is_over_the_limit_of_today_is_requested(tmp_path: Path) -> None:
     site: Site = {"/": "<a href=/a>", "/a": "x" * 99}
     for max_body, requested in ((100, ["/", "/a"]), (99, ["/"]), (98, ["/", "/a"])):
@@ -6651,6 +6671,11 @@ NGINX_400 = (
             "",
             b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
             "http://{}/robots.txt: 503 Busy; --no-robots ignores robots.txt",
+        ),
+        (
+            "",
+            b"HTTP/1.1 503 Busy; try later\r\nContent-Length: 0\r\n\r\n",
+            "http://{}/robots.txt: 503 Busy; try later; --no-robots ignores robots.txt",
         ),
     ],
 )
