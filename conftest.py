@@ -296,7 +296,7 @@ class SimulatedClient:
             raise answer
         response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
         if method == "GET" and (wanted is None or wanted(response)):
-            response.body = body.encode()
+            return response._replace(body=body.encode())
         return response
 
     def close(self) -> None:

@@ -19,8 +19,8 @@ The same file is a small typed asyncio, with an HTTP client and a crawler built 
 
     crawl.run(main())
 
-And it explains both: it is meant to be read from here to the end. Good places to rest are after
-sections 7, 10 and 17.
+The file also explains both: it is meant to be read from here to the end. Good places to rest are
+after sections 7, 10 and 17.
 
      1  Names            you can skip this at first
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -45,12 +45,12 @@ sections 7, 10 and 17.
     21  Report           the problems, by kind and by URL
     22  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
-You need to know generators (used as iterators), sockets (something to connect, send and receive
-with), and that HTTP exists. From section 8 on you also need regular expressions: `*+`, `++`, `?+`
-and `(?>...)` do not backtrack, and `(?(name)...)` counts only if the group has matched.
+You need to know generators (as iterators), sockets (to connect, send and receive), and that HTTP
+exists. From section 8 on you also need regular expressions. Of their less common forms, `*+`,
+`++`, `?+` and `(?>...)` do not backtrack, and `(?(name)...)` applies only if that group matched.
 """
 
-from __future__ import annotations  # annotations are not evaluated, so they may name what follows
+from __future__ import annotations  # annotations are not evaluated, so they may use later names
 import sys
 
 if sys.platform == "win32" or sys.version_info < (3, 11):
@@ -128,9 +128,9 @@ VERSION = "3.0"
 # The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never waits:
 # `recv` returns the bytes that have arrived, or fails with BlockingIOError. The system call that
 # waits, epoll on Linux, takes any number of sockets and one deadline, sleeps, and returns the
-# sockets that are readable or writable. For each socket, a function was registered beforehand that
-# says what to do then: a callback. The loop sleeps, collects the callbacks that are due, and calls
-# them. That is one tick:
+# sockets that are readable or writable. Each socket has a callback: a function, registered
+# beforehand, that handles the event. The loop sleeps, collects the callbacks that are due, and
+# calls them. That is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (which mostly add more)
@@ -144,8 +144,8 @@ VERSION = "3.0"
 # stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
-MAX_WAIT = 1.0       # seconds: the longest sleep. Python runs a signal handler only between two
-                     # bytecodes: if a signal arrives just before the sleep, its handler waits.
+MAX_WAIT = 1.0       # seconds: the longest sleep. Python runs signal handlers between bytecodes, so
+                     # the handler of a signal that arrives just before the sleep runs after it.
 _EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
@@ -191,6 +191,12 @@ _running = _Running()
 os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 
 
+def _say(text: str, end: str = "\n") -> None:
+    """Print on stderr, if stderr can be written: a terminal that is gone should not end a loop."""
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
 def get_running_loop() -> EventLoop:
     """Return the event loop that runs in this thread. Raises RuntimeError if there is none."""
     if _running.loop is None:
@@ -220,7 +226,7 @@ class EventLoop:
         self._stopping = False
         self.tasks = set["Task[Any]"]()                 # every unfinished Task (§4)
         self.current_task: Task[Any] | None = None      # the Task whose step is running
-        # The self-pipe: a byte that a thread or a signal handler writes to one end ends the sleep.
+        # The self-pipe: when a thread or a signal handler writes a byte to it, the loop wakes.
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
         self._watched = self._selector.get_map()  # all watched sockets, including the self-pipe
@@ -357,10 +363,9 @@ class EventLoop:
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and context["exception"], an error that nobody caught."""
-        with suppress(OSError):  # a terminal that is gone should not end the loop
-            print(context["message"], file=sys.stderr)
-            error = context["exception"]
-            sys.excepthook(type(error), error, error.__traceback__)
+        _say(context["message"])
+        error = context["exception"]
+        sys.excepthook(type(error), error, error.__traceback__)
 
     def _watch(self, sock: socket.socket, event: int, handle: Handle | None = None) -> bool:
         """Set the handle of *sock* for an event, or remove it; return whether it had one."""
@@ -585,17 +590,17 @@ class Future(Generic[T]):
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
 #    recv again -> bytes          readiness is only a hint: recv may still block
 #
-# With coroutines inside coroutines, `yield from` is a pipe. While the outer coroutine stands there,
-# Python passes every send() and throw() straight to the inner one, and passes each value that the
-# inner one yields straight to the caller. A return value travels up one level, an exception as far
-# as the first `except`:
+# When one coroutine waits for another, `yield from` is a pipe. While the outer coroutine is
+# suspended there, Python passes every send() and throw() straight to the inner one, and passes each
+# value that the inner one yields straight to the caller. A return value travels up one level, an
+# exception as far as the first `except`:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
 # `async def` and `await` are the same with two guards: `await` accepts only awaitables (a generator
 # needs @coroutine), and a coroutine that nobody awaits causes a warning. Here is a fetch in both
-# styles, and what either does when it is driven by hand, as a Task drives it:
+# styles, and its behaviour when it is driven by hand, as a Task drives it:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -614,7 +619,7 @@ class Future(Generic[T]):
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
 # StopIteration). So you wait for a byte, a pause and a whole crawl in the same way.
 #
-# Cancelling must reach a coroutine deep in its pipe, and release what it holds on the way out. Only
+# Cancelling must reach a coroutine deep in its pipe and release its resources on the way out. Only
 # an exception does that. cancel() cancels the future (which may be a task) that the task waits for.
 # Then CancelledError is raised at that `await`, runs the `finally` blocks and, unless something
 # catches it, ends the task. A task that does not wait for a future gets CancelledError
@@ -691,12 +696,12 @@ class Task(Future[T]):
     run = step  # the name by which the ready queue calls it
 
     def cancel(self) -> bool:
-        """Raise CancelledError where the coroutine waits. Return False if the task has ended."""
+        """Have CancelledError raised where the coroutine waits. Return False if it has ended."""
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # During the call of cancel(), `_waiting_for` is None. Otherwise, if A waits for B and B for
-        # A, the two would cancel each other forever.
+        # `_waiting_for` is None during the inner cancel(). Otherwise two tasks that wait for each
+        # other would cancel each other forever.
         waited = self._waiting_for
         self._waiting_for = None
         if waited is None or not waited.cancel():
@@ -711,7 +716,7 @@ class Task(Future[T]):
     def uncancel(self) -> int:
         """Undo one cancel(). Return how many remain."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
-        if self._cancel_requests == 0:
+        if not self._cancel_requests:
             self._must_cancel = False  # no request is left, so CancelledError is not raised
         return self._cancel_requests
 
@@ -791,10 +796,9 @@ class TimeLimit:
         #     this limit                            0             1           0    TimeoutError
         #     this limit, and Ctrl-C                0             2           1    CancelledError
         #     Ctrl-C; in a `finally`, this limit    1             2           1    TimeoutError
-        if self._expired:
-            left = self._task.uncancel()
-            if left <= self._cancelling and isinstance(error, CancelledError):
-                raise TimeoutError(f"timed out after {self._delay:g} s") from error
+        if (self._expired and self._task.uncancel() <= self._cancelling
+                and isinstance(error, CancelledError)):
+            raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
     def _expire(self) -> None:
         self._expired = self._task.cancel()
@@ -826,9 +830,8 @@ def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children; when all of them have ended, it fails."""
-
-    __slots__ = ("children", "cancel_requested")
+    Cancelling it cancels its children. It then fails as soon as one of them has ended cancelled or,
+    if gather() was given *return_exceptions*, when all of them have ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -837,10 +840,9 @@ class _Gathering(Future[list[Any]]):
 
     def cancel(self) -> bool:
         # The list makes sure that every child is cancelled: any() alone would stop at the first.
-        if self.done() or not any([child.cancel() for child in self.children]):
-            return False
-        self.cancel_requested = True
-        return True
+        requested = not self.done() and any([child.cancel() for child in self.children])
+        self.cancel_requested |= requested
+        return requested
 
 
 def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
@@ -874,7 +876,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 
 
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
-    """Return the Future of func(*args, **kwargs), called in a thread, in the current context.
+    """Return the Future of func(*args, **kwargs), called in a thread, in a copy of the context.
 
     The thread is a daemon: it is killed when the program ends. If the future is cancelled, the
     thread goes on and its result is dropped."""
@@ -912,7 +914,7 @@ def interrupt(number: int, frame: object) -> None:
 def _replace_handlers(handler: Callback) -> list[tuple[int, Any]]:
     """Let *handler* handle SIGINT and SIGTERM, and return the old handlers.
 
-    Handlers of the program itself are not replaced: only Python's own, and interrupt()."""
+    Only Python's own handler and interrupt() are replaced, never a handler of the program."""
     if threading.current_thread() is not threading.main_thread():
         return []  # only the main thread may set handlers
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -931,11 +933,11 @@ def _end_tasks(loop: EventLoop) -> None:
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
-    When *main* has ended, tasks that are still running are cancelled, and run() waits for them.
-    In the main thread run() handles SIGINT (Ctrl-C) and SIGTERM where Python's own handler, or that
-    of the command line, is installed. The first signal cancels *main*. If *main* ends cancelled, or
-    had ended before the signal, run() cleans up and raises KeyboardInterrupt(number). The second
-    signal raises it immediately, and no task is waited for."""
+    When *main* has ended, run() cancels the tasks that are still running and waits for them. In the
+    main thread, run() replaces the handlers of SIGINT (Ctrl-C) and SIGTERM, but only Python's own
+    and that of the command line. The first signal cancels *main*. If *main* ends cancelled, or had
+    ended before the signal, run() cleans up and raises KeyboardInterrupt(number). The second signal
+    raises it immediately, and run() does not wait for any task."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -1044,7 +1046,7 @@ class Queue(Generic[T]):
 
     def task_done(self) -> None:
         """Mark an item from the queue as done. Raises ValueError if all were done already."""
-        if self.unfinished <= 0:
+        if not self.unfinished:
             raise ValueError("task_done() called too many times")
         self.unfinished -= 1
         if not self.unfinished:
@@ -1080,7 +1082,7 @@ class Queue(Generic[T]):
 # 7  Streams
 # ==========
 # The problem: "would block" must become "wait here". And every wait on a network needs a deadline,
-# because a name server, an address or a server may never answer, or never stop.
+# because a name server, an address or a server may never answer, or may never stop sending.
 # The idea: one method, `_call`, tries a socket operation (handshake, send, recv). If that would
 # block, it waits for the socket and tries again. A read waits before it tries:
 #
@@ -1094,21 +1096,20 @@ class Queue(Generic[T]):
 # do. The socket stays registered for reading from one read to the next, which saves two system
 # calls.
 #
-# A name may have several addresses, and the first may be dead: its packets are dropped, and connect
-# learns nothing until a deadline. Happy Eyeballs (RFC 8305) is a race. It starts with the first
-# address. Whenever 0.25 s pass without news, or an attempt fails, the next address joins in. The
-# first attempt that connects wins:
+# A name may have several addresses, and the first may be dead: packets to it are dropped, and the
+# client hears nothing before its deadline. Happy Eyeballs (RFC 8305) is a race. It starts with the
+# first address. Whenever 0.25 s pass without news, or an attempt fails, the next address joins in.
+# The first attempt that connects wins:
 #
 #     0.00 s    [2001:db8::1]  a task: connect ..................... cancelled: its socket is closed
 #     0.25 s    192.0.2.1      a task:       connect ..... connected at 0.29 s: it wins
 #               192.0.2.2                                            not tried
 #
-# This race is the best demonstration of what tasks and cancellation are good for. With callbacks,
-# it needs a flag, a timer and a list of sockets, and code for each order in which things can
-# happen. Here an attempt is a task that knows nothing of the others, waiting for the next one to
-# end is a Queue with a timeout, and ending the race means cancelling the other tasks. The same
-# happens if the whole connect() is cancelled. In both cases each attempt closes its own socket on
-# its way out.
+# This race is the best argument for tasks and cancellation. With callbacks it needs a flag, a
+# timer, a list of sockets, and code for each order in which things can happen. Here, each attempt
+# is a task that knows nothing of the others. A Queue and a timeout wait for the next attempt to
+# end. To end the race is to cancel the other tasks, which also happens if the whole connect() is
+# cancelled. In both cases each attempt closes its own socket on its way out.
 
 READ_SIZE = 65_536      # bytes: fewer system calls; above 128 KB malloc would map memory each time
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
@@ -1166,9 +1167,10 @@ class Stream:
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
 
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
-        """Return operation(*args) once the socket is ready.
+        """Try operation(*args) until it does not block, and return its result.
 
-        TLS may have to read in order to send."""
+        Between attempts, wait for *event*, or for the one that TLS needs: it may have to read in
+        order to send."""
         while True:
             try:
                 return operation(*args)
@@ -1211,7 +1213,7 @@ async def lookup(host: str, port: int) -> list[Address]:
     LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
         # As bytes: Python would encode a str with IDNA 2003. §8 has encoded the name already.
-        return cast(list[Address], await to_thread(
+        return list(await to_thread(
             socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
 
 
@@ -1269,8 +1271,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (by default those that lookup() finds) race for the TCP connection: the next one
     starts after ATTEMPT_DELAY seconds, or when an attempt fails, and each has CONNECT_TIMEOUT
     seconds. TLS follows on the connection that wins, whose address moves to the front of the list.
-    Raises OSError: the first error that concerns the host rather than the network. If the caller is
-    cancelled, no socket stays open. (RFC 8305)"""
+    Raises OSError: the first error other than "network unreachable" or "host unreachable", if there
+    is one. If the caller is cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
@@ -1302,9 +1304,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # =======
 # The problem: a crawler remembers where it has been by the spelling of an address, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
-# The idea: go through the steps that browsers go through (url.spec.whatwg.org, for http, https and
-# UTF-8), so that each spelling becomes the one that a browser would request, or an error. On the
-# page http://h/d/p:
+# The idea: take the same steps as browsers (url.spec.whatwg.org, for http, https and UTF-8). Each
+# spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
@@ -1344,12 +1345,12 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-# Schemes of at most 40 characters that were meant to be http or https, such as hhttps, htp and
-# ttps, but not git+http; and file.
+# The schemes that are reported as problems: file, and any scheme of at most 40 characters that was
+# probably meant to be http or https, such as hhttps, htp and ttps, but not git+http.
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
-# Each escape leaves some characters as they are: those that browsers leave in a path, those that
-# browsers leave in a query, and printable ASCII.
+# Three functions that percent-encode a text, except for the characters that browsers leave alone in
+# a path, those that they leave alone in a query, and all printable ASCII.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace")
 _escape = partial(quote, safe=bytes(range(32, 127)).decode(), errors="replace")
@@ -1404,8 +1405,8 @@ def _parse_host(text: str) -> str:
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # 5. IPv4
             socket.inet_pton(socket.AF_INET, name)
         return name
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{text[:60]!r} is not a host") from error
+    except (OSError, ValueError):
+        raise ValueError(f"{text[:60]!r} is not a host")
 
 
 def _parse_path(path: str) -> str:
@@ -1426,19 +1427,19 @@ def _parse_path(path: str) -> str:
 
 
 def _trim(reference: str) -> str:
-    """Return a reference without its fragment, surrounding controls and blanks, tabs, line ends."""
-    return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS)).partition("#")[0]
+    """Remove tabs and line ends from a reference, and controls and blanks from its ends."""
+    return re.sub("[\t\n\r]", "", reference.strip(_CONTROLS))
 
 
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
-    Raises ValueError if the reference is not a URL. UnfetchableError, a ValueError, means that it
-    has a scheme other than http and https, or no scheme, or more than MAX_URL characters."""
-    text = _trim(reference)  # for example HTTP:\\H:80\b\%2e\c?d
-    match = _SCHEME.match(text)  # 1. the scheme: http
+    Raises ValueError if the reference is not a URL, or its scheme is mistyped or file. Raises
+    UnfetchableError, which is a ValueError, if it has another scheme, or no scheme and no *base*,
+    or more than MAX_URL characters."""
+    text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
     scheme = base.scheme if base else ""
-    if match:
+    if match := _SCHEME.match(text):  # 1. the scheme: http
         scheme = match[1].lower()
         text = text[match.end():]
     if _MISTYPED.fullmatch(scheme):
@@ -1453,7 +1454,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         if "[" in host_and_port and "]" not in host_and_port:
             raise ValueError(f"{host_and_port!r} lacks its closing bracket")
         found = _AUTHORITY.fullmatch(host_and_port)
-        if found is None:
+        if not found:
             raise ValueError(f"{host_and_port!r} is not a host and a port")
         host = _parse_host(found[1])
         port = int(found[2] or _PORTS[scheme])
@@ -1511,16 +1512,16 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     chunked                                wins over a length, may be repeated, and may come in
 #                                            HTTP/1.0
 #
-# But each of these leniencies counts as "Connection: close". If client and server understand such a
-# head differently, the next response cannot be mistaken for a part of this one, nor the reverse.
-# (Lines that end in LF alone, folded fields and empty lines before the head are not listed, because
-# nobody understands them differently.) These are errors: different
-# lengths, different Locations of a redirect, a NUL in the head, a body in br, zstd or compress
-# (which were not requested), and a body that ends early.
+# But each of these leniencies counts as "Connection: close". So even if client and server read such
+# a head differently, a part of this response is never taken for the next one, or the reverse.
+# (Lines that end in LF alone, folded fields and empty lines before the head are not in the table,
+# because they have only one meaning.) The following are errors: two different lengths, two
+# different Locations of a redirect, a NUL in the head, a body in br, zstd or compress (which were
+# not requested), and a body that ends early.
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
-# connection is not used again. Each head, body, chunk line and trailer has a limit. The cost:
-# linear in the bytes, however they are split.
+# connection is not used again. Each head, body, chunk line and trailer has a limit. The cost is
+# linear in the number of bytes, however they are split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
@@ -1536,7 +1537,7 @@ class ProtocolError(Exception):
 
 
 class NotHTTPError(ProtocolError):
-    """The server does not answer in HTTP/1; perhaps it speaks TLS."""
+    """The server does not answer in HTTP/1, or not in TLS; perhaps the scheme is wrong."""
 
 
 class TruncatedError(ProtocolError):
@@ -1547,25 +1548,27 @@ class LimitError(ProtocolError):
     """A part of the response exceeds a limit; the message names the part and the limit."""
 
 
-class Response:
+class Response(NamedTuple):
     """The response to one request.
 
     version         1 for HTTP/1.1, 0 for HTTP/1.0
     status, reason  200 and "OK"
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location
-    content_type    one of the headers, or "" if it is missing
     body            decoded; empty if it was not wanted
     reusable        whether the connection can take another request"""
 
-    def __init__(self, version: int, status: int, reason: str, headers: Headers):
-        self.version = version
-        self.status = status
-        self.reason = reason
-        self.headers = headers
-        self.content_type = headers.get("content-type", "")
-        self.body = b""
-        self.reusable = False
+    version: int
+    status: int
+    reason: str
+    headers: Headers
+    body: bytes = b""
+    reusable: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """One of the headers, or "" if it is missing."""
+        return self.headers.get("content-type", "")
 
 
 Wanted = Callable[[Response], bool]     # says, once the head has arrived, whether to read the body
@@ -1574,7 +1577,7 @@ _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, 
 _FIELD_NAME = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _FIELD = re.compile(rf"({_FIELD_NAME})([ \t]*+):[ \t]*+(.*+)")
 _COMMA = "(?<![ \t])[ \t]*+,[ \t]*+"    # with the blanks around it; the look-behind saves time
-_WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}    # what zlib calls these codings
+
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
@@ -1587,9 +1590,9 @@ def _parse_fields(text: str) -> Headers:
         if "\0" in line or "\r" in line:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
         match = _FIELD.fullmatch(line)
-        if match is None or match[2]:
+        if not match or match[2]:
             fields["connection"] = "close"
-        if match is None:
+        if not match:
             continue
         name = match[1].lower()
         value = match[3].rstrip(" \t")
@@ -1604,7 +1607,7 @@ def _parse_head(text: str) -> Response:
     """Return the Response whose head is *text*: a status line and fields, RFC 9112, 4 and 5."""
     line, _, fields = text.partition("\n")
     match = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
-    if match is None:
+    if not match:
         raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     return Response(int(match[1]), int(match[2]), match[3] or "", _parse_fields(fields))
 
@@ -1616,7 +1619,7 @@ def _framing(method: str, response: Response) -> int | str:
     if method == "HEAD" or response.status < 200 or response.status in (204, 304):
         return 0
     if coding:
-        if coding != "chunked" or response.version == 0 or length:
+        if coding != "chunked" or length:
             response.headers["connection"] = "close"
         codings = set(re.split(_COMMA, coding)) - {"identity"}
         if codings == {"chunked"}:
@@ -1637,15 +1640,15 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
     """Undo a Content-Encoding. Raises LimitError for more than *limit* bytes."""
     if coding in ("br", "zstd", "compress"):
         raise ProtocolError(f"Content-Encoding {coding!r} was not requested")
-    if coding not in _WINDOW_BITS or not body:
+    if coding not in ("gzip", "x-gzip", "deflate") or not body:
         return body
     decoded = b""
     for _ in range(MAX_MEMBERS):
-        unzip = zlib.decompressobj(_WINDOW_BITS[coding])
+        unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)  # zlib sees whether it is gzip or deflate
         try:
             decoded += unzip.decompress(body, limit + 1 - len(decoded))
         except zlib.error as error:
-            raise ProtocolError(f"the {coding} body is corrupt: {error}") from error
+            raise ProtocolError(f"the {coding} body is corrupt: {error}")
         if len(decoded) > limit:
             raise LimitError(f"the decoded body exceeds {limit} bytes (max_body)")
         if not unzip.eof:
@@ -1713,13 +1716,14 @@ class ResponseParser:
                 yield
             body = bytes(self._buffer)
         if keep:
-            # At most four codings are removed. Of five, the last two count as an unknown one, which
-            # leaves the body as it is.
+            # At most four codings are undone. If there are more, the last ones count together as
+            # one unknown coding, which is skipped.
             for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
                 body = _decode(body, coding.strip().lower(), self._max_body)
-            response.body = body
-        response.reusable = (response.version >= 1 and framing != "close" and not self._buffer
-                             and "close" not in response.headers.get("connection", "").lower())
+            response = response._replace(body=body)
+        self.response = response._replace(
+            reusable=response.version >= 1 and framing != "close" and not self._buffer
+            and "close" not in response.headers.get("connection", "").lower())
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
@@ -1764,7 +1768,7 @@ class ResponseParser:
             line = yield from self._take_through(_LINE_END, "chunk's first line")
             # A size has at most 64 bits.
             match = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n", line)
-            if match is None:
+            if not match:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
             received += len(line) + size + 2
@@ -1782,10 +1786,10 @@ class ResponseParser:
 
 # 10  HTTP client
 # ===============
-# The problem: a new connection costs one round trip, with TLS two or three and a millisecond of
-# arithmetic, and a crawler sends request after request to the same server.
+# The problem: a new connection costs one round trip; with TLS it costs two or three, and a
+# millisecond of computation. And a crawler sends request after request to the same server.
 # The idea: keep the connections that are not in use. The pool holds idle streams with their
-# origins. A request takes the stream of its origin that was used last, or else connects. A stream
+# origins. A request takes the most recently used stream of its origin, or opens a new one. A stream
 # carries one request at a time (no pipelining), so a response belongs to the request that was just
 # sent. (A server that sends a second response after the next request has left can mislead any HTTP
 # client. If the second response arrives earlier, the stream is readable, and it is closed.)
@@ -1810,12 +1814,12 @@ def _tls_context() -> ssl.SSLContext:
     """Return the SSLContext: certificates are verified, and truncation is an error."""
     import ssl  # imported here because importing ssl is slow
     context = ssl.create_default_context()
-    # Judge certificates as browsers do: not by X509_STRICT, which Python 3.13 switched on, and with
-    # any trusted certificate, not only a self-signed one, as the end of the chain.
+    # Judge certificates as browsers do: without X509_STRICT, which Python 3.13 switched on. The
+    # chain may end at any trusted certificate, even if that one is not self-signed.
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
     # Python 3.11.2 would otherwise mistake a truncated connection for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    # OpenSSL's own choice, but without DHE, where the server decides how long the client computes.
+    # OpenSSL's defaults except DHE, in which the server decides how long the client must compute.
     context.set_ciphers("DEFAULT:!DHE")
     return context
 
@@ -1840,8 +1844,8 @@ class Client:
         self.timeout = timeout
         self.max_body = max_body
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
-        # The fields of a request, without and with the user's *headers*.
         self.max_idle = MAX_IDLE
+        # The fields of a request, without and with the user's *headers*.
         self._usual = usual
         self._all = fields
         # Idle streams with their origins, the least recently used first.
@@ -1884,9 +1888,9 @@ class Client:
             self.pool.popitem()[0].close()
 
     def _take_idle(self, origin: str) -> Stream | None:
-        """Remove from the pool and return the stream of *origin* that was used last.
+        """Return the most recently used idle stream of *origin*, and remove it from the pool.
 
-        Close streams that are readable. Return None if no stream is left."""
+        Streams that are readable are closed and skipped. If none is left, return None."""
         while stream := next((each for each in reversed(self.pool) if self.pool[each] == origin),
                              None):
             del self.pool[stream]
@@ -1913,9 +1917,7 @@ class Client:
 
     async def _new_stream(self, url: URL) -> Stream:
         """Open a stream. The addresses of a host are kept until no connection can be made."""
-        tls = None
-        if url.scheme == "https":
-            tls = _tls_context()
+        tls = _tls_context() if url.scheme == "https" else None
         key = url.host, url.port
         if key not in self.addresses:
             self.addresses[key] = await lookup(*key)
@@ -1946,8 +1948,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which does not exist
 #
 # A URL that is discovered is admitted to a round, or left out. A round is a batch of URLs. The
-# first round is for the root, which may redirect to another host. The next one is for its pages,
-# and the last one, CHECKS, for URLs that are only checked. At the end come the fragments:
+# first round is for the root, which may redirect to another host. The next one is for the pages of
+# the site, and the last one, CHECKS, is for URLs that are only checked. Fragments are checked last:
 #
 #     round 0    /                    is requested: a page, which is held until all roots have
 #                                     responded and all hosts of the crawl are known
@@ -1956,7 +1958,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #                                     lion, on another host
 #                /cats/               admits /staff/keys to round 1, and the lion, an image here,
 #                                     to CHECKS; moves /map.png to round 1, because it is a link
-#                /birds, /map.png     a page without links, and an image: admit nothing
+#                /birds, /map.png     a page without links, and an image: neither admits a URL
 #                /staff/keys          is forbidden by robots.txt
 #     CHECKS     cam.org/lion         redirects: admits lion.jpg to this round
 #                cam.org/lion.jpg     404: broken
@@ -1967,11 +1969,11 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     while node := await queue.get():
 #         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §18
 #         if result:                              otherwise the URL is queued again later
-#             await self._process(node, result)   admits the references, §17; emits a Record, §14
+#             await self._admit_and_emit(...)     admits the references, §17; emits a Record, §14
 #             queue.task_done()                   when all items are done, the round ends
 #
-# Each rule lives in one object. Here is the path of a URL through them, with the object that holds
-# each step and the ones that help it:
+# Each rule lives in one object. Here is the path of a URL through these objects. On the left is the
+# object that takes each step; the text names the objects that help it:
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
@@ -1998,13 +2000,14 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 # read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own section,
 # which ends with the table of readers. The invariant: the time is linear in the length of the text.
-# A pattern takes quadratic time if a repetition takes much text and then gives it back, character
-# by character. So repetitions are possessive (`*+`, and `(?>...*)` of groups), unless the text that
-# they can take is short. An unterminated comment or script extends to the end of the text.
+# A pattern needs quadratic time if a repetition matches a lot of text and then gives it back one
+# character at a time. So repetitions are possessive (`*+`, or `(?>...*)` for groups), unless they
+# can match only a short text. An unterminated comment or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
-# A charset attribute of a meta element, or the content of one with http-equiv. Not in a comment.
+# The charset attribute of a meta element, or the charset in the content of a meta element with
+# http-equiv; a meta element in a comment does not count.
 _META_CHARSET = re.compile(rb"""(?isx)(?:[^<]++|<!--.*?-->|<(?!!--))*?<meta(?:
     (?:[\s/]++[^\s/=>]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"']++))?)*?[\s/]++
     |(?=[^>]*?http-equiv\s*+=\s*+["']?+content-type)[^>]*?[\s;"'])"""
@@ -2064,7 +2067,7 @@ def _check_count(count: int) -> None:
 
 
 def _decode_entity(match: re.Match[str]) -> str:
-    """Return the meaning of &amp; or &#47; in an attribute, even if the semicolon is missing."""
+    """Return the text that &amp; or &#47; stands for in an attribute, even without a semicolon."""
     decoded = html.unescape(match[0])
     # unescape() also decodes an entity that is only the beginning of the name: "&notit;" would
     # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities.
@@ -2073,12 +2076,12 @@ def _decode_entity(match: re.Match[str]) -> str:
 
 
 def _value_of(value: str) -> str:
-    """Return the meaning of a value: without the quote that begins it, with entities decoded."""
+    """Return an attribute's value without the quote that begins it, and with entities decoded."""
     if value[:1] in "\"'":
         value = value[1:]
     if "&" not in value:
         return value
-    # In "?a=1&copy=3" there is no entity: a name must end in a semicolon before "=" or a letter.
+    # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed.
     return re.sub(
         "&(?:#(?:[0-9]{1,40}(?![0-9])|[xX][0-9a-fA-F]{1,40}(?![0-9a-fA-F]));?"
         "|[0-9a-zA-Z]{1,40}(?:;|(?![=0-9a-zA-Z])))",
@@ -2099,8 +2102,7 @@ def read_stylesheet(text: str) -> Markup:
 
 
 def read_sitemap(text: str) -> Markup:
-    """Return the URLs in the loc elements of a sitemap, or of an index of sitemaps, and those of
-    the alternates (xhtml:link) that it names."""
+    """Return the URLs in the loc and xhtml:link elements of a sitemap or an index of sitemaps."""
     urls = re.findall(
         # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
         r"""(?sx) <!-- .*? (?: --> | \Z )
@@ -2117,14 +2119,14 @@ def read_sitemap(text: str) -> Markup:
 # The idea: one regular expression, _TAGS, matches comments, scripts, tags that may refer to
 # something, and other tags with a quoted `<` or `>`. No tag is looked for inside a match.
 # (html.parser takes ten times as long.) You may trust the expression and skip to read_markup(),
-# which gets its groups:
+# which receives these groups from it:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is removed later)
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
 #     <style>p { src: url(x) }</style>      tag: style>, raw: style, inside: p { src: url(x) }
 #     <!-- <a href=/> -->                   a match without groups
 #     <p title="<a href=/>">                a match without groups
-#     <p class="x">                         no match: nothing in it looks like a tag
+#     <p class="x">                         no match: it refers to nothing, and hides no tag
 #
 # In HTML, `<title/>` does not close itself: all text up to `</title>` belongs to it. In SVG, MathML
 # and XHTML it does. So there are two expressions. The one for HTML matches an svg or math element
@@ -2151,7 +2153,7 @@ _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|p
 # The parts of _TAGS. In <a class="top" href="/birds#owl"> they match
 #     _NAME         class     and  href
 #     _VALUE        "top      and  "/birds#owl     the first quote belongs to the value
-#     _SEPARATOR    " and a blank                  the last quote belongs to what separates
+#     _SEPARATOR    " and a blank                  the last quote belongs to the separator
 #     _REST         ">
 _NAME = r"[^\s/>\"'] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+ (?=") | '[^']*+ (?=') | [^\s>]*+ )"""
@@ -2162,8 +2164,8 @@ _LINK = rf"""
     [aA] (?: (?i: rea ) | ) [\s/] {_SEPARATOR}     # `a `
     {_ATTRIBUTE}*?      # `class="top" `: one attribute after another, until href or the end
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
-# A tag that may refer to something. In place of the first %s come the names of raw elements, of the
-# second other names, and of the third _CLOSED or nothing.
+# A tag that may refer to something. The first %s stands for the names of raw elements, the second
+# for other names, and the third for _CLOSED or nothing.
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> %s ) | %s ) (?=[\s/>]) {_REST} )
     (?(raw)  # if the group `raw` has matched: up to its end tag, or the end of the page
@@ -2185,7 +2187,7 @@ _TAGS = rf"""
 _HTML_TAGS = re.compile(_TAGS % (_HTML_RAW_NAMES, "|".join(_USES), ""), _FLAGS)
 _XML_TAGS = re.compile(_TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED), _FLAGS)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
-# Of "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks, but only over a word's commas.)
+# In "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks only over the commas of a word.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*\)|[^,(])*))?")
 
 
@@ -2201,9 +2203,8 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     """Return the field of Markup that a meta element adds to ("" for none), and the values."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
-        found = re.match(
-            r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text)
-        if found:
+        if found := re.match(
+                r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text):
             return "links", [found[1].lstrip("\"'")]
     elif values.get("property") == "og:image":
         return "assets", [text]
@@ -2214,7 +2215,7 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
 
 
 def _field_of(link: dict[str, str]) -> str:
-    """Return the field that a link element adds to: assets, links, or none, as with rel=search."""
+    """Return the field of Markup that a link element adds to, or "" (for example, rel=search)."""
     rel = link.get("rel", "").lower()
     is_feed = "alternate" in rel and "hreflang" not in link
     if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
@@ -2246,7 +2247,7 @@ _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
 def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
-    """Return what an HTML page refers to. Raises LimitError if too many tags refer to something.
+    """Return the references of an HTML page. Raises LimitError if too many tags have some.
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
@@ -2285,10 +2286,10 @@ _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
 
 def anchors_of(text: str) -> array[int] | None:
-    """Return the hashes of the anchors of a page: the id of any element, and the name of a.
+    """Return the hashes of a page's anchors: the id of each element, and the name of each <a>.
 
-    Returns None if the page has more than MAX_ANCHORS. The page is read as XHTML: in HTML, the
-    worst that can happen is that an anchor is found in raw text."""
+    Return None if the page has more than MAX_ANCHORS. Every page is read as XHTML. If it is HTML,
+    the worst that can happen is that an anchor is found in raw text."""
     anchors = array("q", [hash("top")])
     for match in re.finditer(_ID_TAGS, text[:text.rfind(">") + 1], _FLAGS):
         tag = match["tag"] or ""
@@ -2305,10 +2306,10 @@ def anchors_of(text: str) -> array[int] | None:
 def fragment_of(reference: str) -> str:
     """Return the fragment of a link or a redirect.
 
-    It is "top", which every page has, if it does not name an element, as "#" and "#!/x" do not."""
-    # After ":~:" comes a text fragment. Browsers remove tabs and line ends.
-    fragment = re.sub("[\t\n\r]", "", reference.partition("#")[2].partition(":~:")[0]).strip()
-    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or a text of that length
+    If it does not name an element, like "#" and "#!/x", return "top", which every page has."""
+    # After ":~:" comes a text fragment.
+    fragment = _trim(reference.partition("#")[2].partition(":~:")[0])
+    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or a text that is too long
         return "top"
     return fragment
 
@@ -2351,7 +2352,7 @@ def reader_of(content_type: str) -> Reader | None:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
-MAX_RULES = 5000         # rules that count, each tried on each URL: known files have some 3,000
+MAX_RULES = 5000         # rules that are used, each on every URL: known files have some 3,000
 MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
 # A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
 _ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
@@ -2359,7 +2360,7 @@ PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of(
 
 
 def _comparable(path: str) -> str:
-    """Return a path, or a pattern for paths, in the spelling that RFC 9309, 2.2.2, compares."""
+    """Return a path, or a pattern for paths, in the spelling used to compare (RFC 9309, 2.2.2)."""
     path, mark, query = path.partition("?")
     text = _escape_path(path) + mark + _escape_query(query)
     # quote() leaves the unreserved characters of RFC 3986, 2.3, as they are.
@@ -2377,10 +2378,10 @@ def _matches(parts: list[str], path: str) -> bool:
     " /" and ".pdf " occur in " /menu.pdf ", but not in " /menu.pdf?a=b "."""
     at = 0
     for part in parts:
-        found = path.find(part, at)
-        if found < 0:
+        at = path.find(part, at)
+        if at < 0:
             return False
-        at = found + len(part)
+        at += len(part)
     return True
 
 
@@ -2394,7 +2395,7 @@ class Robots:
         product = product.lower()
         # Rules by the name that they are for: our name, or "*".
         groups = defaultdict[str, list[tuple[str, str]]](list)
-        delays = dict[str, float]()
+        delays = defaultdict[str, float](float)
         names = set[str]()  # those of the group that is being read
         rules_began = True
         for key, value in _ROBOTS_LINE.findall(text[:MAX_ROBOTS]):
@@ -2418,7 +2419,7 @@ class Robots:
                 delays |= dict.fromkeys(names, float(value))
         if product not in groups:
             product = "*"
-        self.delay = delays.get(product, 0.0)
+        self.delay = delays[product]
         # The longest pattern first, and of two equally long ones "allow" first.
         rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
         # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark start and end.
@@ -2433,9 +2434,7 @@ class Robots:
         path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
         for key, pattern, parts in self.rules:
             if _matches(parts, path):
-                if key == "allow":
-                    break
-                return f"Disallow: {pattern[:MAX_SHOWN]}"
+                return f"Disallow: {pattern[:MAX_SHOWN]}" if key == "disallow" else None
         return None
 
 
@@ -2460,8 +2459,8 @@ PROBLEMS = (  # the kinds, in the order of the report
     "too many redirects",
     "blocked")
 NOFOLLOW = "links not followed (nofollow)"
-# Why a URL was not requested, or the links of a page were not followed, and the option that changes
-# that, in the order of the report.
+# The reasons why a URL was not requested, or the links of a page were not followed, each with the
+# option that changes it, in the order of the report.
 REASONS = {
     "forbidden by robots.txt": "--no-robots",
     "robots.txt failed": "--no-robots",
@@ -2485,10 +2484,6 @@ def _printable(text: str) -> str:
     return _escape(text)[:MAX_SHOWN]
 
 
-# The reasons that versions of OpenSSL give if a server does not speak TLS.
-_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
-
-
 def _explain(error: Any) -> str:
     """Return a description of an error that fits on a line."""
     text = (getattr(error, "strerror", "") or "").lower() or f"{error}" or type(error).__name__
@@ -2501,13 +2496,8 @@ def _explain(error: Any) -> str:
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text))
 
 
-def _problem(url: URL, failure: Exception) -> dict[str, str]:
-    """Return the fields of a Record that say what failed."""
-    error = _explain(failure)
-    if isinstance(failure, NotHTTPError) and url.scheme == "http":
-        error += f"; try https{url.origin[4:]}/"
-    elif getattr(failure, "reason", "") in _NO_TLS:
-        error = f"the server does not speak TLS; try http{url.origin[5:]}/"
+def _problem(failure: Exception) -> dict[str, str]:
+    """Return the fields of a Record that describe a failure."""
     kind = "broken"
     if isinstance(failure, TimeoutError):
         kind = "timed out"
@@ -2517,7 +2507,7 @@ def _problem(url: URL, failure: Exception) -> dict[str, str]:
         kind = "refused"
     elif isinstance(failure, LimitError):
         kind = "over a limit"
-    return {"error": error, "kind": kind}
+    return {"error": _explain(failure), "kind": kind}
 
 
 class Record(NamedTuple):
@@ -2527,23 +2517,23 @@ class Record(NamedTuple):
     # The outcome
     status: int = 0                 # of HTTP; 0: there was no valid response
     error: str = ""                 # a description of what is wrong
-    kind: str = ""                  # which of PROBLEMS that is
+    kind: str = ""                  # the kind of problem: one of PROBLEMS
     skipped: str = ""               # the reason why the URL was not requested
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it
     encoding: str = ""              # the charset; empty unless the body was read
-    nofollow: bool = False          # whether it says not to follow the links that it has
+    nofollow: bool = False          # whether it has links, and says not to follow them
     size: int = 0                   # bytes, decoded
     # The requests
     is_check: bool = False          # whether the URL was only checked
-    tries: int = 0                  # requests for the URL; for robots.txt, if that failed
+    tries: int = 0                  # requests for the URL, or for a robots.txt that failed
     at: float = 0.0                 # Unix time of the last request
     seconds: float = 0.0            # from then until the end of the response
     # The references to the URL, and from it
     parent: str = ""                # the page, or the redirect, that led to the URL
     depth: int = 0                  # links from a root
     links: tuple[str, ...] = ()     # as the document writes them; in emitted records, as URLs
-    assets: tuple[str, ...] | None = None   # images and the like, likewise; None: --pages-only
+    assets: tuple[str, ...] | None = None   # as links are; None: not looked for
 
 
 class Page(NamedTuple):
@@ -2556,7 +2546,7 @@ class Page(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of requesting a URL: its Record, and what else is needed to process it."""
+    """The result of requesting a URL: its Record, and the Page that was read, if any."""
 
     record: Record
     page: Page | None = None        # if a document was read now
@@ -2567,7 +2557,7 @@ NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a 
 
 
 def _next_url(url: URL, response: Response) -> str:
-    """Return the target of a redirect. Raises ProtocolError if it leads nowhere."""
+    """Return the target of a redirect. Raises ProtocolError unless it has one valid Location."""
     location, *others = set(response.headers.get("location", "").split("\n"))
     try:
         if not location or others:
@@ -2577,21 +2567,21 @@ def _next_url(url: URL, response: Response) -> str:
         _, mark, fragment = location.partition("#")
         return f"{parse_url(location, url)}{mark}{_escape(fragment)}"
     except ValueError as error:
-        raise ProtocolError(f"a redirect that leads nowhere: {_explain(error)}") from error
+        raise ProtocolError(f"a redirect that leads nowhere: {_explain(error)}")
 
 
 def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
               follow: bool = True, **fields: Any) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
-    If *read*, and if it is a document, the Record has its assets and links, as written. If the
-    document says nofollow, the Record has links only if *follow* is true."""
+    If *read* is true and the response is a document, the Record holds its links and assets as they
+    are written. From a document that says nofollow, it holds links only if *follow* is true."""
     status = response.status
     page = None
     fields.update(status=status, size=len(response.body),
                   content_type=_printable(response.content_type))
     if error:
-        fields |= _problem(url, error)
+        fields |= _problem(error)
     try:
         if status >= 400:  # 404
             fields.update(kind="blocked" if status in _BLOCKED else "broken",
@@ -2602,17 +2592,15 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             text, charset = decode_page(response.body, response.content_type)
             markup = reader(text)
             base = url
-            if markup.base:
-                with suppress(ValueError):
-                    base = parse_url(markup.base, url)
+            with suppress(ValueError):
+                base = parse_url(markup.base, url)
             _check_count(len(markup.links) + len(markup.assets))
             page = Page(response.headers, response.body, text, base)
-            fields.update(encoding=charset, assets=markup.assets, links=markup.links)
-            fields["nofollow"] = markup.nofollow and markup.links != ()
-            if fields["nofollow"] and not follow:
-                fields["links"] = ()
+            nofollow = markup.nofollow and markup.links != ()
+            links = () if nofollow and not follow else markup.links
+            fields.update(encoding=charset, nofollow=nofollow, links=links, assets=markup.assets)
     except ProtocolError as failure:
-        fields |= _problem(url, failure)
+        fields |= _problem(failure)
     return Result(Record(f"{url}", **fields), page)
 
 
@@ -2622,25 +2610,26 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 # or say "not now" (429). While one site rests, the workers should send requests to others.
 # The idea: a URL that may not be requested yet waits in the queue of its site. If the site has a
 # delay, one URL is requested at a time. When the delay has passed, a timer calls the first URL of
-# the queue, as a doctor calls the next patient: it goes to a worker, and meanwhile no other URL
-# gets a turn. With a delay of 3 s:
+# the queue, as a doctor calls the next patient. That URL goes to a worker, and meanwhile no other
+# URL gets a turn. With a delay of 3 s:
 #
 #     at 1 s    workers bring /cats/, /birds    busy: /cats/ is requested, /birds waits
 #     at 2 s    /cats/ has ended                resting: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                       /birds is called: it goes to a worker
 #     at 5 s    a worker brings /birds          busy: /birds is requested because it was called
 #
-# Responses also teach how fast to go. From its first 429 on, a site on a host in scope has a pace
-# above zero, and gets one request at a time:
+# The responses also show how fast the crawler may go. After its first 429, a site on a host in
+# scope has a pace above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
 #     429             Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
 #     anything else   its pace                       shrinks by 3 %, but not below the delay
 
-MAX_PAUSE = 300.0   # seconds that a Retry-After or a Crawl-delay may ask for
+MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
-MAX_PACE = 2.0      # seconds: a 429 does not make the pace longer; few sites need more
-REST = 2.0          # seconds to rest after a 429 without Retry-After
+
+REST = 2.0          # seconds: the rest after a 429 without Retry-After, and the longest pace that
+                    # 429s lead to: few sites need more
 
 
 class Site:
@@ -2652,6 +2641,7 @@ class Site:
                  requeue: Callable[[Node], None]):
         self.url = url                  # any URL of the origin
         self.robots = robots            # a Record says why robots.txt failed; None: not known yet
+
         self.robots_tries = 0           # attempts to get robots.txt
         self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.pace = delay               # seconds between requests now; 0: any number at a time
@@ -2669,14 +2659,13 @@ class Site:
         return not is_busy and self.free_at <= self._loop.time()  # and the site is not resting
 
     def take_turn(self, node: Node) -> bool:
-        """Begin the turn of *node* and return True; or let it wait, if it is not its turn."""
+        """Begin the turn of *node* and return True. If it must wait, queue it and return False."""
         if node is self.called:
             self.called = None
         elif self.waiting or not self.is_free():
-            if node.tries:  # a retry goes first
-                self.waiting.appendleft(node)
-            else:
-                self.waiting.append(node)
+            self.waiting.append(node)
+            if node.tries:  # a retry goes first: from the end, it moves to the front
+                self.waiting.rotate()
             self.advance()
             return False
         self.in_flight += 1
@@ -2689,7 +2678,7 @@ class Site:
         self.in_flight -= 1
         if is_slowed:
             if self.free_at <= now:  # further 429s while the site rests do not double it again
-                self.pace = max(self.pace, min(max(MIN_PACE, 2 * self.pace), MAX_PACE))
+                self.pace = max(self.pace, min(max(MIN_PACE, 2 * self.pace), REST))
             rest = max(self.pace, pause or REST)
         else:
             rest = self.pace = max(self.delay, 0.97 * self.pace)
@@ -2706,7 +2695,7 @@ class Site:
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
-        """Requeue every URL that waits for robots.txt: it is known, or due for a retry."""
+        """Requeue the URLs that wait for robots.txt, which is now known or due for a retry."""
         while self.waiting:
             self._requeue(self.waiting.popleft())
 
@@ -2714,11 +2703,11 @@ class Site:
 # 16  Scope
 # =========
 # The problem: pages refer to the whole web. Which part of it belongs to the crawl?
-# The idea: the host of a URL decides, together with patterns that must, or must not, be found in
-# the URL. A link leads to a page, which is read. An asset, such as an image, is checked: does it
-# exist? So a URL is admitted as a page or as a check, or is left out. A stylesheet on the crawl's
-# hosts is also a check, but it is read, to find the URLs that it uses. With the root
-# http://zoo.org/ and --exclude 'pdf$'
+# The idea: the host of a URL decides, together with the patterns of --include and --exclude. A link
+# leads to a page, which is read. An asset, such as an image, is only checked: does it exist? So a
+# URL is admitted as a page or as a check, or is left out. A stylesheet on the crawl's hosts is
+# admitted as a check, but is read in order to find the URLs that it uses. With the root
+# http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2742,7 +2731,7 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
 
 
 def host_of(url: URL) -> tuple[str, int]:
-    """Return the host without "www." (not of www.com) and the port, 0 for the default one."""
+    """Return the host without "www." (www.com keeps it), and the port, or 0 for the default."""
     host = url.host
     if host.count(".") > 1:
         host = host.removeprefix("www.")
@@ -2774,7 +2763,10 @@ class Scope:
 
     def excludes(self, text: str) -> re.Pattern[str] | None:
         """Return the first --exclude pattern that is found in *text*, or None."""
-        return next((pattern for pattern in self._exclude if pattern.search(text)), None)
+        for pattern in self._exclude:
+            if pattern.search(text):
+                return pattern
+        return None
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
         """Return why *url* at *depth* is left out as a page (or as a *check*), "" if it is not."""
@@ -2796,9 +2788,9 @@ class Scope:
 # The problem: request each URL that belongs to the crawl once, however many ways lead to it.
 # The idea: each seen URL has one Node, which is in one round. Round 0 is for the roots and their
 # redirect targets; their hosts define the scope. Round 1 is for pages (with --depth there is a
-# round for each level), CHECKS for checks, and NEVER for URLs that are left out. Another way to a
-# URL can only move it to an earlier round. The zoo's root links to the lion and shows the map;
-# /cats/ shows the lion and links to the map:
+# round for each level), CHECKS is for checks, and NEVER is for URLs that are left out. A further
+# reference to a URL can only move it to an earlier round. The zoo's root links to the lion and
+# shows the map; /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
@@ -2809,13 +2801,13 @@ class Scope:
 # The idea: admit a URL once as a link, and once as an asset. Pages are read round by round. The
 # first link to /birds therefore brings it to its earliest round, and later links have no effect.
 # The Nodes of links are kept in `_seen_links`, by the normal spelling of the URL, and those of
-# assets in `_seen_assets`. A reference is joined to its page as mere text, and looked up. If the
-# result is an odd spelling, it is not found, and is parsed. But it is never the normal spelling of
-# another URL. On the zoo's /cats/
+# assets in `_seen_assets`. A reference is joined to its page as mere text, and the result is looked
+# up. An odd spelling is not found there, so the reference is parsed. A wrong Node is never found,
+# because the result is never the normal spelling of a different URL. On the zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
-#     mailto:me                stays as it is: text that has a Node, with the reason
+#     mailto:me                stays as it is: such text also has a Node, which holds the reason
 
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
@@ -2830,7 +2822,7 @@ class Node:
     def __init__(self, text: str):
         self.text = text
         # How the URL was admitted, or why it was left out
-        self.round = NEVER                      # in which the URL is requested
+        self.round = NEVER + 1                  # in which the URL is requested: not yet in any
         self.reason = ""                        # why the URL is left out
         self.site: Site                         # set unless the URL is left out
         self.parent = ""                        # the page, or the redirect, that led to it
@@ -2870,7 +2862,8 @@ SLICE = 100  # references that are looked up between two ticks
 def _join(base: URL, folder: str, reference: str) -> str:
     """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
     first = reference[:1]
-    # The page itself, and //host/x, are parsed each time: no text of a Node begins with a blank.
+    # The page itself and //host/x are parsed each time. A blank is never found, because no Node's
+    # text begins with one.
     if not first or reference[:2] == "//":
         return " "
     if first == "?":
@@ -2902,13 +2895,13 @@ class Frontier:
         self._emit = emit
         # How many more pages and checks may be admitted.
         self._left = {"page": options.max_pages, "check": options.max_pages}
-        # By the one spelling of their URLs: the Nodes of links, and of assets.
+        # The Nodes of links, and those of assets, by the normal spelling of their URLs.
         self._seen_links: Nodes = {}
         self._seen_assets: Nodes = {}
-        # By the page that they lead to: the Nodes of fragments.
+        # The Nodes of fragments, by the Node of the URL before the #.
         self._fragments = defaultdict[Node, list[Node]](list)
 
-    def requeue(self, node: Node) -> None:
+    def requeue(self, node: Node | None) -> None:
         """Put a URL back into the queue, which goes on counting it as one item."""
         self.queue.put_nowait(node)
         self.queue.task_done()
@@ -2930,26 +2923,24 @@ class Frontier:
         covered = self.scope.covers(url)
         check = check or (self._options.external and not covered)
         reason = self.scope.objection(url, depth, check)
-        budget = ""
-        if depth > 0 and hops == 0:  # roots and redirect targets do not count
-            budget = "check" if check else "page"
-        if not reason and budget and not self._left[budget]:
+        kind = "check" if check else "page"
+        counts = depth > 0 and not hops  # roots and redirect targets do not count
+        if not reason and counts and not self._left[kind]:
             reason = "over the page limit"
-        its_round = depth  # with --depth: so a page is requested at its least depth
+        its_round = depth  # if --depth is given: each page is requested at its least depth
         if reason:
             its_round = NEVER
         elif check:
             its_round = CHECKS
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
-        # 2. A seen URL moves only to an earlier round, and only if its own has not begun. (The map
-        # does.)
-        node = self.seen_urls.get(f"{url}")
-        if node and node.round <= its_round:
+        # 2. A seen URL stays in its round, unless the new one is earlier. (Then its own round has
+        # not begun. The map moves.)
+        node = self.seen_urls.get(f"{url}") or Node(f"{url}")
+        if node.round <= its_round:
             return node
         # 3. It is new, or moves.
-        if not node:
-            node = self.seen_urls[f"{url}"] = Node(f"{url}")
+        self.seen_urls[node.text] = node
         node.parent = parent.text if parent else ""
         node.depth = depth
         node.hops = hops
@@ -2959,13 +2950,12 @@ class Frontier:
         # 4. Unless it is left out, it is queued now, or in its round.
         if not reason:
             if url.origin not in self.sites:
-                robots = None
-                if self._options.no_robots or not covered:
-                    robots = Robots("")  # outside the scope robots.txt is not requested
+                # Outside the scope robots.txt is not requested.
+                robots = Robots("") if self._options.no_robots or not covered else None
                 self.sites[url.origin] = Site(url, robots, self._options.delay, self.requeue)
             node.site = self.sites[url.origin]
-            if budget:  # a check that becomes a page counts as both
-                self._left[budget] -= 1
+            if counts:  # a check that becomes a page counts as both
+                self._left[kind] -= 1
             if its_round <= self.round:
                 self.queue.put_nowait(node)
             else:
@@ -2975,24 +2965,23 @@ class Frontier:
     def follow(self, node: Node, record: Record) -> Record:
         """Admit the target of a redirect. Return the *record* of the redirect.
 
-        It has a kind and an error if the redirect is not followed."""
+        If the redirect is not followed, the returned record has a kind and an error."""
         target = parse_url(record.next_url)
         if "#" in record.next_url:
             node.fragment = fragment_of(record.next_url)
         if node.depth == 0:  # the scope grows
             self.scope.hosts.add(host_of(target))
-        known = self.seen_urls.get(f"{target}")
-        if known and node in known.ahead():  # the target already leads back here
+        problem = f"more than {self._options.max_redirect} redirects in a row"
+        if node.hops < self._options.max_redirect:
+            following = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
+            if node not in following.ahead():  # otherwise the target already leads back here
+                node.next_node = following
+                return record
             problem = "redirect loop"
-        elif node.hops >= self._options.max_redirect:
-            problem = f"more than {self._options.max_redirect} redirects in a row"
-        else:
-            node.next_node = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
-            return record
         return record._replace(kind="too many redirects", error=problem)
 
     async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
-        """Admit what a page refers to. Return its *record* with URLs as links and assets."""
+        """Admit the URLs that a page refers to. Return its *record*, with these URLs in it."""
         links = await self._admit_each(page, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
@@ -3019,14 +3008,14 @@ class Frontier:
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node  # by its one spelling: others are parsed each time
+                known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
             if len(nodes) % SLICE == 0:
                 await sleep(0)
         return nodes
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        """Return the Node of a reference; if it is not a valid URL, it is left out, or broken."""
+        """Return the Node of a reference. An invalid URL is left out, or reported as broken."""
         try:
             return self.admit(
                 parse_url(reference, base), page, page.depth + 1, 0, check)
@@ -3082,16 +3071,16 @@ class Frontier:
                 if self.scope.excludes(node.text):
                     yield record._replace(skipped="excluded")
                 elif page.anchors is None:
-                    if page.is_well:  # the report says so if it is a problem, or was left out
+                    if page.is_well:  # otherwise the report lists the page itself
                         yield record._replace(skipped="fragment not checked")
                 elif not anchors & _anchors_named(fragment):
                     yield record._replace(
                         kind="broken", error=f"no id {_printable(fragment)!r} on the page")
 
 
-# This is another good place to stop. Until a URL that was discovered has been processed, it is in
-# at least one of these places. The queue counts it as unfinished in those with a *; when no URL is
-# left there, the round ends.
+# This is another good place to stop. From the time when a URL is admitted until it has been
+# processed, it is in at least one of these places. In the places marked with a *, the queue counts
+# it as unfinished. When no URL is left in them, the round ends.
 #
 #       later            until its round begins (§17)
 #     * queue            until a worker takes it (§17)
@@ -3105,9 +3094,9 @@ class Frontier:
 # ============
 # The problem: find out the outcome of one URL with as few requests as possible.
 # The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
-# (§14), or None if the URL will be queued again. The first URL of a site causes robots.txt to be
-# requested. It waits, together with the site's other URLs, until robots.txt is known, or is
-# requested again (after 1 s, 2 s ...).
+# (§14), or None if the URL will be queued again. The first URL of a site triggers the request for
+# robots.txt. That URL and the site's other URLs wait until robots.txt is known, or until it is time
+# to request robots.txt again (after 1 s, 2 s ...).
 #
 #     1  robots.txt is not known yet                 None: the URL waits for robots.txt
 #     2  robots.txt failed, or forbids the URL       Result
@@ -3123,11 +3112,13 @@ class Frontier:
 #     8  anything else                               Result
 
 BACKOFF = 1.0         # seconds after the first attempt; doubled after each further one, up to 256
-ROBOTS_REQUESTS = 6   # for a robots.txt: RFC 9309 section 2.3.1.2 wants five redirects followed
+ROBOTS_REQUESTS = 6   # for one robots.txt: RFC 9309, 2.3.1.2, says to follow five redirects
+# The reasons that versions of OpenSSL give if a server does not speak TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
 def _back_off(tries: int) -> float:
-    """Return the seconds to wait after that many attempts."""
+    """Return how many seconds to wait after *tries* attempts."""
     return BACKOFF * 2.0 ** min(tries - 1, 8)
 
 
@@ -3146,7 +3137,9 @@ class Fetcher:
 
     async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
                     ) -> tuple[Response, Exception | None]:
-        """Return the response to a request, or NO_RESPONSE and the error."""
+        """Return the response to a request, or NO_RESPONSE and the error.
+
+        If the scheme of *url* may be wrong, the error is a NotHTTPError that suggests the other."""
         scope = self._frontier.scope
         guessed = url.origin in scope.guessed
         try:
@@ -3157,19 +3150,23 @@ class Fetcher:
             return response, None
         except (OSError, ProtocolError) as failure:
             error = failure.with_traceback(None)  # a traceback holds frames: see §3
-            if guessed and isinstance(error, (ConnectionResetError, TruncatedError)):
-                error = NotHTTPError(_explain(error))
+            may_be_tls = isinstance(error, NotHTTPError) or (
+                guessed and isinstance(error, (ConnectionResetError, TruncatedError)))
+            if may_be_tls and url.scheme == "http":
+                error = NotHTTPError(f"{_explain(error)}; try https{url.origin[4:]}/")
+            elif getattr(error, "reason", "") in _NO_TLS:
+                error = NotHTTPError(f"the server does not speak TLS; try http{url.origin[5:]}/")
             return NO_RESPONSE, error
 
     def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
-        """Return whether to send another request after that many attempts.
+        """Return whether to send another request after *tries* attempts.
 
         Raises CrawlError if this program has run out of descriptors."""
         code = getattr(error, "errno", 0)
         # A bad certificate, a server that does not speak TLS and a host name that does not exist
-        # are final. A refused connection is final the second time: the server may be starting.
-        is_final = (hasattr(error, "verify_code") or getattr(error, "reason", "") in _NO_TLS
-                    or code == socket.EAI_NONAME or (code == errno.ECONNREFUSED and tries > 1))
+        # are final. A refused connection is retried once, because the server may be starting.
+        is_final = (hasattr(error, "verify_code") or code == socket.EAI_NONAME
+                    or (code == errno.ECONNREFUSED and tries > 1))
         is_temporary = (response.status in _TEMPORARY
                         or (isinstance(error, (OSError, TruncatedError)) and not is_final))
         if tries < self._options.max_tries and is_temporary:
@@ -3196,7 +3193,7 @@ class Fetcher:
         url = node.url
         if site.robots is None:  # 1
             site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first URL that waits has robots.txt requested
+            if len(site.waiting) == 1:  # the first URL that waits requests robots.txt
                 await self._load_robots(site)
             return None
         if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
@@ -3211,7 +3208,7 @@ class Fetcher:
         return await self._request(node, url)
 
     async def _request(self, node: Node, url: URL) -> Result | None:
-        """Send the request, in the URL's turn. Return None if the URL is to be queued again."""
+        """Send the request for a URL whose turn it is. Return None if the URL is queued again."""
         loop = get_running_loop()
         method = "HEAD" if node.is_check and not node.tries else "GET"
         at = time.time()
@@ -3255,11 +3252,11 @@ class Fetcher:
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
-        If it failed, they are requeued later, for a retry. robots.txt has no Node: its redirects
-        are followed here, even to other hosts. RFC 9309, 2.3.1:
-            2xx                               gives rules
-            429, 5xx, no valid response       after the last attempt, the site's URLs fail
-            anything else                     everything is allowed"""
+        If the request fails and may be retried, they are requeued later. robots.txt has no Node, so
+        its redirects are followed here, even to other hosts. RFC 9309, 2.3.1:
+            2xx                                  gives rules
+            429, 500 or more, no valid response  after the last attempt, the site's URLs fail
+            anything else                        everything is allowed"""
         url = site.url._replace(target="/robots.txt")
         for _ in range(ROBOTS_REQUESTS):
             response, error = await self._send(
@@ -3279,8 +3276,8 @@ class Fetcher:
             site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
-            is_wrong_scheme = isinstance(error, NotHTTPError) and url.scheme == "http"
-            if not (record.kind in ("refused", "bad certificate") or is_wrong_scheme):
+            if not (record.kind in ("refused", "bad certificate")
+                    or isinstance(error, NotHTTPError)):
                 record = record._replace(  # only robots.txt has failed, not the server
                     skipped="robots.txt failed",
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
@@ -3288,21 +3285,20 @@ class Fetcher:
         site.release()
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's record, if the URL would be requested in the same way today."""
-        record = None
+        """Return the journal's record if the URL would be requested and read the same way now."""
+        options = self._options
         # Roots and their redirects are always requested. With --fragments so are pages, because
         # their anchors are needed.
-        if (self._options.journal and node.depth > 0
-                and (node.is_check or not self._options.fragments)):
-            record = self._options.journal.find(node.text)
-        if not record or record.is_check != node.is_check:
+        if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
-        was_read = bool(record.encoding)
-        # For example, a stylesheet was not read if its host was not in the scope then.
-        if ((not record.kind and self._wants(node, record) != was_read)
-                or (was_read and record.assets is None and not self._options.pages_only)
-                or (record.nofollow and (record.links != ()) != self._options.no_robots)
-                or record.size > self._options.max_body):
+        record = options.journal.find(node.text)
+        if record and (
+                record.is_check != node.is_check
+                # For example, a stylesheet was not read if its host was not in the scope then.
+                or self._wants(node, record) != bool(record.encoding)
+                or (record.encoding and record.assets is None and not options.pages_only)
+                or (record.nofollow and (record.links != ()) != options.no_robots)
+                or record.size > options.max_body):
             return None
         return record
 
@@ -3318,14 +3314,14 @@ class Fetcher:
 class Options(NamedTuple):
     """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
 
-    depth: int = MAX_DEPTH          # links from a root; if it is MAX_DEPTH, in any order
-    max_pages: int = 1_000_000      # pages, and as many checks
+    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
+    max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
     include: Texts = ()             # regular expressions: only pages whose URL matches one are read
     exclude: Texts = ()             # regular expressions: URLs that match one are left out
     subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
     external: bool = False          # whether links to other hosts are checked
     pages_only: bool = False        # whether assets are left unchecked
-    fragments: bool = False         # whether pages must have the anchors that links name
+    fragments: bool = False         # whether to check that the fragments of links exist
     no_robots: bool = False         # whether robots.txt is ignored
     max_tasks: int = 10             # URLs requested at a time
     max_redirect: int = 10          # redirects in a row
@@ -3333,8 +3329,8 @@ class Options(NamedTuple):
     max_body: int = MAX_BODY        # bytes
     timeout: float = FETCH_TIMEOUT  # seconds for one request
     delay: float = 0.0              # seconds between two requests to a site
-    headers: Headers | None = None  # only for the roots' hosts; a User-Agent for all
-    journal: Journal | None = None  # its answers replace the server's; it gets all other records
+    headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
+    journal: Journal | None = None  # its definite results are reused; new records are added
     on_record: Callable[[Record], object] = lambda record: None     # gets each Record
     on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
 
@@ -3352,8 +3348,8 @@ _LEAST = {  # the least values of these options
 
 def takes(options: Callable[P, object]) -> Callable[
         [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator that does nothing, but tells type checkers that the method has the
-    parameters of *options*: so they know that Crawler(url, depth="x") is wrong."""
+    """Return a decorator that does nothing at run time. For type checkers, the method has the
+    parameters of *options*, so that they reject Crawler(url, depth="x")."""
     return lambda method: method
 
 
@@ -3404,9 +3400,8 @@ class Crawler:
         for name, least in _LEAST.items():
             value = getattr(options, name)
             if not least <= value < CHECKS:
-                option = name.replace("_", "-")
                 bound = "less than 2**40" if value > least else f"at least {least}"
-                raise CrawlError(f"--{option} must be {bound}, got {value!r}")
+                raise CrawlError(f"--{name.replace('_', '-')} must be {bound}, got {value!r}")
         texts = [roots] if isinstance(roots, str) else list(roots)
         self._roots = list(map(_parse_root, texts))
         scope = Scope(self._roots, options)
@@ -3425,8 +3420,8 @@ class Crawler:
         self._held = dict[Node, Result]()     # the results of round 0 other than redirects
 
     async def crawl(self) -> None:
-        """Crawl until nothing is left. May be called once. Raises what callbacks or the journal
-        raise.
+        """Crawl until no URL is left. May be called only once. Exceptions of callbacks and of the
+        journal end the crawl and are raised.
 
         If the caller is cancelled, the crawl ends immediately: URLs that were in flight or being
         processed get no record."""
@@ -3448,40 +3443,36 @@ class Crawler:
         self.options.on_record(record)
 
     async def _rounds(self) -> None:
-        """Run the rounds: roots, pages, checks. Emit what was left out; stop the workers."""
+        """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each level), and
+        CHECKS. Then emit what was left out, and stop the workers."""
         frontier = self.frontier
         queue = frontier.queue
         for url in self._roots:
             frontier.admit(url, None, 0)
-        frontier.begin(0)
-        await queue.join()          # until each root has a result, and all hosts are known
-        frontier.begin(1)           # no URL waits for round 1 yet, but now results are processed,
-        for node in self._held:     # and first those that were held
-            queue.put_nowait(node)
-        await queue.join()          # until its pages are read
-        while frontier.later:       # with --depth the next level; at last the checks
-            frontier.begin(min(frontier.later))
-            await queue.join()      # until cam.org/lion.jpg is checked
+        while frontier.later or self._held:
+            frontier.begin(min(frontier.later, default=1))
+            for node in self._held:     # after round 0: now all hosts are known
+                queue.put_nowait(node)
+            await queue.join()
         for record in frontier.rest():
             self._emit(record)
         for _ in range(self.options.max_tasks):
-            queue.put_nowait(None)
+            frontier.requeue(None)      # which does not count: no work is left
 
     async def _work(self) -> None:
         """Take URLs from the queue, fetch each one and process the result, until None comes."""
         queue = self.frontier.queue
         while node := await queue.get():
             self.in_flight[node] = get_running_loop().time()
-            await sleep(0)  # let the loop poll: the next steps may never wait for a server
+            await sleep(0)  # let the loop poll, because the lines below may never wait
             result = self._held.pop(node, None) or await self.fetcher.fetch(node)
             if result:
-                await self._process(node, result)
+                await self._admit_and_emit(node, result)
                 queue.task_done()
             # If the crawl is interrupted, the entry stays, because the report names it.
             del self.in_flight[node], result  # free the page before waiting for the next URL
-        queue.task_done()  # of None
 
-    async def _process(self, node: Node, result: Result) -> None:
+    async def _admit_and_emit(self, node: Node, result: Result) -> None:
         """Admit the URLs that a result leads to, and emit its Record."""
         record = result.record._replace(depth=node.depth, parent=node.parent)
         page = result.page
@@ -3503,38 +3494,40 @@ class Crawler:
         node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
-        """Return how many URLs wait or are processed. One that moved may be counted twice."""
-        waiting = self.frontier.queue.unfinished - len(self.in_flight)
-        waiting += sum(map(len, self.frontier.later.values()))
+        """Return how many URLs wait. A URL that moved to another round may be counted twice."""
+        waiting = (self.frontier.queue.unfinished - len(self.in_flight)
+                   + sum(map(len, self.frontier.later.values())))
         if self.frontier.round == 0:  # later the held results are in the queue
             waiting += len(self._held)
         return waiting
 
     def fetches(self) -> list[str]:
-        """Return the URLs in flight and for how many seconds they have been, the oldest first."""
+        """Return the URLs in flight, each with the seconds since a worker took it, oldest first."""
         return [f"{get_running_loop().time() - began:.1f} s {node.text}"
                 for node, began in self.in_flight.items()]
 
     def describe(self) -> str:
         """Return the state of the crawl: the lines at which tasks wait, then the URLs in flight."""
-        return "\n".join([*[task.where() for task in get_running_loop().tasks], *self.fetches(),
+        return "\n".join([*map(Task.where, get_running_loop().tasks), *self.fetches(),
                           f"{len(self.in_flight)} in flight, {self.num_waiting()} queued"])
 
 
 # 20  Journal
 # ===========
-# The problem: a long crawl may be interrupted, and one that found problems should be repeated.
-# The idea: a journal gets a line of JSON for each record. If a URL has several lines, the last one
-# counts. A later crawl asks the journal before the server:
+# The problem: a long crawl may be interrupted, and a crawl that found problems should be repeated.
+# The idea: write a line of JSON to a journal for each record. If a URL has several lines, the last
+# one counts, unless it says that the URL was skipped. A later crawl looks into the journal before
+# it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
 #                                                            unless --fragments needs the anchors
-#     {"url": "http://zoo.org/map.png", "status": 503, ...}  temporary: requested again
+#     {"url": "http://zoo.org/map.png", "status": 503, ...}  a problem other than 404 and 410, which
+#                                                            may be temporary: requested again
 #
 # So --resume crawls from the roots again, and soon reaches the point of the interruption. --recheck
-# does the same, but first forgets the problems, which may be fixed by now, and any redirect or page
-# that leads to them:
+# does the same, but first forgets three kinds of records: the problems, which may be fixed by now,
+# the redirects that lead to a problem, and the pages that refer to either:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -3544,7 +3537,7 @@ MAX_NUMBER = 1e12   # no size, Unix time or number of seconds in a journal is th
 
 
 def _fits(value: Any, sample: Any) -> bool:
-    """Return whether a value from a journal has the type of *sample*, printable or finite."""
+    """Return whether a value has *sample*'s type, with printable texts and numbers in range."""
     if isinstance(sample, tuple):
         return isinstance(value, list) and all(_fits(each, "") for each in value)
     if isinstance(sample, str):
@@ -3557,7 +3550,7 @@ _SAMPLES = Record("", assets=())._asdict()  # each field of a journal has the ty
 
 def _parse_record(line: bytes) -> Record:
     """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
-    if not re.fullmatch(rb"{.*}\n", line):
+    if not line.endswith(b"}\n"):
         raise ValueError("not a JSON object")
     fields = json.loads(line)
     for name, value in fields.items():
@@ -3574,10 +3567,10 @@ def _parse_record(line: bytes) -> Record:
 class Journal:
     """A file with one JSON object on each line, one line for each Record.
 
-    The file must be new or empty. With *resume* it may hold records: its definite answers replace
-    the server's. With *recheck* it must exist, and its problems, and any redirect or page that
-    leads to them, are forgotten first. Raises CrawlError if the file cannot be opened, is in use by
-    another crawl, or is not a journal."""
+    The file must be new or empty, unless *resume* or *recheck* is true. Then it may hold records,
+    and the definite ones replace requests. With *recheck* the file must exist. Its problems, and
+    any redirect or page that leads to them, are forgotten first. Raises CrawlError if the file
+    cannot be opened, is in use by another crawl, or is not a journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False):
         self.path = path
@@ -3606,7 +3599,7 @@ class Journal:
             raise CrawlError(f"{path}{fault}")
 
     def _index(self) -> None:
-        """Note where each URL's last line begins; a line with "skipped" does not count."""
+        """Store the offset of each URL's last line. Lines with "skipped" do not count."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             try:
@@ -3616,7 +3609,7 @@ class Journal:
                     self._file.truncate(start)
                     break
                 raise ValueError("is not a crawl.py journal "
-                                 f"(line {number}: {_explain(error)})") from error
+                                 f"(line {number}: {_explain(error)})")
             if record.kind:
                 self._problems.add(record.url)
             if not record.skipped:
@@ -3626,8 +3619,8 @@ class Journal:
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either.
 
-        A problem that is fixed counts as well: perhaps a --recheck was interrupted between this URL
-        and the pages that refer to it."""
+        A URL that was a problem in any line counts, even if it is fixed now: a --recheck may have
+        been interrupted between this URL and the pages that refer to it."""
         problems = self._problems
         redirects = {}
         for url in self._offsets:
@@ -3646,12 +3639,12 @@ class Journal:
         return _parse_record(self._lines.readline())
 
     def find(self, url: str) -> Record | None:
-        """Return the last record of *url* if it is definite, otherwise None."""
+        """Return the last record of *url* if it is definite: no problem, or a 404 or 410.
+
+        Otherwise return None."""
         if url in self._offsets:
             record = self._record_of(url)
-            # A failure that may be temporary is not definite, nor is a redirect that failed.
-            if (record.status not in (0, *_TEMPORARY, *_BLOCKED)
-                    and not (record.kind and record.status in _REDIRECTS)):
+            if not record.kind or record.status in (404, 410):
                 return record
         return None
 
@@ -3695,9 +3688,9 @@ class Journal:
 #                1  forbidden by robots.txt         --no-robots
 #     2 problems on 3 pages, 1.0 s
 #
-# The invariant: no URL that was found is lost silently. (README lists what is not looked at.) A URL
-# or a page can drop out in these ways, and each has a line. It names the option that changes this,
-# if there is one:
+# The invariant: no URL that was found is lost silently. (README lists the things that are not
+# searched.) A URL or a page can drop out in the following ways, and the report has a line for each.
+# The last column is the option that changes this, if there is one:
 #
 #     robots.txt forbids it                       not requested             --no-robots
 #     its robots.txt has failed                   a problem, not requested  --no-robots
@@ -3707,8 +3700,9 @@ class Journal:
 #     it is a link to another host                not requested             --external
 #     no --include pattern is found in it         not requested             --include
 #     an --exclude pattern is found in it         not requested             --exclude
-#     its scheme is not http or https, or it has
-#         more than MAX_URL characters            not requested
+#     its scheme is not http or https, and does
+#         not look mistyped; or it has more
+#         than MAX_URL characters                 not requested
 #     its fragment cannot be checked, because the
 #         page was not read, or has too many
 #         anchors                                 not requested
@@ -3738,14 +3732,16 @@ def _several(texts: Iterable[str]) -> str:
 
 
 def _ways_to(nodes: list[Node]) -> Iterator[str]:
-    """Yield what leads to a problem. *nodes*: its own Node, and all that redirect there."""
+    """Yield lines with the redirects and pages that lead to a problem.
+
+    *nodes* holds the Node of the problem, and then the Nodes that redirect to it."""
     if redirects := _several(node.text for node in nodes[1:]):
         yield f"    redirected from {redirects}"
     if pages := _several(page for node in nodes for page in node.linked_from):
         yield f"    found on {pages}"
 
 
-OUTAGE = 10  # if this many URLs fail without a response for one reason, it is printed once
+OUTAGE = 10  # if this many URLs fail without a response, for one reason, print that once
 
 
 class Report:
@@ -3811,9 +3807,10 @@ class Report:
             yield from self._numbers(crawler, seconds)
 
     def failures(self) -> Iterator[str]:
-        """Yield a line for each root that could not be crawled, which says why.
+        """Yield a line for each root that could not be crawled, with the reason.
 
-        There are no lines if a server has responded, and a page was read or a problem was found."""
+        Yield nothing if a server has responded, and either a problem was found, or a page was read
+        whose links could be followed."""
         if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
             return
         for record in self.roots:
@@ -3862,12 +3859,6 @@ PROGRESS = 0.25         # seconds between two updates of the progress line
 _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
 
-def _say(text: str, end: str = "\n") -> None:
-    """Print on stderr, if stderr can be written."""
-    with suppress(OSError):
-        print(text, end=end, file=sys.stderr, flush=True)
-
-
 async def _show_progress(crawler: Crawler, report: Report) -> None:
     """Show the progress of the crawl on the terminal, in one line, until cancelled."""
     try:
@@ -3884,11 +3875,9 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
 
 async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
     """Crawl. Ctrl-\\ (SIGQUIT) prints the state of the crawl; if *live*, a line shows progress."""
-    def describe() -> None:
-        _say(f"\n{crawler.describe()}")
-
     wake = get_running_loop().call_soon_threadsafe
-    before = signal.signal(signal.SIGQUIT, lambda *_: wake(describe))
+    before = signal.signal(
+        signal.SIGQUIT, lambda *_: wake(lambda: _say(f"\n{crawler.describe()}")))
     if live:
         create_task(_show_progress(crawler, report))  # until run() cancels it
     try:
@@ -3905,11 +3894,10 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     def on_record(record: Record) -> None:
         report.add(record)
         if options.verbose:
-            what = record.error or f"{record.status} {record.next_url}".rstrip()
-            if record.skipped:
-                what = f"skipped: {record.skipped}"
+            outcome = (f"skipped: {record.skipped}" if record.skipped else
+                       record.error or f"{record.status} {record.next_url}".rstrip())
             parent = f" (from {record.parent})" if record.parent else ""
-            _say(f"{record.url} {what}{parent}")
+            _say(f"{record.url} {outcome}{parent}")
 
     with suppress(OSError, ValueError):  # macOS has infinite limits that cannot be set
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -3925,8 +3913,8 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     failures = list[str]()
     with ExitStack() as files:
         if options.output is not None:
-            journal = Journal(options.output, options.resume, options.recheck)
-            given["journal"] = files.enter_context(closing(journal))
+            given["journal"] = files.enter_context(closing(
+                Journal(options.output, options.resume, options.recheck)))
         crawler = Crawler(options.roots, **given)
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
@@ -3943,7 +3931,7 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     return 1 if report.problems else 0
 
 
-# The options of Crawler, by group, and what each does.
+# The options of Crawler, by group, each with its description.
 _OPTIONS = {
     "what to crawl": {
         "depth": "follow at most N links in a row from a start URL (%(default)s)",
@@ -3998,8 +3986,8 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     for title, texts in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for name, text in texts.items():
-            kind = kinds[type(Options._field_defaults[name])]
-            group.add_argument(f"--{name.replace('_', '-')}", help=text, **kind)
+            group.add_argument(f"--{name.replace('_', '-')}", help=text,
+                               **kinds[type(Options._field_defaults[name])])
     group.add_argument("-H", "--header", action="append", default=[], metavar="'Name: value'",
                        help="send a header to the start URLs' hosts (repeatable)")
     add = parser.add_argument_group("output").add_argument
@@ -4017,12 +4005,13 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what *arguments* (sys.argv[1:]) say, in the main thread. Return the exit status."""
+    """Run the program with *arguments* (sys.argv[1:]), and return the exit status.
+
+    Must be called in the main thread."""
     try:
-        try:
+        status = 0
+        with suppress(SystemExit):  # from --help or --version
             status = _crawl_and_report(_parse_arguments(arguments))
-        except SystemExit:  # from --help or --version
-            status = 0
         sys.stdout.flush()  # here, so that an error such as a full disk is still caught
         return status
     except KeyboardInterrupt as end:

@@ -3270,8 +3270,8 @@ def test_a_page_with_too_many_references_is_over_a_limit(
 
     def record_of(references: int) -> crawl.Record:
         numbers = range(1, references // body.count("{}") + 1)
-        response.body = "".join(body.format(number, -number) for number in numbers).encode()
-        return crawl.result_of(BASE, response).record
+        text = "".join(body.format(number, -number) for number in numbers)
+        return crawl.result_of(BASE, response._replace(body=text.encode())).record
 
     within = record_of(4)
     assert within.kind == "" and len(within.links + (within.assets or ())) == 4
@@ -3426,7 +3426,7 @@ def test_a_site_that_says_429_is_read_at_its_pace(rate: float, burst: int, tasks
             now = get_running_loop().time()
             excess = max(0, self.excess - (now - self.last) * rate + 1) if self.last else 0
             if excess > burst:
-                response.status, response.body = 429, b""
+                response = response._replace(status=429, body=b"")
             else:
                 self.last, self.excess = now, excess
             return response
@@ -5664,26 +5664,32 @@ def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> No
 
 
 @each(
-    "status, definite",
+    "status, kind, definite",
     [
-        (0, False),
-        (200, True),
-        (301, True),
-        (404, True),
-        (401, False),
-        (403, False),
-        (999, False),
-        (408, False),
-        (429, False),
-        (500, False),
-        (503, False),
+        (0, "timed out", False),
+        (200, "", True),
+        (200, "over a limit", False),
+        (301, "", True),
+        (301, "too many redirects", False),
+        (400, "broken", False),
+        (401, "blocked", False),
+        (403, "blocked", False),
+        (404, "broken", True),
+        (408, "broken", False),
+        (410, "broken", True),
+        (429, "blocked", False),
+        (500, "broken", False),
+        (503, "broken", False),
+        (999, "blocked", False),
     ],
 )
-def test_blocked_and_temporary_responses_are_not_definite(
-    status: int, definite: bool, tmp_path: Path
+def test_of_the_problems_only_404_and_410_are_definite(
+    status: int, kind: str, definite: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "journal"
-    path.write_text(json.dumps({"url": "http://h/", "status": status}) + "\n")
+    record = crawl.Record("http://h/", status, kind=kind)
+    with closing(crawl.Journal(str(path))) as journal:
+        journal.write(record)
     with closing(crawl.Journal(str(path), resume=True)) as journal:
         assert (journal.find("http://h/") is not None) == definite
 
