@@ -47,7 +47,8 @@ after sections 7, 10 and 17.
 
 You need to know generators (as iterators), sockets (to connect, send and receive), and that HTTP
 exists. From section 8 on you also need regular expressions. Of their less common forms, `*+`,
-`++`, `?+` and `(?>...)` do not backtrack, and `(?(name)...)` applies only if that group matched.
+`++`, `?+` and `(?>...)` never give back what they have matched (they do not backtrack), and
+`(?(name)...)` applies only if that group has matched.
 """
 
 from __future__ import annotations  # annotations are not evaluated, so they may use later names
@@ -120,8 +121,8 @@ VERSION = "3.0"
 
 # 2  Event loop
 # =============
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and less than
-# one to process, so a crawler that waits for each page in turn idles 99 % of the time. Threads can
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and about one
+# to process, so a crawler that waits for each page in turn idles 99 % of the time. Threads can
 # wait in parallel, with one blocking `recv` each. But a thread costs tens of kilobytes, and the
 # kernel switches between threads at arbitrary points, so all shared state needs a lock.
 #
@@ -139,13 +140,13 @@ VERSION = "3.0"
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, so they need no locks. A tick
 # runs the ready queue last, and callbacks that are added meanwhile wait for the next tick, which
-# polls first. So a callback that adds itself again cannot starve the others. And a loop that
-# nothing could ever wake raises DeadlockError. The cost: a callback that computes for a second
-# stops everything for a second.
+# first polls the sockets, if there are any. So a callback that adds itself again cannot starve the
+# others. And a loop that nothing could ever wake raises DeadlockError. The cost: a callback that
+# computes for a second stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
-MAX_WAIT = 1.0       # seconds: the longest sleep. Python runs signal handlers between bytecodes, so
-                     # the handler of a signal that arrives just before the sleep runs after it.
+MAX_WAIT = 1.0       # seconds: the longest sleep. A signal that arrives just before the sleep does
+                     # not end it: Python runs the handler afterwards, between two bytecodes.
 _EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
@@ -313,7 +314,8 @@ class EventLoop:
         elif timeouts:
             wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
         elif not (watching or threading.active_count() > 1 or ready or _has_signal_handler()):
-            # `ready` is tested again: a thread may have called in and ended just now.
+            # `ready` is tested again: since the first test, a thread may have used
+            # call_soon_threadsafe() and ended.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
         # With callbacks to run and no socket to watch, a poll would find nothing.
@@ -415,9 +417,10 @@ class EventLoop:
 #
 # What is missing is a function that can stop in the middle and go on later with everything it had.
 # Python has one, the generator: its frame (its variables, and the line it has reached) has memory
-# of its own and survives. `yield` hands a value to the caller of send() (next() is send(None)) and
-# leaves loops and `try` blocks as they are until the next send(). Functions that stop like that
-# are coroutines. They say `yield from future`, and are driven like this:
+# of its own and survives. `yield x` stops the function where it is, inside its loops and `try`
+# blocks, and x becomes the value of the caller's send(). The next send() goes on from there.
+# (next() is send(None).) Functions that stop like that are coroutines. They say `yield from
+# future`, and are driven like this:
 #
 #     def fetch():                           waiting = fetch()         none of it has run yet
 #         response = yield from future       waiting.send(None)        -> future: it stops here
@@ -430,8 +433,9 @@ class EventLoop:
 # returns is the value of the `yield from` expression.
 #
 # Errors are not lost: an exception that nobody retrieves is reported as soon as its future is
-# freed, which is normally immediately. (Two things are not reported, as in asyncio: that a task was
-# cancelled, and the errors that come after a gather() has failed or a to_thread() was cancelled.)
+# freed, which is normally immediately. (As in asyncio, two things are not reported: that a task was
+# cancelled; and an error that comes too late, when its gather() has already failed or its
+# to_thread() was cancelled.)
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
@@ -440,10 +444,10 @@ class InvalidStateError(RuntimeError):
 # To free a failed future immediately needs some care. A future holds its exception, the exception
 # holds its traceback, and the traceback holds the frames that the exception passed through, with
 # their variables. If one of these variables is the future, then future, exception, traceback and
-# frame keep one another alive until the garbage collector runs. So the functions of this file that
-# raise the exception of a future delete that variable as they exit (`del self`). And an exception
-# that several tasks await is raised in each with the traceback that it had when the future failed.
-# Otherwise each `await` would add to it.
+# frame keep one another alive until the garbage collector runs. So each function of this file that
+# raises the exception of a future deletes its variable for that future as it exits (`del self`).
+# And if several tasks await a failed future, each raises the exception with the traceback that it
+# had when the future failed: otherwise every `await` would make the traceback longer.
 
 
 class _Failure:
@@ -622,10 +626,10 @@ class Future(Generic[T]):
 # Cancelling must reach a coroutine deep in its pipe and release its resources on the way out. Only
 # an exception does that. cancel() cancels the future (which may be a task) that the task waits for.
 # Then CancelledError is raised at that `await`, runs the `finally` blocks and, unless something
-# catches it, ends the task. A task that does not wait for a future gets CancelledError
+# catches it, ends the task. A task that waits for no future just now gets CancelledError later:
 #
 #    if it was woken already      at its next step
-#    if it is running             at its next wait, or its return
+#    if it is running             at its next wait; if it returns first, it ends as cancelled
 #    if it has not begun          instead of its first step
 #
 # The invariant: an unfinished task is running, or is in the ready queue once, or is among the
@@ -679,7 +683,7 @@ class Task(Future[T]):
                 if self._must_cancel:  # the task was cancelled while it ran: now it waits
                     self._must_cancel = not awaited.cancel()
         except StopIteration as stop:
-            # If the task must be cancelled, it was cancelled during its last step.
+            # `_must_cancel` can be true only if cancel() was called during this last step.
             self._finish("cancelled" if self._must_cancel else "resolved", stop.value)
         except CancelledError:
             self._finish("cancelled")
@@ -789,10 +793,10 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # This limit undoes its own request to cancel. If more requests remain than at the start,
-        # somebody else cancelled the task as well, and CancelledError goes on:
+        # This limit takes its own cancel() back. If more calls are left than there were at the
+        # start, somebody else cancelled the task as well, and CancelledError goes on:
         #
-        #     requests to cancel the task by        at the start  at the end  left
+        #     calls of cancel() by                  at the start  at the end  left
         #     this limit                            0             1           0    TimeoutError
         #     this limit, and Ctrl-C                0             2           1    CancelledError
         #     Ctrl-C; in a `finally`, this limit    1             2           1    TimeoutError
@@ -830,8 +834,8 @@ def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. It then fails as soon as one of them has ended cancelled or,
-    if gather() was given *return_exceptions*, when all of them have ended."""
+    Cancelling it cancels its children, and it waits for them to end: for the first one that ends
+    cancelled or, if gather() was given *return_exceptions*, for all of them. Then it fails."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -934,10 +938,10 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
     When *main* has ended, run() cancels the tasks that are still running and waits for them. In the
-    main thread, run() replaces the handlers of SIGINT (Ctrl-C) and SIGTERM, but only Python's own
-    and that of the command line. The first signal cancels *main*. If *main* ends cancelled, or had
-    ended before the signal, run() cleans up and raises KeyboardInterrupt(number). The second signal
-    raises it immediately, and run() does not wait for any task."""
+    main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is installed, and SIGTERM if
+    interrupt() is, as in the command line. The first signal cancels *main*. Then run() cleans up
+    and raises KeyboardInterrupt(number), unless *main* was running at the signal and did not end
+    cancelled. A second signal raises it at once, and run() waits for no task."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -1054,8 +1058,8 @@ class Queue(Generic[T]):
                 self._wake(self._joiners)
 
     async def join(self) -> None:
-        """Wait until no item is unfinished. Items that are put before that count as well."""
-        if self.unfinished:  # not `while`: items that are put after the wake-up do not count
+        """Wait until no item is unfinished, including those that are put while it waits."""
+        if self.unfinished:  # not `while`: once none is unfinished, later items do not count
             await self._wait_in(self._joiners, lambda: True)
 
     def _wake(self, line: _Line) -> None:
@@ -1067,7 +1071,7 @@ class Queue(Generic[T]):
                 return
 
     async def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> None:
-        """Wait in *line* until woken. *blocked()* says whether a wake-up would be of no use."""
+        """Wait in *line* until woken. If cancelled after that, wake the next, unless blocked()."""
         waiter: Future[None] = Future()
         line[waiter] = None
         try:
@@ -1111,7 +1115,7 @@ class Queue(Generic[T]):
 # end. To end the race is to cancel the other tasks, which also happens if the whole connect() is
 # cancelled. In both cases each attempt closes its own socket on its way out.
 
-READ_SIZE = 65_536      # bytes: fewer system calls; above 128 KB malloc would map memory each time
+READ_SIZE = 65_536      # bytes: large, to save system calls; above 128 KB each malloc maps memory
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
 CONNECT_TIMEOUT = 10.0  # seconds for one address, and for TLS: enough to resend a lost packet
 ATTEMPT_DELAY = 0.25    # seconds until the next address joins the race: RFC 8305 section 5
@@ -1195,7 +1199,7 @@ class Stream:
     def _wake(self, event: int) -> None:
         """Resume the waiting tasks. If there are none, stop watching the socket.
 
-        Otherwise every tick would call this method."""
+        While the socket is ready, every tick would call this method for nothing."""
         waiters = self._waiters.pop(event, [])
         if all(waiter.done() for waiter in waiters):
             self._loop._watch(self.sock, event)
@@ -1259,7 +1263,7 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
                     return first.result()
     finally:
         for loser in attempts:
-            if not loser.cancel() and not loser.exception():  # it connected at the same time
+            if not loser.cancel() and not loser.exception():  # it has connected as well
                 loser.result().close()
     return None
 
@@ -1271,8 +1275,9 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (by default those that lookup() finds) race for the TCP connection: the next one
     starts after ATTEMPT_DELAY seconds, or when an attempt fails, and each has CONNECT_TIMEOUT
     seconds. TLS follows on the connection that wins, whose address moves to the front of the list.
-    Raises OSError: the first error other than "network unreachable" or "host unreachable", if there
-    is one. If the caller is cancelled, no socket stays open. (RFC 8305)"""
+    If all fail, raises OSError: the first error that is not "network unreachable" or "host
+    unreachable" or, if there is no other, the first of those. If the caller is cancelled, no socket
+    stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
@@ -1345,8 +1350,8 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-# The schemes that are reported as problems: file, and any scheme of at most 40 characters that was
-# probably meant to be http or https, such as hhttps, htp and ttps, but not git+http.
+# Schemes that are reported as problems. One is file; the others are probably misspellings of http
+# or https, such as hhttps, htp and ttps, of at most 40 characters. (git+http is not one.)
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
 # Three functions that percent-encode a text, except for the characters that browsers leave alone in
@@ -1356,6 +1361,7 @@ _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace"
 _escape = partial(quote, safe=bytes(range(32, 127)).decode(), errors="replace")
 
 
+# You may skip the details of hosts, from here to _parse_path().
 # Characters that have no effect in a host (UTS 46 calls them ignored).
 _IGNORED = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200b\u2060\u2064"
                       "\u3164\ufe00-\ufe0f\ufeff\uffa0\U0001bca0-\U0001bca3\U000e0100-\U000e01ef]")
@@ -1383,7 +1389,7 @@ def _encode_label(label: str) -> str:
     return "xn--" + label.encode("punycode").decode()
 
 
-@lru_cache(1000)  # more hosts than most sites link to. (You may skip to parse_url().)
+@lru_cache(1000)  # more hosts than most sites link to
 def _parse_host(text: str) -> str:
     """Return the host of an authority as it is looked up and sent. Raises ValueError if it is odd.
 
@@ -1434,9 +1440,9 @@ def _trim(reference: str) -> str:
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
-    Raises ValueError if the reference is not a URL, or its scheme is mistyped or file. Raises
-    UnfetchableError, which is a ValueError, if it has another scheme, or no scheme and no *base*,
-    or more than MAX_URL characters."""
+    Raises ValueError if the reference is not a URL, or its scheme is mistyped or file. The
+    ValueError is an UnfetchableError if the reference may be good, but has another scheme, or no
+    scheme and no *base*, or more than MAX_URL characters."""
     text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
     scheme = base.scheme if base else ""
     if match := _SCHEME.match(text):  # 1. the scheme: http
@@ -1464,7 +1470,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         if port != _PORTS[scheme]:
             origin += f":{port}"
         path = "/" + path
-    elif match or base is None:  # a scheme without // (without a scheme, step 1 has raised)
+    elif match or base is None:  # http:x (with neither scheme nor base, step 1 has raised)
         raise ValueError(f"expected // after {scheme}:")
     else:  # the host of the page
         origin, _, host, port, target = base
@@ -1511,13 +1517,14 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     the same Content-Length twice          counts once
 #     chunked                                wins over a length, may be repeated, and may come in
 #                                            HTTP/1.0
+#     the transfer coding identity           is ignored
 #
 # But each of these leniencies counts as "Connection: close". So even if client and server read such
-# a head differently, a part of this response is never taken for the next one, or the reverse.
-# (Lines that end in LF alone, folded fields and empty lines before the head are not in the table,
-# because they have only one meaning.) The following are errors: two different lengths, two
-# different Locations of a redirect, a NUL in the head, a body in br, zstd or compress (which were
-# not requested), and a body that ends early.
+# a head differently, no byte of one response is ever taken for a byte of another. (Three leniencies
+# do not count, because such a head has only one meaning: lines that end in LF alone, folded fields,
+# and empty lines before the head.) The following are errors: two different lengths, any other
+# transfer coding, a NUL or a lone CR in the head, a body in br, zstd or compress (which were not
+# requested), and a body that ends early.
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
 # connection is not used again. Each head, body, chunk line and trailer has a limit. The cost is
@@ -1526,7 +1533,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
 MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
-MAX_MEMBERS = 100            # gzip members: real bodies have a few, and each one copies the rest
+MAX_MEMBERS = 100            # gzip members: real bodies have a few; each costs a copy of the rest
 
 
 Headers = dict[str, str]
@@ -1577,7 +1584,6 @@ _FOLD = re.compile("\n[ \t]+")  # a field may go on in the next line: obsolete, 
 _FIELD_NAME = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _FIELD = re.compile(rf"({_FIELD_NAME})([ \t]*+):[ \t]*+(.*+)")
 _COMMA = "(?<![ \t])[ \t]*+,[ \t]*+"    # with the blanks around it; the look-behind saves time
-
 _HEAD_END = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
@@ -1629,7 +1635,7 @@ def _framing(method: str, response: Response) -> int | str:
     if length is None:
         return "close"
     number, *others = set(re.split(_COMMA, length))
-    if others or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19
+    if others or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19 digits
         raise ProtocolError(f"a Content-Length of at most 18 digits was expected, not {length!r}")
     if number != length:
         response.headers["connection"] = "close"
@@ -1716,8 +1722,8 @@ class ResponseParser:
                 yield
             body = bytes(self._buffer)
         if keep:
-            # At most four codings are undone. If there are more, the last ones count together as
-            # one unknown coding, which is skipped.
+            # At most four codings are undone. With five, the fourth piece is "d, e", which is no
+            # known coding and is skipped.
             for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
                 body = _decode(body, coding.strip().lower(), self._max_body)
             response = response._replace(body=body)
@@ -1791,8 +1797,8 @@ class ResponseParser:
 # The idea: keep the connections that are not in use. The pool holds idle streams with their
 # origins. A request takes the most recently used stream of its origin, or opens a new one. A stream
 # carries one request at a time (no pipelining), so a response belongs to the request that was just
-# sent. (A server that sends a second response after the next request has left can mislead any HTTP
-# client. If the second response arrives earlier, the stream is readable, and it is closed.)
+# sent. (A server may send one response too many. If it arrives while the stream is idle, the stream
+# is readable, and is closed. If the next request has left by then, it misleads any client.)
 #
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
@@ -1801,9 +1807,9 @@ class ResponseParser:
 #               used when the pool is full; or if it is readable when it is taken from the pool:
 #               the server has closed it, or has sent bytes that belong to no request
 #
-# The server may close a kept stream, or send a stray message, just as the next request leaves. So a
-# request that fails on a kept stream before a valid head came back is sent again on a new stream
-# (RFC 9112, 9.3.1).
+# The server may close a kept stream, or send a stray message, just as the next request leaves. If a
+# request on a kept stream fails before a valid head has come back, it is sent once more, on a new
+# stream (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for one request, from the lookup to the last byte
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
@@ -1951,8 +1957,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # first round is for the root, which may redirect to another host. The next one is for the pages of
 # the site, and the last one, CHECKS, is for URLs that are only checked. Fragments are checked last:
 #
-#     round 0    /                    is requested: a page, which is held until all roots have
-#                                     responded and all hosts of the crawl are known
+#     round 0    /                    is requested: a page. It is held, not processed, until all
+#                                     roots have responded: then all hosts of the crawl are known
 #     round 1    /                    is processed: admits /cats/ and /birds to round 1, and
 #                                     /map.png, an image, to CHECKS; leaves out the link to the
 #                                     lion, on another host
@@ -2006,8 +2012,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 
 MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
 _CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
-# The charset attribute of a meta element, or the charset in the content of a meta element with
-# http-equiv; a meta element in a comment does not count.
+# The charset that a meta element names: in its charset attribute or, if it has http-equiv, in its
+# content. Comments are skipped.
 _META_CHARSET = re.compile(rb"""(?isx)(?:[^<]++|<!--.*?-->|<(?!!--))*?<meta(?:
     (?:[\s/]++[^\s/=>]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"']++))?)*?[\s/]++
     |(?=[^>]*?http-equiv\s*+=\s*+["']?+content-type)[^>]*?[\s;"'])"""
@@ -2044,7 +2050,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
         if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8|-?16)", match[1]):
             charset = match[1].decode().lower()
             if not header and charset.startswith("utf"):
-                charset = "utf-8"  # a meta element that can be read as ASCII is not in UTF-16
+                charset = "utf-8"  # even if it says UTF-16: it was found by an ASCII pattern
     with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
         codec = codecs.lookup(_CODECS.get(charset, charset.removeprefix("x-"))).name
         return body.decode(_CODECS.get(codec, codec), "replace"), charset
@@ -2070,7 +2076,8 @@ def _decode_entity(match: re.Match[str]) -> str:
     """Return the text that &amp; or &#47; stands for in an attribute, even without a semicolon."""
     decoded = html.unescape(match[0])
     # unescape() also decodes an entity that is only the beginning of the name: "&notit;" would
-    # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities.
+    # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities. Their
+    # result is longer than that of a whole entity: 1 character, or up to 2 if it ends in ";".
     longest = 2 if match[0].endswith(";") else 1
     return decoded if len(decoded) <= longest else match[0]
 
@@ -2117,9 +2124,9 @@ def read_sitemap(text: str) -> Markup:
 # =========
 # The problem: in HTML `<a href=/x>` is a link, but not in a comment, a script or a quoted value.
 # The idea: one regular expression, _TAGS, matches comments, scripts, tags that may refer to
-# something, and other tags with a quoted `<` or `>`. No tag is looked for inside a match.
-# (html.parser takes ten times as long.) You may trust the expression and skip to read_markup(),
-# which receives these groups from it:
+# something, and other tags with a quoted `<` or `>`. The search goes on after a match, so no tag is
+# found inside one. (html.parser takes ten times as long.) You may trust the expression and skip to
+# read_markup(), which receives these groups from it:
 #
 #     <a class="top" href="/birds#owl">     link: "/birds#owl    (the quote is removed later)
 #     <img alt='a > b' SRC=/d&amp;e>        tag: img alt='a > b' SRC=/d&amp;e>
@@ -2128,9 +2135,10 @@ def read_sitemap(text: str) -> Markup:
 #     <p title="<a href=/>">                a match without groups
 #     <p class="x">                         no match: it refers to nothing, and hides no tag
 #
-# In HTML, `<title/>` does not close itself: all text up to `</title>` belongs to it. In SVG, MathML
-# and XHTML it does. So there are two expressions. The one for HTML matches an svg or math element
-# as a whole, and the inside of the element is read with the one for XML.
+# In HTML, the slash of `<title/>` has no effect: all text up to `</title>` belongs to the title. In
+# SVG, MathML and XHTML, the slash closes the element. So there are two expressions. The one for
+# HTML matches an svg or math element as a whole, and the inside of the element is read with the one
+# for XML.
 
 MAX_CACHED = 500    # characters of a tag that is kept in a cache: longer ones are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a and area are
@@ -2273,11 +2281,27 @@ def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
         nofollow="nofollow" in fields)
 
 
+Reader = Callable[[str], Markup]
+_READERS: dict[str, Reader] = {
+    "text/html": read_markup,
+    "application/xhtml+xml": partial(read_markup, tags=_XML_TAGS),
+    "text/css": read_stylesheet,
+    "application/xml": read_sitemap,
+    "text/xml": read_sitemap}
+
+
+@lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
+def reader_of(content_type: str) -> Reader | None:
+    """Return the reader for a content type, or None if there is none."""
+    return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
+
+
+# For --fragments, the anchors of a page are found in the same way: in `<p id=parrot>` the anchor
+# parrot. (You may skip this as well, up to fragment_of().)
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have at most a class, an href and a title. They are rejected at once, unless their first
-# two letters may begin a raw element (script, style, iframe, noembed, title, template, xmp,
-# plaintext).
+# Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
+# those whose first two letters may begin the name of a raw element (script, style, iframe ...).
 _ID_TAGS = rf"""
     < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
       (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
@@ -2309,7 +2333,7 @@ def fragment_of(reference: str) -> str:
     If it does not name an element, like "#" and "#!/x", return "top", which every page has."""
     # After ":~:" comes a text fragment.
     fragment = _trim(reference.partition("#")[2].partition(":~:")[0])
-    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or a text that is too long
+    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or it is too long
         return "top"
     return fragment
 
@@ -2317,21 +2341,6 @@ def fragment_of(reference: str) -> str:
 def _anchors_named(fragment: str) -> set[int]:
     """Return the hashes of the anchors that a fragment may name: as it is written, and decoded."""
     return {hash(fragment), hash(unquote(fragment))}
-
-
-Reader = Callable[[str], Markup]
-_READERS: dict[str, Reader] = {
-    "text/html": read_markup,
-    "application/xhtml+xml": partial(read_markup, tags=_XML_TAGS),
-    "text/css": read_stylesheet,
-    "application/xml": read_sitemap,
-    "text/xml": read_sitemap}
-
-
-@lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
-def reader_of(content_type: str) -> Reader | None:
-    """Return the reader for a content type, or None if there is none."""
-    return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
 # 13  Robots
@@ -2352,7 +2361,7 @@ def reader_of(content_type: str) -> Reader | None:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
-MAX_RULES = 5000         # rules that are used, each on every URL: known files have some 3,000
+MAX_RULES = 5000         # rules that are used, each tried on every URL: known files have some 3,000
 MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
 # A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
 _ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
@@ -2533,7 +2542,7 @@ class Record(NamedTuple):
     parent: str = ""                # the page, or the redirect, that led to the URL
     depth: int = 0                  # links from a root
     links: tuple[str, ...] = ()     # as the document writes them; in emitted records, as URLs
-    assets: tuple[str, ...] | None = None   # as links are; None: not looked for
+    assets: tuple[str, ...] | None = None   # written like links; None: not looked for
 
 
 class Page(NamedTuple):
@@ -2562,7 +2571,7 @@ def _next_url(url: URL, response: Response) -> str:
     try:
         if not location or others:
             raise ValueError("one Location was expected")
-        # Browsers encode each byte above 127 by itself, so that é in latin-1 is %E9.
+        # Heads are decoded as latin-1 (§9). Like browsers, encode each byte above 127: é is %E9.
         location = quote(location.encode("latin-1"), safe=bytes(range(128)))
         _, mark, fragment = location.partition("#")
         return f"{parse_url(location, url)}{mark}{_escape(fragment)}"
@@ -2592,8 +2601,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             text, charset = decode_page(response.body, response.content_type)
             markup = reader(text)
             base = url
-            with suppress(ValueError):
-                base = parse_url(markup.base, url)
+            if markup.base:
+                with suppress(ValueError):
+                    base = parse_url(markup.base, url)
             _check_count(len(markup.links) + len(markup.assets))
             page = Page(response.headers, response.body, text, base)
             nofollow = markup.nofollow and markup.links != ()
@@ -2627,9 +2637,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
-
-REST = 2.0          # seconds: the rest after a 429 without Retry-After, and the longest pace that
-                    # 429s lead to: few sites need more
+REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also the most to which 429s
+                    # raise the pace: few sites need more
 
 
 class Site:
@@ -2691,7 +2700,7 @@ class Site:
         if self.waiting and self.is_free():
             self.called = self.waiting.popleft()
             self._requeue(self.called)
-        elif self.waiting and not (self.called or self.in_flight):  # else end_turn() advances
+        elif self.waiting and not (self.called or self.in_flight):  # else end_turn() comes here
             self.timer = self._loop.call_at(self.free_at, self.advance)
 
     def release(self) -> None:
@@ -2769,7 +2778,7 @@ class Scope:
         return None
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
-        """Return why *url* at *depth* is left out as a page (or as a *check*), "" if it is not."""
+        """Return why *url* at *depth* may not be a page (or, if *check*, a check), "" if it may."""
         if self.excludes(f"{url}"):
             return "excluded"
         if check or depth == 0:  # roots, and their redirect targets, need no --include
@@ -2795,19 +2804,6 @@ class Scope:
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
 #     /cats/ was read    has ended   round 1        CHECKS
-#
-# The second problem: a page refers to some 60 URLs, nearly all of them already seen. Parsing each
-# reference (§8) would more than double the time that a page takes.
-# The idea: admit a URL once as a link, and once as an asset. Pages are read round by round. The
-# first link to /birds therefore brings it to its earliest round, and later links have no effect.
-# The Nodes of links are kept in `_seen_links`, by the normal spelling of the URL, and those of
-# assets in `_seen_assets`. A reference is joined to its page as mere text, and the result is looked
-# up. An odd spelling is not found there, so the reference is parsed. A wrong Node is never found,
-# because the result is never the normal spelling of a different URL. On the zoo's /cats/
-#
-#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
-#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
-#     mailto:me                stays as it is: such text also has a Node, which holds the reason
 
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
@@ -2859,17 +2855,29 @@ _USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/
 SLICE = 100  # references that are looked up between two ticks
 
 
+# A page refers to some 60 URLs, nearly all of them already seen. Parsing each reference (§8) would
+# more than double the time that a page takes. The idea: admit a URL once as a link, and once as an
+# asset. As pages are read round by round, no later link to /birds can bring it to an earlier round
+# than the first link did. The Nodes of links are kept in `_seen_links`, by the normal spelling of
+# their URLs, and those of assets in `_seen_assets`. A reference is joined to its page as mere text,
+# and the result is looked up. An odd spelling is not found there, so the reference is parsed. A
+# wrong Node is never found: if the joined text is the normal spelling of a URL, parsing would give
+# that URL. On the zoo's /cats/
+#
+#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
+#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
+#     mailto:me                stays as it is: such text also has a Node, which holds the reason
+
 def _join(base: URL, folder: str, reference: str) -> str:
     """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
-    first = reference[:1]
-    # The page itself and //host/x are parsed each time. A blank is never found, because no Node's
-    # text begins with one.
-    if not first or reference[:2] == "//":
-        return " "
-    if first == "?":
-        return base.origin + base.target.partition("?")[0] + reference
-    if first == "/":  # /x
-        return base.origin + reference
+    if not reference:  # the page itself
+        return f"{base}"
+    if reference[:2] == "//":  # //host/x
+        return f"{base.scheme}:{reference}"
+    if reference[0] == "?":
+        return f"{base.origin}{base.target.partition('?')[0]}{reference}"
+    if reference[0] == "/":  # /x
+        return f"{base.origin}{reference}"
     if ":" in reference:  # http://host/x, and other text that may have a scheme
         return reference
     reference = reference.removeprefix("./")
@@ -2927,15 +2935,15 @@ class Frontier:
         counts = depth > 0 and not hops  # roots and redirect targets do not count
         if not reason and counts and not self._left[kind]:
             reason = "over the page limit"
-        its_round = depth  # if --depth is given: each page is requested at its least depth
+        its_round = depth  # with --depth there is a round for each level
         if reason:
             its_round = NEVER
         elif check:
             its_round = CHECKS
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
-        # 2. A seen URL stays in its round, unless the new one is earlier. (Then its own round has
-        # not begun. The map moves.)
+        # 2. A seen URL stays in its round, unless the new one is earlier. Then it moves, like the
+        # map. (Its old round has not begun, so it was not requested.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round <= its_round:
             return node
@@ -3020,7 +3028,7 @@ class Frontier:
             return self.admit(
                 parse_url(reference, base), page, page.depth + 1, 0, check)
         except ValueError as error:
-            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still not a URL
+            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still too long
             text = _USER.sub(r"\1***@", text)
             node = self.seen_urls.get(text)
             if not node:
@@ -3062,7 +3070,7 @@ class Frontier:
                              parent=node.parent)
         for linked, nodes in self._fragments.items():
             redirected = ""
-            for page in linked.ahead():  # the last one is the page that a browser shows
+            for page in linked.ahead():  # a browser shows the last page and fragment
                 redirected = page.fragment or redirected
             anchors = set(page.anchors or ())
             for node in nodes:
@@ -3078,9 +3086,9 @@ class Frontier:
                         kind="broken", error=f"no id {_printable(fragment)!r} on the page")
 
 
-# This is another good place to stop. From the time when a URL is admitted until it has been
-# processed, it is in at least one of these places. In the places marked with a *, the queue counts
-# it as unfinished. When no URL is left in them, the round ends.
+# This is another good place to stop. Where is a URL between its admission and the end of its
+# processing? In at least one of these places. While it is in one with a *, the queue counts it as
+# unfinished. When all of these are empty, the round ends.
 #
 #       later            until its round begins (§17)
 #     * queue            until a worker takes it (§17)
@@ -3105,13 +3113,13 @@ class Frontier:
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  429 from a host of the crawl; retries left  None: it goes first in the queue of its site
+#     5  429 from a host of the crawl; retries left  None: its turn is the next one of its site
 #     6  a temporary failure; retries left           None: it is queued after 1 s, 2 s ...
 #     7  HEAD failed or redirects, or the URL is a   None: it is queued at once, for a GET
 #        stylesheet
 #     8  anything else                               Result
 
-BACKOFF = 1.0         # seconds after the first attempt; doubled after each further one, up to 256
+BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: RFC 9309, 2.3.1.2, says to follow five redirects
 # The reasons that versions of OpenSSL give if a server does not speak TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
@@ -3191,19 +3199,19 @@ class Fetcher:
         """Return the result of a URL, or None if the URL will be queued again: cases 1 to 8."""
         site = node.site
         url = node.url
-        if site.robots is None:  # 1
+        if site.robots is None:  # 1: robots.txt is not known yet
             site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first URL that waits requests robots.txt
+            if len(site.waiting) == 1:  # the first URL requests robots.txt
                 await self._load_robots(site)
             return None
-        if isinstance(site.robots, Record):  # 2 (each URL gets a copy)
+        if isinstance(site.robots, Record):  # 2: it failed; each URL gets a copy of the Record
             return Result(site.robots._replace(url=node.text))
         if rule := site.robots.rule(url.target):
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
-        if record := self._remembered(node):  # 3
+        if record := self._remembered(node):  # 3: the journal has it
             self.ages.append(record.at)
             return Result(record, from_journal=True)
-        if not site.take_turn(node):  # 4
+        if not site.take_turn(node):  # 4: it waits for its turn
             return None
         return await self._request(node, url)
 
@@ -3219,24 +3227,24 @@ class Fetcher:
         is_slowed = response.status == 429 and is_covered
         after = response.headers.get("retry-after", "")
         pause = 0.0
-        # Retry-After is obeyed only on the crawl's hosts, and not in round 0, for which the whole
-        # crawl waits.
+        # Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one slow root
+        # would hold up the whole crawl.
         if after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(after), MAX_PAUSE)
         node.site.end_turn(is_slowed, pause)
         tries = node.tries
         if self._may_retry(response, error, tries):
-            if is_slowed:  # 5
+            if is_slowed:  # 5: a 429
                 self._frontier.requeue(node)
-            else:  # 6
+            else:  # 6: a temporary failure
                 loop.call_later(max(_back_off(tries), pause), self._frontier.requeue, node)
             return None
         is_wanted = self._wants(node, response)
-        # Some servers refuse any HEAD, or redirect it elsewhere.
-        if method == "HEAD" and (error or response.status >= 300 or is_wanted):  # 7
+        # 7: some servers refuse any HEAD, or redirect it elsewhere.
+        if method == "HEAD" and (error or response.status >= 300 or is_wanted):
             self._frontier.requeue(node)
             return None
-        result = result_of(  # 8
+        result = result_of(  # 8: it ends here
             url, response, error, is_wanted, self._options.no_robots,
             is_check=node.is_check,
             tries=tries,
@@ -3294,7 +3302,8 @@ class Fetcher:
         record = options.journal.find(node.text)
         if record and (
                 record.is_check != node.is_check
-                # For example, a stylesheet was not read if its host was not in the scope then.
+                # It was read then but would not be now, or the reverse: for example, a stylesheet
+                # whose host has come into the scope.
                 or self._wants(node, record) != bool(record.encoding)
                 or (record.encoding and record.assets is None and not options.pages_only)
                 or (record.nofollow and (record.links != ()) != options.no_robots)
@@ -3457,7 +3466,7 @@ class Crawler:
         for record in frontier.rest():
             self._emit(record)
         for _ in range(self.options.max_tasks):
-            frontier.requeue(None)      # which does not count: no work is left
+            frontier.requeue(None)      # None stops a worker, and is not counted
 
     async def _work(self) -> None:
         """Take URLs from the queue, fetch each one and process the result, until None comes."""
@@ -3469,7 +3478,7 @@ class Crawler:
             if result:
                 await self._admit_and_emit(node, result)
                 queue.task_done()
-            # If the crawl is interrupted, the entry stays, because the report names it.
+            # Not in a `finally`: if the crawl is interrupted, the report names the entries left.
             del self.in_flight[node], result  # free the page before waiting for the next URL
 
     async def _admit_and_emit(self, node: Node, result: Result) -> None:
@@ -3488,8 +3497,8 @@ class Crawler:
                 work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
                     await work
-        # The journal has this record, unless a redirect has become a problem: with a lower
-        # --max-redirect, for example.
+        # A record from the journal is not written again, unless it has changed: a redirect may
+        # have become a problem, for example with a lower --max-redirect.
         self._emit(record, result.from_journal and record.kind == result.record.kind)
         node.is_well = not (record.kind or record.next_url)
 
@@ -3619,8 +3628,8 @@ class Journal:
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either.
 
-        A URL that was a problem in any line counts, even if it is fixed now: a --recheck may have
-        been interrupted between this URL and the pages that refer to it."""
+        A URL that is a problem in any line counts, even if its last line says that it is fixed: the
+        --recheck that wrote the last line may not have come to the pages that refer to the URL."""
         problems = self._problems
         redirects = {}
         for url in self._offsets:
@@ -3749,7 +3758,7 @@ class Report:
 
     def __init__(self) -> None:
         self.problems = list[Record]()
-        self.roots = list[Record]()                 # of roots, or of their redirect targets
+        self.roots = list[Record]()                 # of depth 0: roots, and their redirect targets
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
@@ -3809,8 +3818,8 @@ class Report:
     def failures(self) -> Iterator[str]:
         """Yield a line for each root that could not be crawled, with the reason.
 
-        Yield nothing if a server has responded, and either a problem was found, or a page was read
-        whose links could be followed."""
+        Yield nothing if there is something to report: a server has responded, and a problem was
+        found or a page was read whose links could be followed."""
         if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
             return
         for record in self.roots:
@@ -4041,8 +4050,8 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         §5
 #     which calls call_soon_threadsafe(task.cancel): a byte in the self-pipe                §2
-#     the loop wakes; the task that crawls waits for gather(), which is cancelled:          §5
-#         each worker, and the future at the bottom of its pipe of coroutines               §4, §3
+#     the loop wakes; task.cancel() goes on to gather(), for which that task waits          §5
+#         and to each worker, and the future at the bottom of the worker's pipe             §4, §3
 #     CancelledError rises from there: a stream in use is closed                            §10
 #     until crawl() has seen all of them end, and has closed the idle streams               §19
 #     and run() raises KeyboardInterrupt: the report names the URLs in flight               §5, §21

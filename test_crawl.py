@@ -530,25 +530,30 @@ async def sleep_and_fail(keep: object) -> None:
 
 
 async def await_task(keep: object) -> None:
+    """Await a task that fails."""
     with raises(KeyError):
         await create_task(sleep_and_fail(keep))
 
 
 async def await_gathered_tasks(keep: object) -> None:
+    """Await gather() of two tasks, of which one fails."""
     with raises(KeyError):
         await crawl.gather(sleep_and_fail(keep), sleep(0))
 
 
 async def await_gathered_exceptions(keep: object) -> None:
+    """Await gather() of a failing task, with exceptions among the results."""
     await crawl.gather(sleep_and_fail(keep), return_exceptions=True)
 
 
 async def await_with_timeout(keep: object) -> None:
+    """Await a task that fails before its timeout."""
     with raises(KeyError):
         await crawl.wait_for(sleep_and_fail(keep), 5)
 
 
 async def await_cancelled_task(keep: object) -> None:
+    """Await a task that was cancelled."""
     task = create_task(sleep_and_fail(keep))
     await sleep(0)
     task.cancel()
@@ -557,6 +562,7 @@ async def await_cancelled_task(keep: object) -> None:
 
 
 async def look_at_the_exception(keep: object) -> None:
+    """Call exception() of a task that has failed."""
     task = create_task(sleep_and_fail(keep))
     await sleep(1)
     assert isinstance(task.exception(), KeyError)
@@ -1462,7 +1468,7 @@ async def test_a_stream_reads_the_bytes_that_were_sent_until_the_end(server: soc
 
 
 def receive_all(sock: socket.socket) -> bytes:
-    """Return what a socket receives, up to the end."""
+    """Return all bytes that a socket receives, up to the end."""
     return b"".join(iter(lambda: sock.recv(1_000_000), b""))
 
 
@@ -1509,6 +1515,7 @@ async def test_read_sends_the_bytes_that_write_has_buffered(pair: Pair) -> None:
 
 
 def address_of(server: socket.socket) -> crawl.Address:
+    """Return the address of a server in the form in which getaddrinfo() returns it."""
     return (socket.AF_INET, socket.SOCK_STREAM, 0, "", server.getsockname())
 
 
@@ -1908,7 +1915,7 @@ def test_unfetchable_urls_are_distinguished_from_invalid_ones(reference: str, re
 
 
 def parse_response(raw: bytes, method: str = "GET", pieces: int = 0) -> crawl.Response:
-    """Return what a parser makes of *raw*, followed by the end, whole or in pieces of a size."""
+    """Return the parser's response to *raw* and the end, fed whole or in pieces of a size."""
     parser = crawl.ResponseParser(method)
     size = pieces or len(raw) or 1
     for start in range(0, len(raw), size):
@@ -2168,6 +2175,7 @@ def test_an_unwanted_body_is_read_and_dropped_if_it_is_small() -> None:
 
 
 def fetch_all(url: str, count: int = 1, **options: Any) -> list[crawl.Response]:
+    """Fetch a URL several times with one client, and return the responses."""
     async def main() -> list[crawl.Response]:
         with closing(crawl.Client(**options)) as client:
             return [await client.fetch(crawl.parse_url(url)) for _ in range(count)]
@@ -5084,7 +5092,7 @@ def test_a_changed_redirect_of_a_root_is_followed_when_a_crawl_is_resumed(tmp_pa
 
 
 def random_site(rng: Random) -> list[tuple[str, Any]]:
-    """Return what some URLs answer: pages, redirects, errors that stay or pass."""
+    """Return the responses of some URLs: pages, redirects, errors that stay or pass."""
     names = [
         f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else'))}/{number}"
         for number in range(rng.randrange(3, 20))
