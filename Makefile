@@ -19,7 +19,7 @@ check:
 test-all:
 	bash .ci/run
 
-# The speed beside asyncio and threads, as ratios. It takes half a minute.
+# The speed beside asyncio and threads, as ratios. It takes about a minute.
 bench:
 	$(PYTHON) .ci/bench.py
 

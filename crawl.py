@@ -365,9 +365,10 @@ class EventLoop:
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Print context["message"] and context["exception"], an error that nobody caught."""
-        _say(context["message"])
         error = context["exception"]
-        sys.excepthook(type(error), error, error.__traceback__)
+        _say(context["message"])
+        with suppress(OSError):
+            sys.excepthook(type(error), error, error.__traceback__)
 
     def _watch(self, sock: socket.socket, event: int, handle: Handle | None = None) -> bool:
         """Set the handle of *sock* for an event, or remove it; return whether it had one."""
@@ -415,12 +416,12 @@ class EventLoop:
 # A future leaves the pending state once. Its callbacks then go to the ready queue; none of them is
 # called immediately.
 #
-# What is missing is a function that can stop in the middle and go on later with everything it had.
-# Python has one, the generator: its frame (its variables, and the line it has reached) has memory
-# of its own and survives. `yield x` stops the function where it is, inside its loops and `try`
-# blocks, and x becomes the value of the caller's send(). The next send() goes on from there.
-# (next() is send(None).) Functions that stop like that are coroutines. They say `yield from
-# future`, and are driven like this:
+# What is missing is a function that can stop in the middle and later continue where it left off.
+# Python has such functions, called generators. A generator's frame (its variables, and the line it
+# has reached) has memory of its own and survives. `yield x` stops the function where it is, inside
+# its loops and `try` blocks, and x becomes the value of the caller's send(). The next send() goes
+# on from there. (next() is send(None).) A function that stops in this way is a coroutine. It waits
+# with `yield from future`, and is driven like this:
 #
 #     def fetch():                           waiting = fetch()         none of it has run yet
 #         response = yield from future       waiting.send(None)        -> future: it stops here
@@ -433,19 +434,18 @@ class EventLoop:
 # returns is the value of the `yield from` expression.
 #
 # Errors are not lost: an exception that nobody retrieves is reported as soon as its future is
-# freed, which is normally immediately. (As in asyncio, two things are not reported: that a task was
-# cancelled; and an error that comes too late, when its gather() has already failed or its
-# to_thread() was cancelled.)
+# freed, which is normally at once. (As in asyncio, a cancellation is not reported. Nor is an error
+# that comes too late, after its gather() has failed or its to_thread() has been cancelled.)
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
 
 
-# To free a failed future immediately needs some care. A future holds its exception, the exception
+# Freeing a failed future immediately takes some care. A future holds its exception, the exception
 # holds its traceback, and the traceback holds the frames that the exception passed through, with
 # their variables. If one of these variables is the future, then future, exception, traceback and
-# frame keep one another alive until the garbage collector runs. So each function of this file that
-# raises the exception of a future deletes its variable for that future as it exits (`del self`).
+# frame keep one another alive until the garbage collector runs. So the methods of Future and Task
+# through which such an exception passes delete their variable for the future (`del self`).
 # And if several tasks await a failed future, each raises the exception with the traceback that it
 # had when the future failed: otherwise every `await` would make the traceback longer.
 
@@ -582,10 +582,10 @@ class Future(Generic[T]):
 
 # 4  Task
 # =======
-# The problem: a function that stops at `yield from future` needs something that calls send() again
-# when the future is done. The idea: a Task does that. Each step sends None into the coroutine and
-# gets back the next future that the coroutine waits for; the task adds itself to the callbacks of
-# that future. That is all that happens between "recv would block" and the line after it:
+# The problem: a function that stops at `yield from future` needs a driver, which calls send() again
+# when the future is done. The idea: a Task is that driver. Each step sends None into the coroutine
+# and gets back the next future that the coroutine waits for. The task then adds itself to the
+# callbacks of that future. This is all that happens between "recv would block" and the next line:
 #
 #    recv -> BlockingIOError      coroutine: watch the socket, make a future,
 #    yield from future            the future comes out of send()
@@ -602,9 +602,9 @@ class Future(Generic[T]):
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# `async def` and `await` are the same with two guards: `await` accepts only awaitables (a generator
-# needs @coroutine), and a coroutine that nobody awaits causes a warning. Here is a fetch in both
-# styles, and its behaviour when it is driven by hand, as a Task drives it:
+# `async def` and `await` do the same, with two safeguards: `await` accepts only awaitables (a
+# generator needs @coroutine), and a coroutine that is never awaited causes a warning. Here is a
+# fetch in both styles, and its behaviour when it is driven by hand, as a Task drives it:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -621,12 +621,12 @@ class Future(Generic[T]):
 #     waiting.send(None)       -> StopIteration(b"HTTP/1.0 200 OK\r\n\r\n"): it has returned
 #
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
-# StopIteration). So you wait for a byte, a pause and a whole crawl in the same way.
+# StopIteration). So waiting for a byte, for a pause or for a whole crawl looks the same.
 #
 # Cancelling must reach a coroutine deep in its pipe and release its resources on the way out. Only
 # an exception does that. cancel() cancels the future (which may be a task) that the task waits for.
 # Then CancelledError is raised at that `await`, runs the `finally` blocks and, unless something
-# catches it, ends the task. A task that waits for no future just now gets CancelledError later:
+# catches it, ends the task. A task that is not waiting for a future gets CancelledError later:
 #
 #    if it was woken already      at its next step
 #    if it is running             at its next wait; if it returns first, it ends as cancelled
@@ -661,7 +661,7 @@ class Task(Future[T]):
         return f"<Task {self._name} {self._state}>"
 
     def step(self, error: BaseException | None = None) -> None:
-        """Run the coroutine, raising *error* in it, until it waits again or ends."""
+        """Resume the coroutine, with *error* if one is given, until it waits again or ends."""
         loop = self._loop
         if self._must_cancel:
             error = CancelledError()
@@ -773,7 +773,7 @@ async def sleep(delay: float, result: Any = None) -> Any:
 
 
 class TimeLimit:
-    """`async with timeout(delay):` gives its block *delay* seconds, or no limit if it is None.
+    """`async with timeout(delay):` limits its block to *delay* seconds; None means no limit.
 
     At the deadline the block is cancelled, and the `async with` raises TimeoutError."""
 
@@ -793,8 +793,8 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # This limit takes its own cancel() back. If more calls are left than there were at the
-        # start, somebody else cancelled the task as well, and CancelledError goes on:
+        # This limit undoes its own cancel(). If more calls remain than there were at the start,
+        # something else has cancelled the task as well, and CancelledError propagates:
         #
         #     calls of cancel() by                  at the start  at the end  left
         #     this limit                            0             1           0    TimeoutError
@@ -834,8 +834,8 @@ def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children, and it waits for them to end: for the first one that ends
-    cancelled or, if gather() was given *return_exceptions*, for all of them. Then it fails."""
+    Cancelling it cancels its children. It then fails as soon as one of them has failed or been
+    cancelled, or else when all have ended; with *return_exceptions*, only when all have ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -911,14 +911,14 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 
 
 def interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt(number). A signal handler that run() may replace with its own."""
+    """Raise KeyboardInterrupt(number). run() may replace this signal handler with its own."""
     raise KeyboardInterrupt(number)
 
 
 def _replace_handlers(handler: Callback) -> list[tuple[int, Any]]:
-    """Let *handler* handle SIGINT and SIGTERM, and return the old handlers.
+    """Install *handler* for SIGINT and SIGTERM, and return the old handlers.
 
-    Only Python's own handler and interrupt() are replaced, never a handler of the program."""
+    It replaces only Python's own handler and interrupt(), never one that the program has set."""
     if threading.current_thread() is not threading.main_thread():
         return []  # only the main thread may set handlers
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -940,8 +940,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     When *main* has ended, run() cancels the tasks that are still running and waits for them. In the
     main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is installed, and SIGTERM if
     interrupt() is, as in the command line. The first signal cancels *main*. Then run() cleans up
-    and raises KeyboardInterrupt(number), unless *main* was running at the signal and did not end
-    cancelled. A second signal raises it at once, and run() waits for no task."""
+    and raises KeyboardInterrupt(number), unless *main* was still running at the signal and did not
+    end as cancelled. A second signal raises KeyboardInterrupt at once, and no task is awaited."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -972,11 +972,11 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
 # 6  Queue
 # ========
-# The problem: workers need work, must wait when there is none, and somebody must know when all
-# of it is done. "The queue is empty" does not say that: the last item may be in a worker's hands
-# and about to become ten more. The idea: count. `put` adds one to the unfinished items, `task_done`
-# subtracts one, and `join` waits for zero. A worker puts the items that it found before it says
-# that its own item is done.
+# The problem: workers take work and wait when there is none, and the program must know when all of
+# it is done. An empty queue does not prove that: a worker may still hold the last item, which may
+# be about to become ten more. The idea: count. `put` adds one to the unfinished items, `task_done`
+# subtracts one, and `join` waits for zero. A worker puts the items that it has found before it
+# reports its own item as done.
 #
 # A task that finds the queue empty (or full) waits in line with a future of its own. Waking the
 # task does not reserve the item for it: another task may take the item first, so the task looks
@@ -1058,8 +1058,8 @@ class Queue(Generic[T]):
                 self._wake(self._joiners)
 
     async def join(self) -> None:
-        """Wait until no item is unfinished, including those that are put while it waits."""
-        if self.unfinished:  # not `while`: once none is unfinished, later items do not count
+        """Wait until all items are done, including those that are put in the meantime."""
+        if self.unfinished:  # not `while`: once all are done, later items do not count
             await self._wait_in(self._joiners, lambda: True)
 
     def _wake(self, line: _Line) -> None:
@@ -1086,7 +1086,7 @@ class Queue(Generic[T]):
 # 7  Streams
 # ==========
 # The problem: "would block" must become "wait here". And every wait on a network needs a deadline,
-# because a name server, an address or a server may never answer, or may never stop sending.
+# because name servers, addresses and servers may never answer, and a server may send forever.
 # The idea: one method, `_call`, tries a socket operation (handshake, send, recv). If that would
 # block, it waits for the socket and tries again. A read waits before it tries:
 #
@@ -1112,7 +1112,7 @@ class Queue(Generic[T]):
 # This race is the best argument for tasks and cancellation. With callbacks it needs a flag, a
 # timer, a list of sockets, and code for each order in which things can happen. Here, each attempt
 # is a task that knows nothing of the others. A Queue and a timeout wait for the next attempt to
-# end. To end the race is to cancel the other tasks, which also happens if the whole connect() is
+# end. Ending the race means cancelling the other tasks. The same happens if the whole connect() is
 # cancelled. In both cases each attempt closes its own socket on its way out.
 
 READ_SIZE = 65_536      # bytes: large, to save system calls; above 128 KB each malloc maps memory
@@ -1143,7 +1143,7 @@ class Stream:
         return await self._call(EVENT_READ, self.sock.recv, size)
 
     def readable(self) -> bool:
-        """Return whether bytes, or the end, have arrived. Asks the kernel and never waits."""
+        """Ask the kernel whether bytes, or the end of the stream, have arrived. Never waits."""
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return poll.poll(0) != []
@@ -1173,8 +1173,8 @@ class Stream:
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
         """Try operation(*args) until it does not block, and return its result.
 
-        Between attempts, wait for *event*, or for the one that TLS needs: it may have to read in
-        order to send."""
+        Between attempts, wait for *event*, or for the event that TLS needs: TLS may have to read
+        in order to send."""
         while True:
             try:
                 return operation(*args)
@@ -1199,7 +1199,7 @@ class Stream:
     def _wake(self, event: int) -> None:
         """Resume the waiting tasks. If there are none, stop watching the socket.
 
-        While the socket is ready, every tick would call this method for nothing."""
+        Otherwise every tick in which the socket is ready would call this method in vain."""
         waiters = self._waiters.pop(event, [])
         if all(waiter.done() for waiter in waiters):
             self._loop._watch(self.sock, event)
@@ -1245,7 +1245,7 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
     If none connects, return None. The errors of the attempts are put into *errors*. They are raised
     elsewhere, because the variables here would keep them alive (§3)."""
     waiting = list(addresses)
-    attempts = {}   # the address of each attempt that is under way
+    attempts = {}   # the address of each attempt that has not won
     ended = Queue[Task[Stream]]()       # attempts that have connected or failed
     try:
         while len(errors) < len(addresses):
@@ -1307,7 +1307,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 
 # 8  URLs
 # =======
-# The problem: a crawler remembers where it has been by the spelling of an address, and an address
+# The problem: a crawler recognises an address that it has seen by its spelling, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
 # The idea: take the same steps as browsers (url.spec.whatwg.org, for http, https and UTF-8). Each
 # spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
@@ -1318,9 +1318,9 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #     //①②⑦.0.0.1              http://127.0.0.1/
 #     http://0x7f.1/           a ValueError: nobody writes 127.0.0.1 like that
 #
-# The invariants. A URL holds printable ASCII only, and no space: it can be put into a request, a
-# log or a terminal as it is. User names and passwords are dropped at once. An odd spelling is a
-# ValueError, never a guess at another host. And parse_url(str(url)) == url.
+# The invariants. A URL consists of printable ASCII without spaces, so it can be put into a request,
+# a log or a terminal as it is. User names and passwords are dropped at once. A doubtful spelling
+# raises ValueError; parse_url() never guesses at another host. And parse_url(str(url)) == url.
 
 MAX_URL = 8_000  # characters: the length that RFC 9110 section 4.1 recommends supporting
 MAX_HOST = 253   # characters: the longest name that the DNS can look up
@@ -1331,7 +1331,7 @@ class UnfetchableError(ValueError):
 
 
 class URL(NamedTuple):
-    """An http or https URL, normalised and without a fragment; str() spells it.
+    """An http or https URL, normalised and without a fragment; str() returns its text.
 
     origin      "http://host" or "https://host:8443"; the default port is left out
     host        ASCII; IPv6 in brackets
@@ -1350,8 +1350,8 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-# Schemes that are reported as problems. One is file; the others are probably misspellings of http
-# or https, such as hhttps, htp and ttps, of at most 40 characters. (git+http is not one.)
+# Schemes that are reported as problems: file, and names of at most 40 characters that are probably
+# misspellings of http or https, such as hhttps, htp and ttps. (git+http is not one of them.)
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
 # Three functions that percent-encode a text, except for the characters that browsers leave alone in
@@ -1391,7 +1391,7 @@ def _encode_label(label: str) -> str:
 
 @lru_cache(1000)  # more hosts than most sites link to
 def _parse_host(text: str) -> str:
-    """Return the host of an authority as it is looked up and sent. Raises ValueError if it is odd.
+    """Return the host of an authority as it is looked up and sent, or raise ValueError.
 
         EXAMPLE.com      example.com              [::FFFF]    [::ffff]
         b%C3%BCcher.de   xn--bcher-kva.de         127.1       ValueError: not four numbers
@@ -1544,7 +1544,7 @@ class ProtocolError(Exception):
 
 
 class NotHTTPError(ProtocolError):
-    """The server does not answer in HTTP/1, or not in TLS; perhaps the scheme is wrong."""
+    """The server does not answer in HTTP/1."""
 
 
 class TruncatedError(ProtocolError):
@@ -1574,7 +1574,7 @@ class Response(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """One of the headers, or "" if it is missing."""
+        """The Content-Type header, or "" if it is missing."""
         return self.headers.get("content-type", "")
 
 
@@ -1646,11 +1646,11 @@ def _decode(body: bytes, coding: str, limit: int) -> bytes:
     """Undo a Content-Encoding. Raises LimitError for more than *limit* bytes."""
     if coding in ("br", "zstd", "compress"):
         raise ProtocolError(f"Content-Encoding {coding!r} was not requested")
-    if coding not in ("gzip", "x-gzip", "deflate") or not body:
+    if coding not in ("gzip", "x-gzip", "deflate"):
         return body
     decoded = b""
     for _ in range(MAX_MEMBERS):
-        unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)  # zlib sees whether it is gzip or deflate
+        unzip = zlib.decompressobj(31 if "gzip" in coding else 15)  # zlib's names of the formats
         try:
             decoded += unzip.decompress(body, limit + 1 - len(decoded))
         except zlib.error as error:
@@ -1721,7 +1721,7 @@ class ResponseParser:
                 self._check_size(len(self._buffer))
                 yield
             body = bytes(self._buffer)
-        if keep:
+        if keep and body:
             # At most four codings are undone. With five, the fourth piece is "d, e", which is no
             # known coding and is skipped.
             for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
@@ -1798,7 +1798,7 @@ class ResponseParser:
 # origins. A request takes the most recently used stream of its origin, or opens a new one. A stream
 # carries one request at a time (no pipelining), so a response belongs to the request that was just
 # sent. (A server may send one response too many. If it arrives while the stream is idle, the stream
-# is readable, and is closed. If the next request has left by then, it misleads any client.)
+# is readable, and is closed. If it arrives after the next request was sent, no client can tell.)
 #
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
@@ -1864,7 +1864,7 @@ class Client:
 
         *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *method*
         must be one that may be sent twice, such as GET or HEAD. *own_headers* says whether to send
-        the client's *headers*, which may be secrets between the user and some hosts; the
+        the client's *headers*, which may hold secrets meant only for some hosts; the
         User-Agent is always sent. The body is read only if *wanted(response)*, called once the
         head has arrived, returns true; it may have *max_body* bytes, by default self.max_body.
         Raises OSError if no response arrives (TimeoutError after self.timeout seconds), and
@@ -1922,7 +1922,7 @@ class Client:
                 stream.close()
 
     async def _new_stream(self, url: URL) -> Stream:
-        """Open a stream. The addresses of a host are kept until no connection can be made."""
+        """Open a stream. The addresses of a host are cached until connecting to it fails."""
         tls = _tls_context() if url.scheme == "https" else None
         key = url.host, url.port
         if key not in self.addresses:
@@ -1978,8 +1978,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #             await self._admit_and_emit(...)     admits the references, §17; emits a Record, §14
 #             queue.task_done()                   when all items are done, the round ends
 #
-# Each rule lives in one object. Here is the path of a URL through these objects. On the left is the
-# object that takes each step; the text names the objects that help it:
+# Each rule lives in one object. This is the path of a URL through these objects. The object on the
+# left takes the step; the text beside it names the objects that help:
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
@@ -1994,7 +1994,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #                  references of the Page to the Frontier: the path begins again
 #
 # Sections 11 and 12 are mostly patterns that search CSS and HTML. If you do not care for regular
-# expressions, go on with section 13: you need to know only that a reader returns a Markup.
+# expressions, skip to section 13: all you need to know is that a reader returns a Markup.
 
 # 11  Documents
 # =============
@@ -2019,7 +2019,7 @@ _META_CHARSET = re.compile(rb"""(?isx)(?:[^<]++|<!--.*?-->|<(?!!--))*?<meta(?:
     |(?=[^>]*?http-equiv\s*+=\s*+["']?+content-type)[^>]*?[\s;"'])"""
     + _CHARSET.pattern)
 _XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*+=\s*+["']([A-Za-z0-9_:.+-]{1,40})""")
-_CODECS = {  # where the WHATWG Encoding Standard means a different codec from Python
+_CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard than in Python
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
@@ -2058,7 +2058,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 class Markup(NamedTuple):
-    """What a document refers to: references as they are written, with entities decoded."""
+    """The references in a document, as they are written, with entities decoded."""
 
     links: tuple[str, ...] = ()     # to pages and frames; all URLs of a sitemap
     assets: tuple[str, ...] = ()    # images, scripts, stylesheets and the like
@@ -2077,7 +2077,7 @@ def _decode_entity(match: re.Match[str]) -> str:
     decoded = html.unescape(match[0])
     # unescape() also decodes an entity that is only the beginning of the name: "&notit;" would
     # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities. Their
-    # result is longer than that of a whole entity: 1 character, or up to 2 if it ends in ";".
+    # length gives them away: a whole entity becomes 1 character, or at most 2 if it ends in ";".
     longest = 2 if match[0].endswith(";") else 1
     return decoded if len(decoded) <= longest else match[0]
 
@@ -2099,7 +2099,7 @@ _CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\
 
 
 def read_stylesheet(text: str) -> Markup:
-    """Return the URLs in the url() and @import of a stylesheet, except those with escapes."""
+    """Return the URLs in url() and @import in a stylesheet, except URLs with escapes."""
     values = re.findall(
         rf"""(?isx) /\* .*? (?: \*/ | \Z ) | @namespace [^;]*+     # comments are skipped
         | (?: url\( \s*+ | @import \s*+ (?=["']) ) ( {_CSS_STRING} | [^"'()\s]++ )
@@ -2140,7 +2140,7 @@ def read_sitemap(text: str) -> Markup:
 # HTML matches an svg or math element as a whole, and the inside of the element is read with the one
 # for XML.
 
-MAX_CACHED = 500    # characters of a tag that is kept in a cache: longer ones are seldom repeated
+MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a and area are
 # in _LINK, for speed.)
 _USES = {
@@ -2255,7 +2255,7 @@ _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
 def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
-    """Return the references of an HTML page. Raises LimitError if too many tags have some.
+    """Return the references of an HTML page. Raises LimitError if too many tags refer to something.
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
@@ -2296,8 +2296,8 @@ def reader_of(content_type: str) -> Reader | None:
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
-# For --fragments, the anchors of a page are found in the same way: in `<p id=parrot>` the anchor
-# parrot. (You may skip this as well, up to fragment_of().)
+# For --fragments, the anchors of a page are found in the same way: `<p id=parrot>` has the anchor
+# "parrot". (You may skip this part as well, up to fragment_of().)
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
 # Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
@@ -2330,7 +2330,8 @@ def anchors_of(text: str) -> array[int] | None:
 def fragment_of(reference: str) -> str:
     """Return the fragment of a link or a redirect.
 
-    If it does not name an element, like "#" and "#!/x", return "top", which every page has."""
+    For a fragment that does not name an element, such as "#" or "#!/x", return "top", which
+    every page has."""
     # After ":~:" comes a text fragment.
     fragment = _trim(reference.partition("#")[2].partition(":~:")[0])
     if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or it is too long
@@ -2347,11 +2348,11 @@ def _anchors_named(fragment: str) -> set[int]:
 # ==========
 # The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and robots.txt files
 # are handwritten and inconsistent.
-# The idea: a group of rules begins with the names of the crawlers that it is for. All groups that
-# contain our name apply; if there is none, those for "*" do. Of the rules that match a URL, the one
-# with the longest pattern wins, and of two equally long ones the one that allows. In a pattern "*"
-# stands for any characters, and a final "$" for the end. A Crawl-delay is obeyed (§15), and other
-# lines are ignored. So with
+# The idea: a group of rules begins with the names of the crawlers to which it applies. All groups
+# that contain our name apply; if there are none, the groups for "*" do. Of the rules that match a
+# URL, the one with the longest pattern wins; if two are equally long, the one that allows the URL
+# wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A Crawl-delay is
+# obeyed (§15), and other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2365,11 +2366,11 @@ MAX_RULES = 5000         # rules that are used, each tried on every URL: known f
 MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
 # A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
 _ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
-PRODUCT = "crawl"        # the name that robots.txt knows us by: see product_of()
+PRODUCT = "crawl"        # our name in robots.txt: see product_of()
 
 
 def _comparable(path: str) -> str:
-    """Return a path, or a pattern for paths, in the spelling used to compare (RFC 9309, 2.2.2)."""
+    """Return a path, or a pattern for paths, as it is spelled for comparison (RFC 9309, 2.2.2)."""
     path, mark, query = path.partition("?")
     text = _escape_path(path) + mark + _escape_query(query)
     # quote() leaves the unreserved characters of RFC 3986, 2.3, as they are.
@@ -2402,7 +2403,7 @@ class Robots:
 
     def __init__(self, text: str, product: str = PRODUCT):
         product = product.lower()
-        # Rules by the name that they are for: our name, or "*".
+        # The rules for each name: our name, or "*".
         groups = defaultdict[str, list[tuple[str, str]]](list)
         delays = defaultdict[str, float](float)
         names = set[str]()  # those of the group that is being read
@@ -2429,7 +2430,7 @@ class Robots:
         if product not in groups:
             product = "*"
         self.delay = delays[product]
-        # The longest pattern first, and of two equally long ones "allow" first.
+        # Longer patterns come first; of two that are equally long, "allow" comes first.
         rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
         # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark start and end.
         self.rules = [
@@ -2657,7 +2658,7 @@ class Site:
         self.free_at = 0.0              # the loop time of the next turn
         self.in_flight = 0              # requests that have not ended
         self.called: Node | None = None         # the URL whose turn it is, on its way to a worker
-        self.timer = Handle(self.advance, ())   # for the next turn, or to retry robots.txt
+        self.timer = Handle(self.advance, ())   # for the next turn
         self.waiting = deque["Node"]()  # URLs that wait for robots.txt, or for their turn
         self._requeue = requeue         # puts a URL back into the queue for the workers
         self._loop = get_running_loop()
@@ -2673,7 +2674,7 @@ class Site:
             self.called = None
         elif self.waiting or not self.is_free():
             self.waiting.append(node)
-            if node.tries:  # a retry goes first: from the end, it moves to the front
+            if node.tries:  # a retry goes first: move it from the end to the front
                 self.waiting.rotate()
             self.advance()
             return False
@@ -2712,11 +2713,11 @@ class Site:
 # 16  Scope
 # =========
 # The problem: pages refer to the whole web. Which part of it belongs to the crawl?
-# The idea: the host of a URL decides, together with the patterns of --include and --exclude. A link
-# leads to a page, which is read. An asset, such as an image, is only checked: does it exist? So a
-# URL is admitted as a page or as a check, or is left out. A stylesheet on the crawl's hosts is
-# admitted as a check, but is read in order to find the URLs that it uses. With the root
-# http://zoo.org/ and --exclude 'pdf$':
+# The idea: the host of a URL decides, together with its depth and the --include and --exclude
+# patterns. A link leads to a page, which is read. An asset, such as an image, is only checked: does
+# it exist? So a URL is admitted as a page or as a check, or is left out. A stylesheet on the
+# crawl's hosts is admitted as a check, but is read in order to find the URLs that it uses. With the
+# root http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2734,8 +2735,7 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
         try:
             compiled.append(re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
-            raise CrawlError(f"--{option} {pattern[:60]!r} is not a regular expression: "
-                             f"{error}")
+            raise CrawlError(f"--{option} {pattern[:60]!r} is not a regular expression: {error}")
     return compiled
 
 
@@ -2756,7 +2756,7 @@ class Scope:
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(host_of, roots))     # grows with the redirects of roots
         self.guessed = set[str]()   # origins whose scheme, http, is a guess until they respond
-        # Where secrets may go: to the hosts of roots by https, by http only if the root says http.
+        # Where secrets may go: to the roots' hosts by https, and by http only if the root says so.
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
@@ -2794,7 +2794,7 @@ class Scope:
 
 # 17  Frontier
 # ============
-# The problem: request each URL that belongs to the crawl once, however many ways lead to it.
+# The problem: request each URL that belongs to the crawl once, however many pages refer to it.
 # The idea: each seen URL has one Node, which is in one round. Round 0 is for the roots and their
 # redirect targets; their hosts define the scope. Round 1 is for pages (with --depth there is a
 # round for each level), CHECKS is for checks, and NEVER is for URLs that are left out. A further
@@ -2810,7 +2810,7 @@ NEVER = 1 << 41     # the round of URLs that are left out
 
 
 class Node:
-    """A seen URL; or url#fragment; or text that is not a valid URL."""
+    """A seen URL, a URL with a fragment, or a text that is not a valid URL."""
 
     __slots__ = ("text", "round", "reason", "site", "parent", "depth", "hops", "is_check", "tries",
                  "next_node", "fragment", "anchors", "is_well", "linked_from")
@@ -2818,7 +2818,7 @@ class Node:
     def __init__(self, text: str):
         self.text = text
         # How the URL was admitted, or why it was left out
-        self.round = NEVER + 1                  # in which the URL is requested: not yet in any
+        self.round = NEVER + 1                  # the round in which it is requested: none yet
         self.reason = ""                        # why the URL is left out
         self.site: Site                         # set unless the URL is left out
         self.parent = ""                        # the page, or the redirect, that led to it
@@ -2840,7 +2840,7 @@ class Node:
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
-        """Return this node and the nodes that its redirects lead to. (follow() admits no loop.)"""
+        """Return this node and the nodes that its redirects lead to. (follow() prevents loops.)"""
         nodes = [self]
         while after := nodes[-1].next_node:
             nodes.append(after)
@@ -2855,21 +2855,21 @@ _USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/
 SLICE = 100  # references that are looked up between two ticks
 
 
-# A page refers to some 60 URLs, nearly all of them already seen. Parsing each reference (§8) would
-# more than double the time that a page takes. The idea: admit a URL once as a link, and once as an
-# asset. As pages are read round by round, no later link to /birds can bring it to an earlier round
-# than the first link did. The Nodes of links are kept in `_seen_links`, by the normal spelling of
-# their URLs, and those of assets in `_seen_assets`. A reference is joined to its page as mere text,
-# and the result is looked up. An odd spelling is not found there, so the reference is parsed. A
-# wrong Node is never found: if the joined text is the normal spelling of a URL, parsing would give
-# that URL. On the zoo's /cats/
+# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each reference
+# (§8) would more than double the time that a page takes. The idea: admit a URL once as a link and
+# once as an asset, and after that only look it up. Once is enough because pages are read round by
+# round: no later link to /birds can bring it to an earlier round than the first link did.
+# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
+# those of assets. A reference is joined to its page as plain text, and the result is looked up. An
+# unusual spelling is not found there, so that reference is parsed. A wrong Node is never found: if
+# the joined text is the normal spelling of a URL, parsing would give that URL. On the zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
 #     mailto:me                stays as it is: such text also has a Node, which holds the reason
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as mere text."""
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text."""
     if not reference:  # the page itself
         return f"{base}"
     if reference[:2] == "//":  # //host/x
@@ -2890,7 +2890,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
 class Frontier:
     """The seen URLs, and the queue of those to request in the current round.
 
-    *emit* takes the records of references that are not valid URLs."""
+    *emit* is called with the record of each reference that is not a valid URL."""
 
     def __init__(self, scope: Scope, options: Options, emit: Callable[[Record], None]):
         self.round = -1                                 # no round has begun
@@ -2910,7 +2910,7 @@ class Frontier:
         self._fragments = defaultdict[Node, list[Node]](list)
 
     def requeue(self, node: Node | None) -> None:
-        """Put a URL back into the queue, which goes on counting it as one item."""
+        """Put a URL back into the queue, which still counts it as one item."""
         self.queue.put_nowait(node)
         self.queue.task_done()
 
@@ -2942,8 +2942,8 @@ class Frontier:
             its_round = CHECKS
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
-        # 2. A seen URL stays in its round, unless the new one is earlier. Then it moves, like the
-        # map. (Its old round has not begun, so it was not requested.)
+        # 2. A seen URL stays in its round unless the new round is earlier. Then it moves there, as
+        # /map.png does. (Its old round has not begun, so it has not been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round <= its_round:
             return node
@@ -3028,7 +3028,7 @@ class Frontier:
             return self.admit(
                 parse_url(reference, base), page, page.depth + 1, 0, check)
         except ValueError as error:
-            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # cut, but still too long
+            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # truncated, but still too long
             text = _USER.sub(r"\1***@", text)
             node = self.seen_urls.get(text)
             if not node:
@@ -3062,8 +3062,8 @@ class Frontier:
             yield node
 
     def rest(self) -> Iterator[Record]:
-        """Yield, at the end, a record of each URL that was left out, and of each fragment that
-        was not found or could not be checked."""
+        """Yield a record of each URL that was left out, and of each fragment that was not found
+        or could not be checked. Must be called after the last round."""
         for node in self.seen_urls.values():
             if node.reason:
                 yield Record(node.text, skipped=node.reason, depth=node.depth,
@@ -3086,9 +3086,9 @@ class Frontier:
                         kind="broken", error=f"no id {_printable(fragment)!r} on the page")
 
 
-# This is another good place to stop. Where is a URL between its admission and the end of its
-# processing? In at least one of these places. While it is in one with a *, the queue counts it as
-# unfinished. When all of these are empty, the round ends.
+# This is another good place to stop. From its admission to the end of its processing, a URL is in
+# at least one of the places below. While it is in a place marked *, the queue counts it as
+# unfinished. When all the marked places are empty, the round ends.
 #
 #       later            until its round begins (§17)
 #     * queue            until a worker takes it (§17)
@@ -3125,6 +3125,10 @@ ROBOTS_REQUESTS = 6   # for one robots.txt: RFC 9309, 2.3.1.2, says to follow fi
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
+class WrongSchemeError(ProtocolError):
+    """The server probably speaks the other scheme, http or https. The message suggests that."""
+
+
 def _back_off(tries: int) -> float:
     """Return how many seconds to wait after *tries* attempts."""
     return BACKOFF * 2.0 ** min(tries - 1, 8)
@@ -3147,7 +3151,7 @@ class Fetcher:
                     ) -> tuple[Response, Exception | None]:
         """Return the response to a request, or NO_RESPONSE and the error.
 
-        If the scheme of *url* may be wrong, the error is a NotHTTPError that suggests the other."""
+        If the scheme of *url* may be wrong, the error is a WrongSchemeError."""
         scope = self._frontier.scope
         guessed = url.origin in scope.guessed
         try:
@@ -3161,9 +3165,11 @@ class Fetcher:
             may_be_tls = isinstance(error, NotHTTPError) or (
                 guessed and isinstance(error, (ConnectionResetError, TruncatedError)))
             if may_be_tls and url.scheme == "http":
-                error = NotHTTPError(f"{_explain(error)}; try https{url.origin[4:]}/")
+                error = WrongSchemeError(
+                    f"{_explain(error)[:MAX_SHOWN // 2]}; try https{url.origin[4:]}/")
             elif getattr(error, "reason", "") in _NO_TLS:
-                error = NotHTTPError(f"the server does not speak TLS; try http{url.origin[5:]}/")
+                error = WrongSchemeError(
+                    f"the server does not speak TLS; try http{url.origin[5:]}/")
             return NO_RESPONSE, error
 
     def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
@@ -3179,7 +3185,7 @@ class Fetcher:
                         or (isinstance(error, (OSError, TruncatedError)) and not is_final))
         if tries < self._options.max_tries and is_temporary:
             return True
-        if code == errno.EMFILE:  # this is not the fault of a site
+        if code == errno.EMFILE:  # the fault is this program's, not a site's
             raise CrawlError("too many open files: raise the limit (ulimit -n) or lower "
                              "--max-tasks")
         return False
@@ -3253,15 +3259,15 @@ class Fetcher:
         if page := result.page:
             if self._options.fragments:
                 node.anchors = anchors_of(page.text)
-            if not self._options.on_page:  # nobody needs its text any more
+            if not self._options.on_page:  # its text is no longer needed
                 result = result._replace(page=page._replace(body=b"", text=""))
         return result
 
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
-        If the request fails and may be retried, they are requeued later. robots.txt has no Node, so
-        its redirects are followed here, even to other hosts. RFC 9309, 2.3.1:
+        If the request fails but may be retried, the URLs are requeued after a pause. robots.txt has
+        no Node, so its redirects are followed here, even to other hosts (RFC 9309, 2.3.1):
             2xx                                  gives rules
             429, 500 or more, no valid response  after the last attempt, the site's URLs fail
             anything else                        everything is allowed"""
@@ -3285,7 +3291,7 @@ class Fetcher:
         else:
             record = record._replace(status=0, content_type="", tries=tries)
             if not (record.kind in ("refused", "bad certificate")
-                    or isinstance(error, NotHTTPError)):
+                    or isinstance(error, WrongSchemeError)):
                 record = record._replace(  # only robots.txt has failed, not the server
                     skipped="robots.txt failed",
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
@@ -3302,8 +3308,8 @@ class Fetcher:
         record = options.journal.find(node.text)
         if record and (
                 record.is_check != node.is_check
-                # It was read then but would not be now, or the reverse: for example, a stylesheet
-                # whose host has come into the scope.
+                # It was read then but would not be now, or vice versa: for example, a stylesheet
+                # whose host is in scope only now.
                 or self._wants(node, record) != bool(record.encoding)
                 or (record.encoding and record.assets is None and not options.pages_only)
                 or (record.nofollow and (record.links != ()) != options.no_robots)
@@ -3357,8 +3363,8 @@ _LEAST = {  # the least values of these options
 
 def takes(options: Callable[P, object]) -> Callable[
         [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator that does nothing at run time. For type checkers, the method has the
-    parameters of *options*, so that they reject Crawler(url, depth="x")."""
+    """Return a decorator that does nothing at run time. For type checkers, it gives the method
+    the parameters of *options*, so that they reject Crawler(url, depth="x")."""
     return lambda method: method
 
 
@@ -3366,7 +3372,7 @@ _LOCAL = re.compile(r"(?i)(?:(?:[^/:?#]*[.])?localhost|127[.0-9]*|\[::1\])[.]?(?
 
 
 def _parse_root(text: str) -> URL:
-    """Return the URL of a root. Without a scheme it is https, or http on this machine.
+    """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
 
     Raises CrawlError."""
     shown = re.sub("(?s).*@", "***@", text)
@@ -3429,8 +3435,8 @@ class Crawler:
         self._held = dict[Node, Result]()     # the results of round 0 other than redirects
 
     async def crawl(self) -> None:
-        """Crawl until no URL is left. May be called only once. Exceptions of callbacks and of the
-        journal end the crawl and are raised.
+        """Crawl until no URL is left. May be called only once. An exception in a callback or in the
+        journal ends the crawl and is raised.
 
         If the caller is cancelled, the crawl ends immediately: URLs that were in flight or being
         processed get no record."""
@@ -3478,7 +3484,7 @@ class Crawler:
             if result:
                 await self._admit_and_emit(node, result)
                 queue.task_done()
-            # Not in a `finally`: if the crawl is interrupted, the report names the entries left.
+            # Not in a `finally`: after an interruption, the report names the URLs still in flight.
             del self.in_flight[node], result  # free the page before waiting for the next URL
 
     async def _admit_and_emit(self, node: Node, result: Result) -> None:
@@ -3525,8 +3531,8 @@ class Crawler:
 # ===========
 # The problem: a long crawl may be interrupted, and a crawl that found problems should be repeated.
 # The idea: write a line of JSON to a journal for each record. If a URL has several lines, the last
-# one counts, unless it says that the URL was skipped. A later crawl looks into the journal before
-# it asks the server:
+# one counts, not including lines that say that the URL was skipped. A later crawl looks in the
+# journal before it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -3546,7 +3552,7 @@ MAX_NUMBER = 1e12   # no size, Unix time or number of seconds in a journal is th
 
 
 def _fits(value: Any, sample: Any) -> bool:
-    """Return whether a value has *sample*'s type, with printable texts and numbers in range."""
+    """Return whether *value* has the type of *sample*, printable text and numbers in range."""
     if isinstance(sample, tuple):
         return isinstance(value, list) and all(_fits(each, "") for each in value)
     if isinstance(sample, str):
@@ -3617,8 +3623,7 @@ class Journal:
                 if start and not line.endswith(b"\n"):  # a crash cut it off
                     self._file.truncate(start)
                     break
-                raise ValueError("is not a crawl.py journal "
-                                 f"(line {number}: {_explain(error)})")
+                raise ValueError(f"is not a crawl.py journal (line {number}: {_explain(error)})")
             if record.kind:
                 self._problems.add(record.url)
             if not record.skipped:
@@ -3629,7 +3634,7 @@ class Journal:
         """Forget problems, redirects that lead to one, and pages that refer to either.
 
         A URL that is a problem in any line counts, even if its last line says that it is fixed: the
-        --recheck that wrote the last line may not have come to the pages that refer to the URL."""
+        --recheck that wrote the last line may not have reached the pages that refer to the URL."""
         problems = self._problems
         redirects = {}
         for url in self._offsets:
@@ -3697,9 +3702,9 @@ class Journal:
 #                1  forbidden by robots.txt         --no-robots
 #     2 problems on 3 pages, 1.0 s
 #
-# The invariant: no URL that was found is lost silently. (README lists the things that are not
-# searched.) A URL or a page can drop out in the following ways, and the report has a line for each.
-# The last column is the option that changes this, if there is one:
+# The invariant: no URL that was found is lost silently. (README lists what is not searched for
+# URLs.) A URL or a page can drop out of the crawl in the following ways, and the report has a line
+# for each. The last column names the option that changes this, if there is one:
 #
 #     robots.txt forbids it                       not requested             --no-robots
 #     its robots.txt has failed                   a problem, not requested  --no-robots
@@ -3750,15 +3755,15 @@ def _ways_to(nodes: list[Node]) -> Iterator[str]:
         yield f"    found on {pages}"
 
 
-OUTAGE = 10  # if this many URLs fail without a response, for one reason, print that once
+OUTAGE = 10  # if this many URLs get no response for the same reason, print the reason once
 
 
 class Report:
-    """Counts the records of a crawl and sums them up."""
+    """Counts and summarises the records of a crawl."""
 
     def __init__(self) -> None:
         self.problems = list[Record]()
-        self.roots = list[Record]()                 # of depth 0: roots, and their redirect targets
+        self.roots = list[Record]()                 # the records of depth 0, except redirects
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
@@ -4057,6 +4062,6 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     and run() raises KeyboardInterrupt: the report names the URLs in flight               §5, §21
 #     and main() returns 130 (143 if it was SIGTERM)                                        §22
 #
-# And section 2 began with a crawler that waits for each page in turn. From a server that takes
-# 100 ms for a response, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of
-# the time. With 100 it gets 814 (`make bench`), because one select() waits for all of them.
+# Section 2 began with a crawler that waits for each page in turn. If a server takes 100 ms for each
+# response, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of the time.
+# With --max-tasks 100 it gets 814 (`make bench`), because one select() waits for all responses.

@@ -226,6 +226,19 @@ def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: Patch) -> No
     assert called == ["still"]
 
 
+def test_an_excepthook_that_cannot_print_does_not_end_the_loop(monkeypatch: Patch) -> None:
+    def print_nowhere(*exception: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main() -> str:
+        get_running_loop().call_soon(math.sqrt, -1)
+        await sleep(0)
+        return "still"
+
+    monkeypatch.setattr(sys, "excepthook", print_nowhere)
+    assert crawl.run(main()) == "still"
+
+
 @each("error", [KeyboardInterrupt, SystemExit])
 def test_a_callback_may_end_the_program(loop: JumpingLoop, error: type[BaseException]) -> None:
     def leave() -> None:
@@ -2060,6 +2073,8 @@ def test_a_truncated_response_is_never_taken_for_a_complete_one(raw: bytes, body
             for coding in (b"br", b"zstd", b"compress")
         ],
         (with_body(b"raw deflate", b"Content-Encoding: deflate"), "corrupt"),
+        (with_body(GZIPPED, b"Content-Encoding: deflate"), "corrupt"),
+        (with_body(zlib.compress(b"hello"), b"Content-Encoding: gzip"), "corrupt"),
         (with_body(GZIPPED + GZIPPED[:9], b"Content-Encoding: gzip"), "ends too early"),
         (with_body(b"\x1f\x8bxxxx", b"Content-Encoding: gzip"), "corrupt"),
         (with_body(GZIPPED[:-1], b"Content-Encoding: gzip"), "ends too early"),
@@ -2155,6 +2170,7 @@ def test_the_lines_of_chunks_count_as_bytes_of_the_body() -> None:
 
 def test_the_answer_to_head_has_no_body() -> None:
     assert parse_response(OK + b"Content-Length: 5\r\n\r\n", "HEAD").body == b""
+    assert parse_response(OK + b"Content-Encoding: br\r\n\r\n", "HEAD").body == b""
 
 
 def test_an_unwanted_body_is_read_and_dropped_if_it_is_small() -> None:
@@ -3947,6 +3963,14 @@ def test_a_failed_robots_txt_is_named_and_is_not_a_definite_answer(tmp_path: Pat
     assert "http://o/1" not in crawl_with_journal(path, site, *roots).requested
 
 
+def test_a_robots_txt_that_is_not_http_is_named() -> None:
+    root = "https://h/"
+    site: Site = {"https://h/robots.txt": crawl.NotHTTPError("not HTTP"), root: ""}
+    (record,) = crawl_site(site, root).emitted
+    assert record.skipped == "robots.txt failed"
+    assert record.error == "https://h/robots.txt: not HTTP; --no-robots ignores robots.txt"
+
+
 # Failures
 
 
@@ -4171,6 +4195,25 @@ async def test_a_relative_reference_that_is_too_long_does_not_hide_another() -> 
     await admit_references(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
     assert (await admit_references(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
     assert frontier.seen_urls["http://h/?page=2"].reason == ""
+
+
+@each(
+    "reference",
+    ["x", "./x", "../d/x", "/d/x", "//h/d/x", "http://h/d/x", "?q", "#id", "mailto:me"],
+)
+def test_a_reference_to_a_seen_url_is_not_parsed_again(reference: str, monkeypatch: Patch) -> None:
+    bases = list[str]()
+    parse_url = crawl.parse_url
+
+    def note_base(reference: str, base: crawl.URL | None = None) -> crawl.URL:
+        bases.append(f"{base}")
+        return parse_url(reference, base)
+
+    monkeypatch.setattr(crawl, "parse_url", note_base)
+    seen = ("http://h/d/1", "http://h/d/x", "http://h/d/1?q", "mailto:me")
+    links = "".join(map("<a href={}>".format, seen))
+    crawl_site({"/": links, "/d/1": f"<a href={reference}>", "/d/1?q": "", "/d/x": ""})
+    assert "http://h/" in bases and "http://h/d/1" not in bases
 
 
 @each("known, ticks", [(1600, 16), (8, 14)])
@@ -6674,6 +6717,7 @@ NGINX_400 = (
     [
         ("http://", TLS_ALERT, "an HTTP/1 status line was expected, not .*; try https://{}/"),
         ("", TLS_ALERT, "an HTTP/1 status line was expected, not .*; try https://{}/"),
+        ("http://", b"\x80" * 99, "an HTTP/1 status line was expected, not .*; try https://{}/"),
         ("http://", NGINX_400, "400: the server may expect HTTPS; try https://{}/"),
         ("", NGINX_400, "400: the server may expect HTTPS; try https://{}/"),
         ("", PLAIN_400, "400: the server may expect HTTPS; try https://{}/"),
