@@ -2183,9 +2183,12 @@ _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
 # The first, second and third letters of these names, which begin in "scr", "ifr", "svg" and so on.
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
-# Any other start tag that has a quoted value with < or >. The look-ahead rejects the rest cheaply.
+# Any other start tag that has a quoted value with < or >. The look-ahead rejects nearly all the
+# rest cheaply: [\t-\r !#-;=?-~] is ASCII text without " < >, and [\t-\r !#-&(-;=?-~] also lacks '.
+# (The re module searches such a set twice as fast as [^"<>].)
 _OTHER = rf"""
-    [a-zA-Z] (?! [^<>"']*+ (?: > | "[^"<>]*+" (?: > | [^<>"']*+ (?: "[^"<>]*+" [^<>"']*+ )* > ) ) )
+    [a-zA-Z] (?! [\t-\r !#-&(-;=?-~]*+ (?: > | "[\t-\r !#-;=?-~]*+" (?: > |
+        [\t-\r !#-&(-;=?-~]*+ (?: "[\t-\r !#-;=?-~]*+" [\t-\r !#-&(-;=?-~]*+ )* > ) ) )
     [^\s/>]*+ {_REST}"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
 # Each `(?= ... )` rejects most other tags, such as </div> and <span>, at once.
