@@ -1726,8 +1726,8 @@ class ResponseParser:
             # known coding and is skipped.
             for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
                 body = _decode(body, coding.strip().lower(), self._max_body)
-            response = response._replace(body=body)
         self.response = response._replace(
+            body=body if keep else b"",
             reusable=response.version >= 1 and framing != "close" and not self._buffer
             and "close" not in response.headers.get("connection", "").lower())
 
