@@ -2195,8 +2195,8 @@ _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
 _TAGS = rf"""
     < (?= [a-zA-Z!?] [^>] [^>] )
     (?: {_LINK} | {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
-_HTML_TAGS = re.compile(_TAGS % (_HTML_RAW_NAMES, "|".join(_USES), ""), _FLAGS)
-_XML_TAGS = re.compile(_TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED), _FLAGS)
+_HTML_TAGS = _TAGS % (_HTML_RAW_NAMES, "|".join(_USES), "")
+_XML_TAGS = _TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED)
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # In "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks only over the commas of a word.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*\)|[^,(])*))?")
@@ -2257,12 +2257,13 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
-def read_markup(text: str, tags: re.Pattern[str] = _HTML_TAGS) -> Markup:
+def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
     """Return the references of an HTML page. Raises LimitError if too many tags refer to something.
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
-    found = tags.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
+    tag_finder = re.compile(tags, _FLAGS)   # at the first call: re keeps what it has compiled
+    found = tag_finder.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(len([groups for groups in found if any(groups)]))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
