@@ -1953,12 +1953,12 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which does not exist
 #
-# A URL that is discovered is admitted to a round, or left out. A round is a batch of URLs. The
-# first round is for the root, which may redirect to another host. The next one is for the pages of
-# the site, and the last one, CHECKS, is for URLs that are only checked. Fragments are checked last:
+# Each URL that is discovered is admitted to a round (a batch of URLs), or is left out. The first
+# round is for the root, which may redirect to another host. The next one is for the pages of the
+# site, and the last one, CHECKS, is for URLs that are only checked. After it come the fragments:
 #
 #     round 0    /                    is requested: a page. It is held, not processed, until all
-#                                     roots have responded: then all hosts of the crawl are known
+#                                     roots have responded and all hosts of the crawl are known
 #     round 1    /                    is processed: admits /cats/ and /birds to round 1, and
 #                                     /map.png, an image, to CHECKS; leaves out the link to the
 #                                     lion, on another host
@@ -1974,27 +1974,28 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 #     while node := await queue.get():
 #         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §18
-#         if result:                              otherwise the URL is queued again later
+#         if result:                              otherwise the URL is queued again
 #             await self._admit_and_emit(...)     admits the references, §17; emits a Record, §14
 #             queue.task_done()                   when all items are done, the round ends
 #
-# Each rule lives in one object. This is the path of a URL through these objects. The object on the
-# left takes the step; the text beside it names the objects that help:
+# This is the path of a URL from object to object. The object on the left takes the step; the text
+# beside it names the objects that help:
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
-#     Frontier     parses it, once for each spelling (§8), and admits the URL once, to a round
-#                  (§17); Scope says whether it belongs to the crawl (§16)
+#     Frontier     parses it (§8), unless it is known already, and admits the URL to a round (§17);
+#                  Scope says whether it belongs to the crawl (§16)
 #                      |  Node, in the queue (§6)
 #     Crawler      gives it to a worker (§19)
 #                      |
 #     Fetcher      requests it (§18), when its Site says so (§15), through the Client (§10)
 #                      |  Result: a Record (§14), and perhaps a Page that was read (§11, §12)
-#     Crawler      emits the Record to the Journal (§20) and the Report (§21), and passes the
-#                  references of the Page to the Frontier: the path begins again
+#     Crawler      passes the references in the Record to the Frontier, where their path begins, and
+#                  emits the Record to the Journal (§20) and the Report (§21)
 #
 # Sections 11 and 12 are mostly patterns that search CSS and HTML. If you do not care for regular
-# expressions, skip to section 13: all you need to know is that a reader returns a Markup.
+# expressions, skip to section 13. All you need to know is that a reader finds the links and assets
+# in the text of a document, and returns them as a Markup.
 
 # 11  Documents
 # =============
@@ -2719,9 +2720,10 @@ class Site:
 # The problem: pages refer to the whole web. Which part of it belongs to the crawl?
 # The idea: the host of a URL decides, together with its depth and the --include and --exclude
 # patterns. A link leads to a page, which is read. An asset, such as an image, is only checked: does
-# it exist? So a URL is admitted as a page or as a check, or is left out. A stylesheet on the
-# crawl's hosts is admitted as a check, but is read in order to find the URLs that it uses. With the
-# root http://zoo.org/ and --exclude 'pdf$':
+# it exist? So a URL is admitted as a page or as a check, or is left out for a reason. A stylesheet
+# on the crawl's hosts is admitted as a check, but it is also read, to find the URLs that it uses.
+# (With --external, links to other hosts are also admitted, as checks.) With the root
+# http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2733,7 +2735,7 @@ MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
 def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
-    """Compile each pattern by itself. Raises CrawlError, which names the option and the pattern."""
+    """Return the compiled patterns. Raises CrawlError, which names the option and the pattern."""
     compiled = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         try:
@@ -2760,7 +2762,7 @@ class Scope:
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(host_of, roots))     # grows with the redirects of roots
         self.guessed = set[str]()   # origins whose scheme, http, is a guess until they respond
-        # Where secrets may go: to the roots' hosts by https, and by http only if the root says so.
+        # Where secrets may go: to the roots' hosts by https, and by http only if the root is http.
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
@@ -2771,7 +2773,7 @@ class Scope:
             host.endswith(f".{upper}") and port == upper_port for upper, upper_port in self.hosts))
 
     def trusts(self, url: URL) -> bool:
-        """Return whether *url* may get the user's headers, which may be secrets."""
+        """Return whether to send the user's headers, which may hold secrets, to *url*."""
         return (url.scheme, host_of(url)) in self._trusted
 
     def excludes(self, text: str) -> re.Pattern[str] | None:
@@ -2782,7 +2784,7 @@ class Scope:
         return None
 
     def objection(self, url: URL, depth: int, check: bool) -> str:
-        """Return why *url* at *depth* may not be a page (or, if *check*, a check), "" if it may."""
+        """Say why *url* at *depth* may not be a page (or, if *check*, a check), or return ""."""
         if self.excludes(f"{url}"):
             return "excluded"
         if check or depth == 0:  # roots, and their redirect targets, need no --include
@@ -2807,14 +2809,14 @@ class Scope:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
-#     /cats/ was read    has ended   round 1        CHECKS
+#     /cats/ was read    is done     round 1        CHECKS
 
 CHECKS = 1 << 40    # the round of URLs that are only checked: later than any --depth
 NEVER = 1 << 41     # the round of URLs that are left out
 
 
 class Node:
-    """A seen URL, a URL with a fragment, or a text that is not a valid URL."""
+    """A seen URL, a URL with a fragment, or a text that cannot be requested, such as mailto:me."""
 
     __slots__ = ("text", "round", "reason", "site", "parent", "depth", "hops", "is_check", "tries",
                  "next_node", "fragment", "anchors", "is_well", "linked_from")
@@ -2840,7 +2842,7 @@ class Node:
 
     @property
     def url(self) -> URL:
-        """The URL, unless it is left out. It is rebuilt on each access, to save memory."""
+        """The URL, if it was admitted. It is rebuilt on each access, to save memory."""
         return URL(*self.site.url[:4], self.text[len(self.site.url.origin):])
 
     def ahead(self) -> list[Node]:
@@ -2860,9 +2862,11 @@ SLICE = 100  # references that are looked up between two ticks
 
 
 # A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each reference
-# (§8) would more than double the time that a page takes. The idea: admit a URL once as a link and
-# once as an asset, and after that only look it up. Once is enough because pages are read round by
-# round: no later link to /birds can bring it to an earlier round than the first link did.
+# (§8) would more than double the time that a page takes. The idea: admit a URL when it is first
+# seen as a link, and when it is first seen as an asset; after that, only look it up. That is enough
+# because pages are read round by round: no later link to /birds can bring it to an earlier round
+# than the first link did. (Only a URL that was first seen more than MAX_DEPTH links away stays left
+# out, even if a shorter way turns up later.)
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
 # those of assets. A reference is joined to its page as plain text, and the result is looked up. An
 # unusual spelling is not found there, so that reference is parsed. A wrong Node is never found: if
@@ -2962,7 +2966,7 @@ class Frontier:
         # 4. Unless it is left out, it is queued now, or in its round.
         if not reason:
             if url.origin not in self.sites:
-                # Outside the scope robots.txt is not requested.
+                # Outside the scope, robots.txt is not requested.
                 robots = Robots("") if self._options.no_robots or not covered else None
                 self.sites[url.origin] = Site(url, robots, self._options.delay, self.requeue)
             node.site = self.sites[url.origin]
@@ -2975,9 +2979,9 @@ class Frontier:
         return node
 
     def follow(self, node: Node, record: Record) -> Record:
-        """Admit the target of a redirect. Return the *record* of the redirect.
+        """Admit the target of a redirect, or leave it out. Return the *record* of the redirect.
 
-        If the redirect is not followed, the returned record has a kind and an error."""
+        In a loop, or after too many redirects, the returned record has a kind and an error."""
         target = parse_url(record.next_url)
         if "#" in record.next_url:
             node.fragment = fragment_of(record.next_url)
@@ -3027,7 +3031,7 @@ class Frontier:
         return nodes
 
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        """Return the Node of a reference. An invalid URL is left out, or reported as broken."""
+        """Return the Node of a reference. If it cannot be requested, leave it out or report it."""
         try:
             return self.admit(
                 parse_url(reference, base), page, page.depth + 1, 0, check)
@@ -3096,7 +3100,7 @@ class Frontier:
 #
 #       later            until its round begins (§17)
 #     * queue            until a worker takes it (§17)
-#     * in_flight        while a worker has it, and perhaps waits for robots.txt first (§19)
+#     * in_flight        while a worker, which may have to wait for robots.txt, has it (§19)
 #     * waiting          until robots.txt is known, or due for a retry; then until it is the URL's
 #                        turn (§15)
 #     * timers           until it is time for a retry (§18)
@@ -3106,9 +3110,9 @@ class Frontier:
 # ============
 # The problem: find out the outcome of one URL with as few requests as possible.
 # The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
-# (§14), or None if the URL will be queued again. The first URL of a site triggers the request for
-# robots.txt. That URL and the site's other URLs wait until robots.txt is known, or until it is time
-# to request robots.txt again (after 1 s, 2 s ...).
+# (§14), or None if the URL is queued again. The first URL of a site triggers the request for
+# robots.txt. It waits, with the site's other URLs, until robots.txt is known or is due for a retry
+# (after 1 s, 2 s ...).
 #
 #     1  robots.txt is not known yet                 None: the URL waits for robots.txt
 #     2  robots.txt failed, or forbids the URL       Result
@@ -3117,14 +3121,14 @@ class Frontier:
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  429 from a host of the crawl; retries left  None: its turn is the next one of its site
+#     5  429 from a host of the crawl; retries left  None: it gets the next turn of its site
 #     6  a temporary failure; retries left           None: it is queued after 1 s, 2 s ...
 #     7  HEAD failed or redirects, or the URL is a   None: it is queued at once, for a GET
 #        stylesheet
 #     8  anything else                               Result
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
-ROBOTS_REQUESTS = 6   # for one robots.txt: RFC 9309, 2.3.1.2, says to follow five redirects
+ROBOTS_REQUESTS = 6   # for one robots.txt: RFC 9309, 2.3.1.2: follow at least five redirects
 # The reasons that versions of OpenSSL give if a server does not speak TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
@@ -3139,7 +3143,7 @@ def _back_off(tries: int) -> float:
 
 
 class Fetcher:
-    """Requests URLs: first robots.txt, then the journal of an earlier crawl, then the server.
+    """Finds the outcome of URLs: from robots.txt, an earlier crawl's journal, or the server.
 
     client      the Client that sends the requests
     ages        the Unix times of the responses that were taken from the journal"""
@@ -3179,7 +3183,7 @@ class Fetcher:
     def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
         """Return whether to send another request after *tries* attempts.
 
-        Raises CrawlError if this program has run out of descriptors."""
+        Raises CrawlError if the last attempt failed because this program is out of descriptors."""
         code = getattr(error, "errno", 0)
         # A bad certificate, a server that does not speak TLS and a host name that does not exist
         # are final. A refused connection is retried once, because the server may be starting.
@@ -3195,7 +3199,7 @@ class Fetcher:
         return False
 
     def _wants(self, node: Node, head: Response | Record) -> bool:
-        """Return whether a response has a body to read: a page, a stylesheet, or a 400."""
+        """Return whether to read the body of a response: of a page, a stylesheet or a 400."""
         reader = reader_of(head.content_type)
         if head.status == 400:  # which may say that the server expects HTTPS
             return True
@@ -3271,7 +3275,8 @@ class Fetcher:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
 
         If the request fails but may be retried, the URLs are requeued after a pause. robots.txt has
-        no Node, so its redirects are followed here, even to other hosts (RFC 9309, 2.3.1):
+        no Node, so its redirects are followed here, even to other hosts. Then the last response
+        decides (RFC 9309, 2.3.1):
             2xx                                  gives rules
             429, 500 or more, no valid response  after the last attempt, the site's URLs fail
             anything else                        everything is allowed"""
@@ -3305,8 +3310,8 @@ class Fetcher:
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's record if the URL would be requested and read the same way now."""
         options = self._options
-        # Roots and their redirects are always requested. With --fragments so are pages, because
-        # their anchors are needed.
+        # Roots and their redirect targets are always requested. With --fragments, so are pages,
+        # because their anchors are needed.
         if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
         record = options.journal.find(node.text)
