@@ -3083,7 +3083,8 @@ class Frontier:
             anchors = set(page.anchors or ())
             for node in nodes:
                 fragment = redirected or node.text.partition("#")[2]
-                record = Record(node.text, parent=min(node.linked_from))
+                record = Record(
+                    node.text, parent=min(node.linked_from), depth=max(1, linked.depth))
                 if self.scope.excludes(node.text):
                     yield record._replace(skipped="excluded")
                 elif page.anchors is None:
@@ -3772,7 +3773,7 @@ class Report:
 
     def __init__(self) -> None:
         self.problems = list[Record]()
-        self.roots = list[Record]()                 # the records of depth 0, except redirects
+        self.roots = list[Record]()                 # of roots, or of their redirect targets
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type

@@ -4282,6 +4282,12 @@ def test_a_link_to_a_missing_fragment_is_broken() -> None:
     ]
 
 
+def test_a_fragment_is_as_deep_as_its_page_but_never_a_root() -> None:
+    site: Site = {"/": "<a href=#x><a href=/a>", "/a": "<a href=/b>", "/b": "<a href=#x>"}
+    records = crawl_site(site, fragments=True).records
+    assert (records["/#x"].depth, records["/b#x"].depth) == (1, 2)
+
+
 @each(
     "fragment",
     [
