@@ -1053,9 +1053,8 @@ class Queue(Generic[T]):
         if not self.unfinished:
             raise ValueError("task_done() called too many times")
         self.unfinished -= 1
-        if not self.unfinished:
-            while self._joiners:
-                self._wake(self._joiners)
+        while self._joiners and not self.unfinished:
+            self._wake(self._joiners)
 
     async def join(self) -> None:
         """Wait until all items are done, including those that are put in the meantime."""
@@ -2089,11 +2088,13 @@ def _value_of(value: str) -> str:
         value = value[1:]
     if "&" not in value:
         return value
-    # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed.
+    # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed. No
+    # entity has 50 characters, so a value that is cut off here is still too long for a URL. (Of a
+    # srcset of that length, the end is lost.)
     return re.sub(
         "&(?:#(?:[0-9]{1,40}(?![0-9])|[xX][0-9a-fA-F]{1,40}(?![0-9a-fA-F]));?"
         "|[0-9a-zA-Z]{1,40}(?:;|(?![=0-9a-zA-Z])))",
-        _decode_entity, value)
+        _decode_entity, value[:50 * MAX_URL])
 
 
 _CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\. )* ) '?"""
@@ -2110,15 +2111,18 @@ def read_stylesheet(text: str) -> Markup:
 
 
 def read_sitemap(text: str) -> Markup:
-    """Return the URLs in the loc and xhtml:link elements of a sitemap or an index of sitemaps."""
+    """Return the URLs in the loc and xhtml:link elements of a sitemap or an index of sitemaps.
+
+    Raises LimitError if there are too many."""
     urls = re.findall(
         # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
         r"""(?sx) <!-- .*? (?: --> | \Z )
         | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+
           ( [^<\s]++ (?: [ ] [^<\s]++ )* )
         | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
-    found = filter(None, itertools.chain(*urls))
-    return Markup(tuple(_value_of(url.removesuffix("]]>")) for url in found))
+    _check_count(len(urls))
+    return Markup(tuple(_value_of(url.removesuffix("]]>"))
+                        for url in itertools.chain(*urls) if url))
 
 
 # 12  Links
@@ -2263,8 +2267,8 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
-    tag_finder = re.compile(tags, _FLAGS)   # at the first call: re keeps what it has compiled
-    found = tag_finder.findall(text, 0, text.rfind(">") + 1)  # an unterminated tag does not count
+    # compile() keeps what it has compiled. An unterminated tag does not count.
+    found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(len([groups for groups in found if any(groups)]))
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
@@ -3026,7 +3030,7 @@ class Frontier:
                 node = self._parse_and_admit(page, address, base, check)
                 known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
-            if len(nodes) % SLICE == 0:
+            if not len(nodes) % SLICE:
                 await sleep(0)
         return nodes
 
@@ -3471,14 +3475,13 @@ class Crawler:
         """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each level), and
         CHECKS. Then emit what was left out, and stop the workers."""
         frontier = self.frontier
-        queue = frontier.queue
         for url in self._roots:
             frontier.admit(url, None, 0)
         while frontier.later or self._held:
             frontier.begin(min(frontier.later, default=1))
             for node in self._held:     # after round 0: now all hosts are known
-                queue.put_nowait(node)
-            await queue.join()
+                frontier.queue.put_nowait(node)
+            await frontier.queue.join()
         for record in frontier.rest():
             self._emit(record)
         for _ in range(self.options.max_tasks):
