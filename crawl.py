@@ -4077,4 +4077,4 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100 ms for each
 # response, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of the time.
-# With --max-tasks 100 it gets 814 (`make bench`), because one select() waits for all responses.
+# With --max-tasks 100 it gets 804 (`make bench`), because one select() waits for all responses.
