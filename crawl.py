@@ -445,9 +445,9 @@ class InvalidStateError(RuntimeError):
 # holds its traceback, and the traceback holds the frames that the exception passed through, with
 # their variables. If one of these variables is the future, then future, exception, traceback and
 # frame keep one another alive until the garbage collector runs. So the methods of Future and Task
-# through which such an exception passes delete their variable for the future (`del self`).
-# And if several tasks await a failed future, each raises the exception with the traceback that it
-# had when the future failed: otherwise every `await` would make the traceback longer.
+# through which such an exception passes delete their variable for the future (`del self`). And if
+# several tasks await a failed future, each raises the exception with the traceback that it had when
+# the future failed: otherwise every `await` would make the traceback longer.
 
 
 class _Failure:
@@ -2005,7 +2005,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
 # read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own section,
-# which ends with the table of readers. The invariant: the time is linear in the length of the text.
+# which also has the table of readers. The invariant: the time is linear in the length of the text.
 # A pattern needs quadratic time if a repetition matches a lot of text and then gives it back one
 # character at a time. So repetitions are possessive (`*+`, or `(?>...*)` for groups), unless they
 # can match only a short text. An unterminated comment or script extends to the end of the text.
@@ -2072,14 +2072,15 @@ def _check_count(count: int) -> None:
         raise LimitError(f"more than {MAX_REFERENCES} tags or references")
 
 
-def _decode_entity(match: re.Match[str]) -> str:
+@lru_cache(10_000)  # pages repeat a few entities, but a hostile one could have millions
+def _decode_entity(entity: str) -> str:
     """Return the text that &amp; or &#47; stands for in an attribute, even without a semicolon."""
-    decoded = html.unescape(match[0])
+    decoded = html.unescape(entity)
     # unescape() also decodes an entity that is only the beginning of the name: "&notit;" would
     # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities. Their
     # length gives them away: a whole entity becomes 1 character, or at most 2 if it ends in ";".
-    longest = 2 if match[0].endswith(";") else 1
-    return decoded if len(decoded) <= longest else match[0]
+    longest = 2 if entity.endswith(";") else 1
+    return decoded if len(decoded) <= longest else entity
 
 
 def _value_of(value: str) -> str:
@@ -2088,13 +2089,11 @@ def _value_of(value: str) -> str:
         value = value[1:]
     if "&" not in value:
         return value
-    # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed. No
-    # entity has 50 characters, so a value that is cut off here is still too long for a URL. (Of a
-    # srcset of that length, the end is lost.)
+    # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed.
     return re.sub(
         "&(?:#(?:[0-9]{1,40}(?![0-9])|[xX][0-9a-fA-F]{1,40}(?![0-9a-fA-F]));?"
         "|[0-9a-zA-Z]{1,40}(?:;|(?![=0-9a-zA-Z])))",
-        _decode_entity, value[:50 * MAX_URL])
+        lambda match: _decode_entity(match[0]), value)
 
 
 _CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\. )* ) '?"""
@@ -2188,12 +2187,13 @@ _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
 # The first, second and third letters of these names, which begin in "scr", "ifr", "svg" and so on.
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
+# A quoted value of ASCII text without < and >. (re searches such a set twice as fast as [^"<>].)
+_QUOTED = r'"[\t-\r !#-;=?-~]*+"'
 # Any other start tag that has a quoted value with < or >. The look-ahead rejects nearly all the
-# rest cheaply: [\t-\r !#-;=?-~] is ASCII text without " < >, and [\t-\r !#-&(-;=?-~] also lacks '.
-# (The re module searches such a set twice as fast as [^"<>].)
+# rest cheaply: [\t-\r !#-&(-;=?-~] is ASCII text without quotes, < and >.
 _OTHER = rf"""
-    [a-zA-Z] (?! [\t-\r !#-&(-;=?-~]*+ (?: > | "[\t-\r !#-;=?-~]*+" (?: > |
-        [\t-\r !#-&(-;=?-~]*+ (?: "[\t-\r !#-;=?-~]*+" [\t-\r !#-&(-;=?-~]*+ )* > ) ) )
+    [a-zA-Z] (?! [\t-\r !#-&(-;=?-~]*+ (?: > | {_QUOTED} (?: > |
+        [\t-\r !#-&(-;=?-~]*+ (?: {_QUOTED} [\t-\r !#-&(-;=?-~]*+ )* > ) ) )
     [^\s/>]*+ {_REST}"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
 # Each `(?= ... )` rejects most other tags, such as </div> and <span>, at once.
@@ -2312,8 +2312,8 @@ _ANY_NAME = r"[a-z] [^\s/>]*+"
 # Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
 # those whose first two letters may begin the name of a raw element (script, style, iframe ...).
 _ID_TAGS = rf"""
-    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class="[^"<>]*+"
-      (?: > | \s href="[^"<>]*+" (?: > | \s title="[^"<>]*+" > ) ) ) )
+    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxp][ctfoeiml] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
+      (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
     (?: {_COMMENT} | {_TAG % (_RAW_NAMES, _ANY_NAME, _CLOSED)} )"""
 _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
@@ -2660,7 +2660,6 @@ class Site:
                  requeue: Callable[[Node], None]):
         self.url = url                  # any URL of the origin
         self.robots = robots            # a Record says why robots.txt failed; None: not known yet
-
         self.robots_tries = 0           # attempts to get robots.txt
         self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.pace = delay               # seconds between requests now; 0: any number at a time
@@ -2871,6 +2870,7 @@ SLICE = 100  # references that are looked up between two ticks
 # because pages are read round by round: no later link to /birds can bring it to an earlier round
 # than the first link did. (Only a URL that was first seen more than MAX_DEPTH links away stays left
 # out, even if a shorter way turns up later.)
+#
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
 # those of assets. A reference is joined to its page as plain text, and the result is looked up. An
 # unusual spelling is not found there, so that reference is parsed. A wrong Node is never found: if
@@ -3133,7 +3133,7 @@ class Frontier:
 #     8  anything else                               Result
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
-ROBOTS_REQUESTS = 6   # for one robots.txt: RFC 9309, 2.3.1.2: follow at least five redirects
+ROBOTS_REQUESTS = 6   # for one robots.txt: at least five redirects are followed (RFC 9309, 2.3.1.2)
 # The reasons that versions of OpenSSL give if a server does not speak TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 

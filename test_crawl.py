@@ -2768,11 +2768,10 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     assert link_urls(f'<a href="{value}">') == ["http://t.test" + meaning]
 
 
-def test_a_value_of_entities_that_is_too_long_for_a_url_is_not_decoded_to_its_end() -> None:
-    (link,) = crawl.read_markup(f"<a href='{'&amp;' * 100_000}'>").links
-    assert crawl.MAX_URL < len(link) < 100_000
-    (link,) = crawl.read_markup(f"<a href='{'&#38;' * crawl.MAX_URL}'>").links
-    assert link == "&" * crawl.MAX_URL
+def test_a_value_of_many_entities_is_decoded_to_its_end() -> None:
+    for entity in ("&amp;", "&#38;"):
+        (link,) = crawl.read_markup(f"<a href='{entity * 100_000}'>").links
+        assert link == "&" * 100_000
 
 
 @each(
