@@ -1,4 +1,4 @@
-# make test [PYTHON=python3.13]: check the files and the types, and run the tests. It uses a virtual
+# make test [PYTHON=python3.13]: check the types, run the tests and check the files. It uses a virtual
 # environment of its own for each Python.
 
 PYTHON ?= python3
@@ -6,10 +6,11 @@ VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_i
 FILES := crawl.py test_crawl.py conftest.py .ci/check.py .ci/soak.py
 PYTEST = $(VENV)/bin/pytest -q
 
-test: $(VENV)/ready check
+test: $(VENV)/ready
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
 	COVERAGE_FILE=$(VENV)/coverage $(PYTEST) \
 	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	$(PYTHON) .ci/check.py
 
 # The size and the order of the files: no section too long, no name used above its definition, ...
 check:
