@@ -16,7 +16,9 @@ is a 404. A response is one of these:
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import collections
 import contextlib
 import errno
 import gc
@@ -28,6 +30,7 @@ import os
 import pathlib
 import pty
 import random
+import re
 import selectors
 import signal
 import socket
@@ -39,7 +42,7 @@ import textwrap
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -491,6 +494,135 @@ def run_main(*arguments: str) -> tuple[int, str, str]:
 def journal_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """Return the records of a journal."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Expression(NamedTuple):
+    """A regular expression of crawl.py, and the method of re.Pattern by which it is used."""
+
+    pattern: re.Pattern[Any]
+    method: str
+
+    def seconds(self, text: str) -> float:
+        """Return the processor time that the expression needs for a text: the best of three."""
+        subject: Any = text.encode() if isinstance(self.pattern.pattern, bytes) else text
+        arguments = [subject[:0], subject] if self.method == "sub" else [subject]
+        times = list[float]()
+        while len(times) < 3 and (not times or times[0] > 0.01):  # a shorter time is not compared
+            began = time.process_time()
+            found = getattr(self.pattern, self.method)(*arguments)
+            if self.method == "finditer":
+                collections.deque(found, maxlen=0)
+            times.append(time.process_time() - began)
+        return min(times)
+
+
+# The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
+EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
+    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS],
+    "_ID_TAGS": [crawl._ID_TAGS],
+    "pattern": [],
+}
+
+
+def expressions() -> list[Expression]:
+    """Return every regular expression of crawl.py, with each method by which it is used."""
+    names = vars(crawl)
+    found = dict[Expression, None]()
+    used = set[re.Pattern[Any]]()
+    for node in ast.walk(ast.parse((HERE / "crawl.py").read_text("utf-8"))):
+        match node:
+            case ast.Call(
+                ast.Attribute(ast.Name("re"), "compile" | "finditer"), [ast.Name(name), *_]
+            ):
+                patterns = [re.compile(text, crawl._FLAGS) for text in EXPRESSIONS_BY_NAME[name]]
+                method = "finditer"
+            case ast.Call(ast.Attribute(ast.Name("re"), method), [first, *_]) if method in (
+                "match", "fullmatch", "search", "findall", "finditer", "sub", "split"
+            ):
+                patterns = [re.compile(eval(ast.unparse(first), names))]
+            case ast.Call(ast.Attribute(ast.Name(name), method)) if isinstance(
+                names.get(name), re.Pattern
+            ):
+                patterns = [names[name]]
+            case _:
+                continue
+        for pattern in patterns:
+            used.add(pattern)
+            found[Expression(pattern, method)] = None
+    for pattern in names.values():  # those that are passed to a function, which searches
+        if isinstance(pattern, re.Pattern) and pattern not in used:
+            found[Expression(pattern, "search")] = None
+    return list(found)
+
+
+def text_of(tree: Any, rng: random.Random) -> str:
+    """Return a text that a parsed expression, or a part of it, may match."""
+    text = ""
+    for code, value in tree:
+        match str(code):
+            case "LITERAL":
+                text += chr(value)
+            case "RANGE":
+                text += chr(rng.choice(value))
+            case "IN" if str(value[0][0]) != "NEGATE":
+                text += text_of([rng.choice(value)], rng)
+            case "CATEGORY":
+                text += " " if str(value) == "CATEGORY_SPACE" else "a"
+            case "BRANCH":
+                text += text_of(rng.choice(value[1]), rng)
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                least, most, inner = value
+                for _ in range(min(max(least, rng.randrange(3)), most)):
+                    text += text_of(inner, rng)
+            case "SUBPATTERN":
+                text += text_of(value[-1], rng)
+            case "ATOMIC_GROUP":
+                text += text_of(value, rng)
+            case "ASSERT" | "ASSERT_NOT":
+                text += rng.choice(["", text_of(value[1], rng)])
+            case "GROUPREF_EXISTS":
+                text += text_of(value[1], rng)
+            case "ANY" | "IN" | "NOT_LITERAL":
+                text += rng.choice("ab0 <-")
+            case "AT" | "GROUPREF":
+                pass
+            case unknown:
+                raise NotImplementedError(unknown)
+    return text
+
+
+def parts_of(tree: Any) -> Iterator[Any]:
+    """Yield a parsed expression and all its parts."""
+    if isinstance(tree, re._parser.SubPattern):  # type: ignore[attr-defined]
+        yield tree
+    if isinstance(tree, (re._parser.SubPattern, tuple, list)):  # type: ignore[attr-defined]
+        for part in tree:
+            yield from parts_of(part)
+
+
+def check_linear(expression: Expression, size: int, texts: int, rng: random.Random) -> None:
+    """Check that the time that an expression needs is linear in the size of a text.
+
+    The *texts* repeat pieces that parts of the expression match, up to *size* characters.
+    """
+    pattern = expression.pattern
+    tree = re._parser.parse(pattern.pattern, pattern.flags)  # type: ignore[attr-defined]
+    parts = list(parts_of(tree))
+    for _ in range(texts):
+        before, after, *pieces = (text_of(rng.choice(parts), rng) for _ in range(5))
+        piece = "".join(pieces[: rng.randrange(1, 4)])[:200] or "a"
+        before *= rng.randrange(2)
+        after *= rng.randrange(2)
+        half = 16  # the size is doubled from here, so that an exponential time is noticed early
+        expected = 0.0
+        while half <= size:
+            seconds = expression.seconds(before + piece * (half // len(piece)) + after)
+            assert seconds < 0.01 or seconds <= 3 * expected, (
+                f"twice the text takes {seconds / (expected or 0.001):.0f} times as long: "
+                f"{before!r} + {half // len(piece)} * {piece!r} + {after!r}"
+            )
+            half *= 2
+            expected = max(seconds, 0.003)
 
 
 @contextlib.contextmanager

@@ -2011,50 +2011,6 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # can match only a short text. An unterminated comment or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
-_CHARSET = re.compile(rb"""(?i:charset)\s*+=\s*+["']?+\s*+([A-Za-z0-9_:.+-]{1,40})""")
-# The charset that a meta element names: in its charset attribute or, if it has http-equiv, in its
-# content. Comments are skipped.
-_META_CHARSET = re.compile(rb"""(?isx)(?:[^<]++|<!--.*?-->|<(?!!--))*?<meta(?:
-    (?:[\s/]++[^\s/=>]++(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"']++))?)*?[\s/]++
-    |(?=[^>]*?http-equiv\s*+=\s*+["']?+content-type)[^>]*?[\s;"'])"""
-    + _CHARSET.pattern)
-_XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*+=\s*+["']([A-Za-z0-9_:.+-]{1,40})""")
-_CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard than in Python
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "windows-874": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "euc_kr": "cp949",
-    "windows-949": "cp949",
-    "shift_jis": "cp932",
-    "windows-31j": "cp932",
-    "big5": "big5hkscs"}
-
-
-def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return the text of a document and its charset.
-
-    The charset comes from the first of these: the BOM, *content_type*, a meta element, the XML
-    declaration. Otherwise it is UTF-8 (HTML section 13.2.3.2)."""
-    charset = "utf-8"
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        charset = "utf-16"
-    elif body[:3] != b"\xef\xbb\xbf":
-        header = _CHARSET.search(content_type.encode("latin-1", "replace"))
-        match = header or _META_CHARSET.match(body[:1024]) or _XML_ENCODING.match(body)
-        # Python has codecs that are not for pages.
-        if match and not re.search(b"(?i)idna|punycode|escape|utf(?!-?8|-?16)", match[1]):
-            charset = match[1].decode().lower()
-            if not header and charset.startswith("utf"):
-                charset = "utf-8"  # even if it says UTF-16: it was found by an ASCII pattern
-    with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
-        codec = codecs.lookup(_CODECS.get(charset, charset.removeprefix("x-"))).name
-        return body.decode(_CODECS.get(codec, codec), "replace"), charset
-    return body.decode("utf-8", "replace"), "utf-8"
 
 
 class Markup(NamedTuple):
@@ -2288,6 +2244,65 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
         assets=tuple(fields["assets"]),
         base=next(iter(fields["base"]), ""),
         nofollow="nofollow" in fields)
+
+
+_READ_BEFORE = 1024     # bytes: a meta element names the charset within these, as in browsers
+_META = re.compile(rf"<!-- .*? (?: --> | \Z ) | < (meta (?=[\s/]) {_REST})", _FLAGS | re.IGNORECASE)
+_CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""")
+_XML_ENCODING = re.compile(r"""(?ai)<\?xml[^>]*?\sencoding\s*+=\s*+["']([a-z0-9_:.+-]{1,40})""")
+_CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard than in Python
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "windows-874": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "windows-949": "cp949",
+    "shift_jis": "cp932",
+    "windows-31j": "cp932",
+    "big5": "big5hkscs"}
+
+
+def _declared_charset(start: str) -> str:
+    """Return the charset that a page names in a meta element or in its XML declaration, or "".
+
+    *start* is the start of the page. Comments are skipped."""
+    for tag in _META.findall(start):
+        values = _attributes(tag)
+        found = _CHARSET.match(f"charset={values.get('charset', '')}")
+        if not found and values.get("http-equiv", "").lower() == "content-type":
+            found = _CHARSET.search(values.get("content", ""))
+        if found:
+            return found[1]
+    found = _XML_ENCODING.match(start)
+    return found[1] if found else ""
+
+
+def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
+    """Return the text of a document and its charset.
+
+    The charset comes from the first of these: the BOM, *content_type*, a meta element, the XML
+    declaration. Otherwise it is UTF-8 (HTML section 13.2.3.2)."""
+    charset = "utf-8"
+    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        charset = "utf-16"
+    elif body[:3] != b"\xef\xbb\xbf":
+        if header := _CHARSET.search(content_type):
+            label = header[1].lower()
+        else:
+            label = _declared_charset(body[:_READ_BEFORE].decode("latin-1")).lower()
+            if label.startswith("utf"):
+                label = "utf-8"  # even if it says UTF-16: it was found in bytes of ASCII
+        # Python has codecs that are not for pages.
+        if label and not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
+            charset = label
+    with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
+        codec = codecs.lookup(_CODECS.get(charset, charset.removeprefix("x-"))).name
+        return body.decode(_CODECS.get(codec, codec), "replace"), charset
+    return body.decode("utf-8", "replace"), "utf-8"
 
 
 Reader = Callable[[str], Markup]
@@ -3389,7 +3404,8 @@ def _parse_root(text: str) -> URL:
     """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
 
     Raises CrawlError."""
-    shown = re.sub("(?s).*@", "***@", text)
+    _, at, rest = text.rpartition("@")
+    shown = f"***@{rest}" if at else text
     if re.match("[./~]|file:", text):
         raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
                          f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")

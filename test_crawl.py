@@ -71,6 +71,7 @@ from conftest import (
     ROUNDS,
     ZOO,
     CountingLoop,
+    Expression,
     JumpingAsyncioLoop,
     JumpingLoop,
     MeteredLoop,
@@ -87,6 +88,8 @@ from conftest import (
     crawl_servers,
     request_gaps,
     check_claim,
+    check_linear,
+    expressions,
     terminal_output,
     crawl_with_journal,
     slow_answer,
@@ -1923,6 +1926,19 @@ def test_unfetchable_urls_are_distinguished_from_invalid_ones(reference: str, re
     assert isinstance(caught.value, crawl.UnfetchableError) == bool(reason)
 
 
+@each(
+    "expression",
+    [
+        pytest.param(expression, id=f"{expression.method} {expression.pattern.pattern!a:.40}")
+        for expression in expressions()
+    ],
+)
+def test_every_regular_expression_takes_linear_time(
+    expression: Expression, rng: Random
+) -> None:
+    check_linear(expression, 100_000, 20, rng)
+
+
 # 9  HTTP messages
 # ================
 
@@ -2572,6 +2588,13 @@ def test_hostile_stylesheets_take_linear_time(piece: str) -> None:
         ),
         (b"\xff", "", "\ufffd", "utf-8"),
         (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
+        (
+            b"<meta http-equiv=Content-Type content='text/html; charset=cp866'>\x80",
+            "",
+            "<meta http-equiv=Content-Type content='text/html; charset=cp866'>\u0410",
+            "cp866",
+        ),
+        (b"<!-- a -->\n" * 60 + b"<p>", "", "<!-- a -->\n" * 60 + "<p>", "utf-8"),
         (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
         ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16le", "\u00e9", "utf-16le"),
         ("\u00e9".encode("utf-16be"), "text/html; charset=UTF-16BE", "\u00e9", "utf-16be"),

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import crawl
-from conftest import OK, MeteredLoop, Server
+from conftest import OK, Expression, MeteredLoop, Server, check_linear, expressions
 from crawl import get_running_loop
 from test_crawl import HOSTILE, kill_and_resume
 
@@ -36,6 +36,13 @@ def filled(
         number = size // len(piece.encode())
         return head + "".join(map(piece.format, range(number))).encode()[:size] + tail
     return head + piece.encode() * (size // len(piece.encode())) + tail
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_regular_expression_takes_linear_time_for_10_mb(
+    expression: Expression, rng: Random
+) -> None:
+    check_linear(expression, crawl.MAX_BODY, 5, rng)
 
 
 HOSTILE_BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
