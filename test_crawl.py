@@ -52,6 +52,7 @@ import time
 import types
 import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, redirect_stderr, suppress
 from pathlib import Path
@@ -3998,6 +3999,218 @@ def test_a_robots_txt_that_is_not_http_is_named() -> None:
     (record,) = crawl_site(site, root).emitted
     assert record.skipped == "robots.txt failed"
     assert record.error == "https://h/robots.txt: not HTTP; --no-robots ignores robots.txt"
+
+
+# The promises about requests
+
+
+class Busy(SimulatedClient):
+    """Counts the requests that are under way, and remembers when each request to a host began."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.under_way = 0
+        self.most_under_way = 0
+        self.most_tasks = 0
+        self.began: list[tuple[float, str, str]] = []  # the time, the method and the URL
+
+    async def fetch(self, url: crawl.URL, method: str = "GET", *args: Any, **options: Any) -> Any:
+        self.began.append((get_running_loop().time(), method, path_of(str(url))))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.most_tasks = max(self.most_tasks, len(get_running_loop().tasks))
+        try:
+            return await super().fetch(url, method, *args, **options)
+        finally:
+            self.under_way -= 1
+
+
+def test_with_a_delay_every_request_to_a_site_keeps_the_distance() -> None:
+    site: Site = {
+        "/": "<img src=/refused><img src=/late><a href=/failing><a href=/slowed><a href=/page>",
+        "/refused": {"HEAD": 405, "GET": ""},
+        "/late": [503, ""],
+        "/failing": [503, TimeoutError("late"), ""],
+        "/slowed": [too_many_requests("1"), ""],
+        "/page": "",
+    }
+    crawler = crawl_site(Busy(site), delay=2)
+    moments = [moment for moment, _, _ in crawler.client.began]
+    assert crawler.outcomes == {
+        "/": "200",
+        "/failing": "200 x3",
+        "/slowed": "200 x2",
+        "/page": "200",
+        "/refused": "GET 200 x2",
+        "/late": "GET 200 x2",
+    }
+    assert len(moments) == 11
+    assert min(after - before for before, after in zip(moments, moments[1:])) >= 2
+
+
+def test_a_503_delays_no_other_url_of_a_site_with_a_delay() -> None:
+    site = site_of_pages(5) | {"/1": [(503, {"retry-after": "100"}, ""), ""]}
+    crawler = crawl_site(site, delay=2)
+    assert crawler.requested == ["/", "/1", "/2", "/3", "/4", "/1"]
+    assert crawler.client.requests[-2][0] < 10
+    assert 102 <= crawler.client.requests[-1][0] < 105
+
+
+@each("tasks", [1, 3, 10])
+def test_a_site_that_said_429_gets_no_request_before_its_retry_after(tasks: int) -> None:
+    """Even if other sites occupy every task meanwhile, and several requests were under way."""
+    slow = {f"http://s/{number}": slow_answer(7) for number in range(30)}
+    limited: Site = {f"http://l/{number}": "" for number in range(20)}
+    limited |= {f"http://l/{number}": [too_many_requests("60"), ""] for number in range(0, 20, 4)}
+    site = (
+        slow
+        | limited
+        | {
+            "http://s/": "".join(map("<a href={}>".format, slow)),
+            "http://l/": "".join(map("<a href={}>".format, limited)),
+        }
+    )
+    crawler = crawl_site(Busy(site), "http://s/", "http://l/", max_tasks=tasks, max_tries=9)
+    began = [moment for moment, _, url in crawler.client.began if url.startswith("http://l/")]
+    first = min(moment for moment, url in crawler.client.requests if url == "http://l/0")
+    forbidden = [moment for moment in began if first + 0.125 < moment < first + 60]
+    assert not forbidden
+    assert set(crawler.outcomes.values()) <= {"200", "200 x2"}
+
+
+@each("answers, requests", [([""], 1), ([503, ""], 2), ([503, 503, 503], 3)])
+def test_robots_txt_is_requested_once_for_a_site_and_retried(
+    answers: list[Any], requests: int
+) -> None:
+    pages = site_of_pages(50) | {"/robots.txt": answers}
+    crawler = crawl_site(pages, *[f"/{number}" for number in range(1, 50)])
+    assert crawler.requested.count("/robots.txt") == requests
+
+
+@each("tasks", [1, 4])
+def test_no_more_than_max_tasks_requests_and_callbacks_run_at_a_time(tasks: int) -> None:
+    calls = most_calls = 0
+
+    async def on_page(record: crawl.Record, page: crawl.Page) -> None:
+        nonlocal calls, most_calls
+        calls += 1
+        most_calls = max(most_calls, calls)
+        await sleep(1)
+        calls -= 1
+
+    site: Site = {f"http://{name}.h/": "<a href=/1><a href=/2>" for name in "abcdefghij"}
+    site |= {f"http://{name}.h/{number}": "" for name in "abcdefghij" for number in (1, 2)}
+    site |= {f"http://{name}.h/robots.txt": slow_answer(3) for name in "abcdefghij"}
+    site["http://h/"] = "".join(f"<a href=http://{name}.h/>" for name in "abcdefghij")
+    site["http://h/robots.txt"] = 404
+    crawler = crawl_site(Busy(site), subdomains=True, max_tasks=tasks, on_page=on_page)
+    assert len(crawler.outcomes) == 31 and set(crawler.outcomes.values()) == {"200"}
+    assert crawler.client.most_under_way == tasks
+    assert most_calls == tasks
+
+
+def test_a_callback_that_waits_does_not_delay_the_next_turn_of_its_site() -> None:
+    async def on_page(record: crawl.Record, page: crawl.Page) -> None:
+        await sleep(100)
+
+    crawler = crawl_site(site_of_pages(5), delay=2, max_tasks=10, on_page=on_page)
+    assert request_gaps(crawler) == pytest.approx([2.125] * 4)
+
+
+def test_urls_that_wait_cost_no_tasks() -> None:
+    hosts = "".join(f"<a href=//{host}/{number}>" for host in range(500) for number in range(20))
+    crawler = crawl_site(Busy({"/": hosts}), external=True, max_tasks=10, max_tries=1)
+    assert len(crawler.outcomes) == 10_001
+    assert crawler.client.most_tasks <= 13
+    site = site_of_pages(5_000) | {
+        f"/{number}": [(503, {"retry-after": "300"}, ""), ""] for number in range(1, 5_000)
+    }
+    crawler = crawl_site(Busy(site), max_tasks=10)
+    assert Counter(crawler.outcomes.values()) == {"200": 1, "200 x2": 4_999}
+    assert crawler.client.most_tasks <= 13
+
+
+def test_with_one_task_the_times_of_the_records_do_not_overlap(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(time, "time", lambda: get_running_loop().time())
+    site: Site = {
+        "/": "<img src=/a><a href=/b><a href=/c><a href=/d>",
+        "/robots.txt": slow_answer(5, status=404),
+        "/b": [503, slow_answer(3)],
+        "/c": [too_many_requests("9"), slow_answer(4)],
+        "/d": slow_answer(2),
+        "/a": {"HEAD": 405, "GET": slow_answer(1)},
+    }
+    crawler = crawl_site(site, max_tasks=1, delay=1)
+    seconds = {path: record.seconds for path, record in crawler.records.items()}
+    assert seconds == {"/": 0.125, "/a": 1, "/b": 3, "/c": 4, "/d": 2}
+    spans = sorted((record.at, record.at + record.seconds) for record in crawler.emitted)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+
+
+def test_the_timeout_of_a_request_begins_when_the_request_does(site: Server) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(4)))
+    for number in range(4):
+        site.add(f"/{number}")
+    outcomes = crawl_servers(site.url, delay=0.2, timeout=0.3, max_tries=1).outcomes
+    assert set(outcomes.values()) == {"200"}, "some waited for 0.8 s"
+
+
+async def test_urls_that_wait_for_a_retry_are_queued_and_not_in_flight() -> None:
+    site = site_of_pages(501) | {
+        f"/{number}": [(503, {"retry-after": "300"}, ""), ""] for number in range(1, 501)
+    }
+    crawler, task = crawler_and_task(site)
+    await sleep(100)
+    assert crawler.in_flight == {}
+    assert crawler.num_waiting() == 500
+    assert crawler.fetches() == []
+    assert crawler.describe().endswith("\n0 in flight, 500 queued")
+    lines = crawler.lines()
+    assert lines[0] == "interrupted: 500 queued; in flight: none"
+    await task
+    assert crawler.num_waiting() == 0
+
+
+@each("seconds", [0.01, 0.2, 100, 350])
+async def test_a_cancelled_crawl_with_many_waiting_urls_ends_immediately(seconds: float) -> None:
+    """While URLs wait for robots.txt, a turn, a retry or a callback; nothing is reported."""
+    site = site_of_pages(1000) | {
+        f"/{number}": [(503, {"retry-after": "300"}, ""), ""] for number in range(1, 1000)
+    }
+    site |= {"http://s/robots.txt": slow_answer(50), "http://s/": "<a href=/1><a href=/2>"}
+    site |= {"/robots.txt": 404}
+    crawler, task = crawler_and_task(site, "/", "http://s/", max_tasks=20)
+    await sleep(seconds)
+    began = get_running_loop().time()
+    task.cancel()
+    with raises(CancelledError):
+        await task
+    assert get_running_loop().time() == began
+    assert get_running_loop().tasks == {crawl.current_task()}
+    assert crawler.ended
+
+
+def test_an_error_in_a_worker_ends_a_crawl_whose_urls_wait() -> None:
+    def fail(record: crawl.Record) -> None:
+        if record.url == "http://h/7":
+            raise ZeroDivisionError("a bug")
+
+    site = site_of_pages(1000) | {
+        f"/{number}": (503, {"retry-after": "300"}, "") for number in range(100, 1000)
+    }
+    with raises(ZeroDivisionError, match="a bug"):
+        crawl_site(site, on_record=fail, max_tasks=3)
+
+
+def test_with_one_task_the_links_of_a_host_are_requested_in_their_order() -> None:
+    site: Site = {
+        "/": "<a href=/3><a href=/1><a href=/2>",
+        "/3": "<a href=/9><a href=/5>",
+        "/1": "<a href=/4>",
+        "/2": "",
+    }
+    crawler = crawl_site(site, max_tasks=1)
+    assert crawler.requested == ["/", "/3", "/1", "/2", "/9", "/5", "/4"]
 
 
 # Failures

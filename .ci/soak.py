@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 import pytest
 
 import crawl
-from conftest import OK, Expression, MeteredLoop, Server, check_linear, expressions
+from conftest import HERE, OK, Expression, MeteredLoop, Server, check_linear, expressions
 from crawl import get_running_loop
 from test_crawl import HOSTILE, kill_and_resume
 
@@ -294,3 +296,38 @@ async def test_many_origins_leave_nothing_open(
     assert all(entry.callback is None for _, _, entry in loop._timeouts)
     assert len(watched) == 151
     assert 10 < max(watched) <= 21 + crawler.options.max_tasks
+
+
+MANY_HOSTS = """
+site = {"/": "".join(f"<a href=/{page}>" for page in range(100))}
+for page in range(100):
+    hosts = range(page * 50, page * 50 + 50)
+    site[f"/{page}"] = "".join(f"<a href=//{host}/{n}>" for host in hosts for n in range(20))
+"""
+MANY_RETRIES = """
+site = {f"/{page}": (503, {"retry-after": "300"}, "") for page in range(50_000)}
+site["/"] = "".join(f"<a href=/{page}>" for page in range(50_000))
+"""
+MEASURE = """
+import resource, sys, crawl, conftest, test_crawl
+
+async def main():
+    crawler = crawl.Crawler("http://h/", no_robots=True, external=True, max_tries=2)
+    crawler.fetcher.client = client = test_crawl.Busy(site)
+    await crawler.crawl()
+    return client.most_tasks
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+tasks = conftest.play(main())
+print(tasks, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("site, megabytes", [(MANY_HOSTS, 15), (MANY_RETRIES, 35)])
+def test_many_urls_that_wait_take_little_memory(site: str, megabytes: int) -> None:
+    done = subprocess.run([sys.executable, "-c", site + MEASURE], cwd=HERE, capture_output=True,
+                          text=True, check=True)
+    tasks, used = map(int, done.stdout.split())
+    print(f"{tasks} tasks, {used} MB")
+    assert tasks <= 13
+    assert used <= megabytes
