@@ -74,6 +74,7 @@ import select
 import selectors
 import signal
 import socket
+import ssl
 import threading
 import time
 import unicodedata
@@ -88,11 +89,8 @@ from functools import lru_cache, partial
 from selectors import EVENT_READ, EVENT_WRITE
 from types import GeneratorType, coroutine
 from typing import (
-    TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar, cast)
+    Any, Concatenate, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar, cast)
 from urllib.parse import quote, unquote, unquote_to_bytes
-
-if TYPE_CHECKING:  # pragma: no cover (for type checkers; importing ssl is slow: see _tls_context)
-    import ssl
 
 # 1  Names
 # ========
@@ -396,9 +394,7 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        ended = list[Future[T]]()
-        waited.add_done_callback(ended.append)
-        self.run_forever(lambda: ended)
+        self.run_forever(waited.done)
         return waited.result()
 
 
@@ -779,15 +775,18 @@ class TimeLimit:
 
     def __init__(self, delay: float | None):
         self._delay = delay
-        self._timeout = Handle(self._expire, ())
+        self._task: Task[Any]           # the task that runs the block
+        self._cancelling = 0            # the calls of its cancel() before the block
+        self._expired = False           # whether this limit has cancelled it
+        self._timeout = Handle(self._expire, ())    # not scheduled yet, but can be cancelled
 
     async def __aenter__(self) -> None:
-        self._expired = False
         loop = get_running_loop()
         if loop.current_task is None:
             raise RuntimeError("timeout() needs a running task")
         self._task = loop.current_task
         self._cancelling = self._task.cancelling()
+        self._expired = False
         if self._delay is not None:
             self._timeout = loop.call_later(self._delay, self._expire)
 
@@ -800,9 +799,10 @@ class TimeLimit:
         #     this limit                            0             1           0    TimeoutError
         #     this limit, and Ctrl-C                0             2           1    CancelledError
         #     Ctrl-C; in a `finally`, this limit    1             2           1    TimeoutError
-        if (self._expired and self._task.uncancel() <= self._cancelling
-                and isinstance(error, CancelledError)):
-            raise TimeoutError(f"timed out after {self._delay:g} s") from error
+        if self._expired:
+            left = self._task.uncancel()
+            if left <= self._cancelling and isinstance(error, CancelledError):
+                raise TimeoutError(f"timed out after {self._delay:g} s") from error
 
     def _expire(self) -> None:
         self._expired = self._task.cancel()
@@ -843,9 +843,13 @@ class _Gathering(Future[list[Any]]):
         self.cancel_requested = False
 
     def cancel(self) -> bool:
-        # The list makes sure that every child is cancelled: any() alone would stop at the first.
-        requested = not self.done() and any([child.cancel() for child in self.children])
-        self.cancel_requested |= requested
+        if self.done():
+            return False
+        requested = False
+        for child in self.children:
+            if child.cancel():
+                requested = True
+                self.cancel_requested = True
         return requested
 
 
@@ -1137,7 +1141,7 @@ class Stream:
         closed, or if TLS ends without close_notify. If the caller is cancelled, no byte is lost."""
         await self.drain()
         # Only a TLS socket can hold bytes that are already decrypted.
-        if not getattr(self.sock, "pending", lambda: 0)():
+        if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
             await self._until_ready(EVENT_READ)
         return await self._call(EVENT_READ, self.sock.recv, size)
 
@@ -1177,13 +1181,12 @@ class Stream:
         while True:
             try:
                 return operation(*args)
-            except OSError as error:  # by name, because ssl may not be imported
-                wanted = {
-                    "BlockingIOError": event,
-                    "SSLWantReadError": EVENT_READ,
-                    "SSLWantWriteError": EVENT_WRITE}.get(type(error).__name__)
-                if wanted is None:
-                    raise
+            except BlockingIOError:
+                wanted = event
+            except ssl.SSLWantReadError:
+                wanted = EVENT_READ
+            except ssl.SSLWantWriteError:
+                wanted = EVENT_WRITE
             await self._until_ready(wanted)
 
     def _until_ready(self, event: int) -> Future[None]:
@@ -1238,11 +1241,12 @@ async def _connect(address: Address) -> Stream:
         raise
 
 
-async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
+async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
     """Return a stream to the address that connects first, and move that address to the front.
 
-    If none connects, return None. The errors of the attempts are put into *errors*. They are raised
-    elsewhere, because the variables here would keep them alive (§3)."""
+    If none connects, return the errors of the attempts. They are raised elsewhere, because the
+    variables here would keep them alive (§4)."""
+    errors = list[BaseException]()
     waiting = list(addresses)
     attempts = {}   # the address of each attempt that has not won
     ended = Queue[Task[Stream]]()       # attempts that have connected or failed
@@ -1254,17 +1258,20 @@ async def _race(addresses: list[Address], errors: list[Any]) -> Stream | None:
                 attempts[attempt] = waiting.pop(0)
             with suppress(TimeoutError):
                 first = await wait_for(ended.get(), ATTEMPT_DELAY if waiting else None)
-                if error := first.exception():
-                    errors.append(error)
-                else:
+                error = first.exception()
+                if error is None:
                     winner = attempts.pop(first)
-                    addresses.sort(key=lambda address: address is not winner)  # the winner first
+                    addresses.remove(winner)
+                    addresses.insert(0, winner)
                     return first.result()
+                errors.append(error)
+        return errors
     finally:
         for loser in attempts:
-            if not loser.cancel() and not loser.exception():  # it has connected as well
+            if loser.cancel() or loser.cancelled():
+                continue
+            if not loser.exception():  # it has connected as well
                 loser.result().close()
-    return None
 
 
 async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
@@ -1280,14 +1287,13 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     if addresses is None:
         addresses = await lookup(host, port)
 
-    errors = list[Any]()
-    stream = await _race(addresses, errors)
-    if stream is None:
+    stream = await _race(addresses)
+    if isinstance(stream, list):
         # Prefer any other error to "network unreachable", which may only mean that this machine
         # has no IPv6.
         unreachable = (errno.ENETUNREACH, errno.EHOSTUNREACH)
-        errors.sort(key=lambda error: error.errno in unreachable)
-        raise errors.pop(0)
+        stream.sort(key=lambda error: isinstance(error, OSError) and error.errno in unreachable)
+        raise stream.pop(0)  # out of the list, so that this frame does not keep it alive (§4)
     if ssl is not None:
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
@@ -1371,7 +1377,7 @@ def _map_character(character: str) -> str:
     if character in "ßςẞ":
         return character.lower()
     mapped = unicodedata.normalize("NFKC", character).casefold()
-    if "." in mapped and character not in ".．":  # such as ⒈, which would divide the name
+    if "." in mapped and character not in ".\uff0e":  # such as ⒈, which would divide the name
         raise ValueError
     return mapped
 
@@ -1456,8 +1462,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
         authority, _, path = head.lstrip("/").partition("/")  # browsers read ///h as //h
         host_and_port = authority.rpartition("@")[2]
-        if "[" in host_and_port and "]" not in host_and_port:
-            raise ValueError(f"{host_and_port!r} lacks its closing bracket")
         found = _AUTHORITY.fullmatch(host_and_port)
         if not found:
             raise ValueError(f"{host_and_port!r} is not a host and a port")
@@ -1518,12 +1522,12 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #                                            HTTP/1.0
 #     the transfer coding identity           is ignored
 #
-# But each of these leniencies counts as "Connection: close". So even if client and server read such
-# a head differently, no byte of one response is ever taken for a byte of another. (Three leniencies
-# do not count, because such a head has only one meaning: lines that end in LF alone, folded fields,
-# and empty lines before the head.) The following are errors: two different lengths, any other
-# transfer coding, a NUL or a lone CR in the head, a body in br, zstd or compress (which were not
-# requested), and a body that ends early.
+# But after each of these leniencies, in a 1xx head as well, the connection is closed. So even if
+# client and server read such a head differently, no byte of one response is taken for a byte of
+# another. Three more leniencies do not close it, because such a head has only one meaning: lines
+# that end in LF alone, folded fields, and empty lines before the head. The following are errors: a
+# NUL or a lone CR in the head; where a body may follow, two different lengths or any other transfer
+# coding; a body in br, zstd or compress (which were not requested), and a body that ends early.
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
 # connection is not used again. Each head, body, chunk line and trailer has a limit. The cost is
@@ -1532,6 +1536,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
 MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
+MAX_CODINGS = 4              # content codings of a body: real bodies have one
 MAX_MEMBERS = 100            # gzip members: real bodies have a few; each costs a copy of the rest
 
 
@@ -1562,7 +1567,7 @@ class Response(NamedTuple):
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location
     body            decoded; empty if it was not wanted
-    reusable        whether the connection can take another request"""
+    reusable        whether the connection can take another request: not after a leniency"""
 
     version: int
     status: int
@@ -1588,15 +1593,16 @@ _LINE_END = re.compile(rb"\n")
 _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 
 
-def _parse_fields(text: str) -> Headers:
-    """Return the fields of a head, or of the trailers after a chunked body."""
+def _parse_fields(text: str) -> tuple[Headers, bool]:
+    """Return the fields of a head, and whether all its lines were valid."""
     fields: Headers = {}
+    all_valid = True
     for line in filter(None, _FOLD.sub(" ", text.replace("\r\n", "\n")).split("\n")):
         if "\0" in line or "\r" in line:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
         match = _FIELD.fullmatch(line)
         if not match or match[2]:
-            fields["connection"] = "close"
+            all_valid = False
         if not match:
             continue
         name = match[1].lower()
@@ -1605,40 +1611,48 @@ def _parse_fields(text: str) -> Headers:
             glue = "\n" if name == "location" else ", "    # a Location may hold a comma
             value = fields[name] + glue + value
         fields[name] = value
-    return fields
+    return fields, all_valid
 
 
 def _parse_head(text: str) -> Response:
-    """Return the Response whose head is *text*: a status line and fields, RFC 9112, 4 and 5."""
-    line, _, fields = text.partition("\n")
+    """Return the Response whose head is *text* (RFC 9112, sections 4 and 5).
+
+    It is reusable as far as the version, Connection and the lines of the head say so."""
+    line, _, rest = text.partition("\n")
     match = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
     if not match:
         raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
-    return Response(int(match[1]), int(match[2]), match[3] or "", _parse_fields(fields))
+    version = int(match[1])
+    fields, all_valid = _parse_fields(rest)
+    stays_open = version >= 1 and "close" not in fields.get("connection", "").lower()
+    return Response(version, int(match[2]), match[3] or "", fields,
+                    reusable=stays_open and all_valid)
 
 
-def _framing(method: str, response: Response) -> int | str:
-    """Return where the body ends: its length, "chunked" or "close"."""
+def _framing(method: str, response: Response) -> tuple[int | str, bool]:
+    """Return where the body ends (its length, "chunked" or "close"), and whether the head says so
+    in the usual form."""
     coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
-    if method == "HEAD" or response.status < 200 or response.status in (204, 304):
-        return 0
     if coding:
-        if coding != "chunked" or length:
-            response.headers["connection"] = "close"
+        is_usual = coding == "chunked" and length is None
+    else:
+        is_usual = length is None or length.isdecimal()
+    if method == "HEAD" or response.status < 200 or response.status in (204, 304):
+        return 0, is_usual
+    if coding:
         codings = set(re.split(_COMMA, coding)) - {"identity"}
         if codings == {"chunked"}:
-            return "chunked"
+            return "chunked", is_usual
         if codings:
             raise ProtocolError(f"Transfer-Encoding {coding!r} leaves the body's end in doubt")
     if length is None:
-        return "close"
-    number, *others = set(re.split(_COMMA, length))
-    if others or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19 digits
+        return "close", is_usual
+    lengths = set(re.split(_COMMA, length))
+    number = lengths.pop()
+    if lengths or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19 digits
         raise ProtocolError(f"a Content-Length of at most 18 digits was expected, not {length!r}")
-    if number != length:
-        response.headers["connection"] = "close"
-    return int(number)
+    return int(number), is_usual
 
 
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
@@ -1680,6 +1694,7 @@ class ResponseParser:
         self.response: Response | None = None   # once its head is complete
         self._buffer = bytearray()              # bytes that are not parsed yet
         self._ended = False                     # whether they are the last bytes of the stream
+        self._reusable = True                   # false after a leniency, in any head or trailer
         self._max_body = max_body
         self._parsing = self._parse(method, wanted)
 
@@ -1690,8 +1705,11 @@ class ResponseParser:
         parser must not be fed any more."""
         self._buffer += data
         self._ended = not data
-        # next() returns None at each `yield`, and "complete" once the generator has returned.
-        return next(self._parsing, "complete") == "complete"
+        try:
+            next(self._parsing)
+        except StopIteration:
+            return True
+        return False
 
     def _parse(self, method: str, wanted: Wanted) -> Iterator[None]:
         """Parse one response. Each `yield` waits for feed()."""
@@ -1700,10 +1718,12 @@ class ResponseParser:
             if not head.strip():  # empty lines before the head are allowed
                 continue
             response = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
-            framing = _framing(method, response)
+            framing, is_usual = _framing(method, response)
+            if not (response.reusable and is_usual):
+                self._reusable = False
             if response.status >= 200:
                 break
-        self.response = response
+        response = self.response = response._replace(reusable=False)  # until its body is read
         keep = wanted(response)
         if isinstance(framing, int):
             if keep:
@@ -1721,14 +1741,14 @@ class ResponseParser:
                 yield
             body = bytes(self._buffer)
         if keep and body:
-            # At most four codings are undone. With five, the fourth piece is "d, e", which is no
-            # known coding and is skipped.
-            for coding in reversed(response.headers.get("content-encoding", "").split(",", 3)):
+            codings = response.headers.get("content-encoding", "").split(",")
+            if len(codings) > MAX_CODINGS:
+                raise LimitError(f"the body has more than {MAX_CODINGS} codings")
+            for coding in reversed(codings):
                 body = _decode(body, coding.strip().lower(), self._max_body)
         self.response = response._replace(
             body=body if keep else b"",
-            reusable=response.version >= 1 and framing != "close" and not self._buffer
-            and "close" not in response.headers.get("connection", "").lower())
+            reusable=self._reusable and framing != "close" and not self._buffer)
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
@@ -1783,9 +1803,10 @@ class ResponseParser:
                 if not chunk.endswith(b"\r\n"):
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
-        # Trailers are not interpreted. They go back into the buffer, as if they came after the
-        # response, so that the connection is not used again.
-        self._buffer += (yield from self._take_through(_TRAILERS_END, "trailer section")).strip()
+        # Trailers are not interpreted, and the connection is not used again.
+        trailers = yield from self._take_through(_TRAILERS_END, "trailer section")
+        if trailers.strip():
+            self._reusable = False
         return bytes(body)
 
 
@@ -1817,7 +1838,6 @@ MAX_IDLE = 100        # connections kept: some systems let a process open only 2
 @lru_cache  # one for the whole program
 def _tls_context() -> ssl.SSLContext:
     """Return the SSLContext: certificates are verified, and truncation is an error."""
-    import ssl  # imported here because importing ssl is slow
     context = ssl.create_default_context()
     # Judge certificates as browsers do: without X509_STRICT, which Python 3.13 switched on. The
     # chain may end at any trusted certificate, even if that one is not self-signed.

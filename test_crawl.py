@@ -2012,6 +2012,10 @@ ANSWERS = [
     ),
     (with_body(b"hello", b"Transfer-Encoding: identity"), b"hello", False),
     (CHUNKED + b"5\r\nhello\r\n0\r\nno colon\r\n\r\n", b"hello", False),
+    (b"HTTP/1.1 103 Hints\r\nno colon\r\n\r\n" + with_body(b"hello"), b"hello", False),
+    (b"HTTP/1.1 204 None\r\nContent-Length: 5, 5\r\n\r\n", b"", False),
+    (b"HTTP/1.1 304 Same\r\nTransfer-Encoding: identity\r\n\r\n", b"", False),
+    (CHUNKED[:-2] + b"Content-Length:\r\n\r\n5\r\nhello\r\n0\r\n\r\n", b"hello", False),
 ]
 
 
@@ -2183,6 +2187,23 @@ def test_the_lines_of_chunks_count_as_bytes_of_the_body() -> None:
     assert crawl.ResponseParser(max_body=len(body)).feed(CHUNKED + body)
     with raises(crawl.LimitError, match="the body exceeds 34 bytes"):
         crawl.ResponseParser(max_body=len(body) - 1).feed(CHUNKED + body)
+
+
+def test_the_headers_of_a_response_are_those_that_the_server_sent() -> None:
+    raw = OK + b"Content-Length : 0\r\nno name\r\nConnection: keep-alive\r\n\r\n"
+    response = parse_response(raw)
+    assert response.headers == {"content-length": "0", "connection": "keep-alive"}
+    assert not response.reusable
+
+
+def test_a_body_with_more_codings_than_servers_use_exceeds_a_limit() -> None:
+    body = b"page"
+    for _ in range(crawl.MAX_CODINGS):
+        body = gzip.compress(body)
+    most = ", ".join(["gzip"] * crawl.MAX_CODINGS).encode()
+    assert parse_response(with_body(body, b"Content-Encoding: " + most)).body == b"page"
+    with raises(crawl.LimitError, match="more than 4 codings"):
+        parse_response(with_body(gzip.compress(body), b"Content-Encoding: gzip, " + most))
 
 
 def test_the_answer_to_head_has_no_body() -> None:
@@ -6848,7 +6869,7 @@ def test_a_site_without_problems_is_status_0(
 @each(
     "arguments, complaint",
     [
-        (["http://[x"], "'http://[x' cannot be crawled: '[x' lacks its closing bracket"),
+        (["http://[x"], "'http://[x' cannot be crawled: '[x' is not a host"),
         (
             ["http://localhost:99999/"],
             "'http://localhost:99999/' cannot be crawled: port 99999 is not between 0 and 65535",
