@@ -2538,30 +2538,34 @@ def _printable(text: str) -> str:
     return _escape(text)[:MAX_SHOWN]
 
 
-def _explain(error: Any) -> str:
+# The reasons that versions of OpenSSL give if a server does not speak TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
+
+
+def _lacks_tls(error: Exception | None) -> bool:
+    """Return whether a request failed because the server does not speak TLS."""
+    return isinstance(error, ssl.SSLError) and any(name in f"{error}" for name in _NO_TLS)
+
+
+def _is_unknown_host(error: Exception | None) -> bool:
+    """Return whether a request failed because its host does not exist."""
+    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
+
+
+def _explain(error: Exception) -> str:
     """Return a description of an error that fits on a line."""
-    text = (getattr(error, "strerror", "") or "").lower() or f"{error}" or type(error).__name__
-    if getattr(error, "errno", 0) == socket.EAI_NONAME:
-        text = "host not found"
-    elif hasattr(error, "verify_code"):
+    text = f"{error}" or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
         text = f"certificate not trusted ({error.verify_message})"
         if 18 <= error.verify_code <= 21:  # the issuer is not known on this machine
             text += "; set SSL_CERT_FILE=ca.pem to trust it"
+    elif _lacks_tls(error):
+        text = "the server does not speak TLS"
+    elif _is_unknown_host(error):
+        text = "host not found"
+    elif isinstance(error, OSError) and error.strerror:
+        text = error.strerror.lower()
     return _printable(re.sub(r" [(]_ssl[.]c:[0-9]+[)]", "", text))
-
-
-def _problem(failure: Exception) -> dict[str, str]:
-    """Return the fields of a Record that describe a failure."""
-    kind = "broken"
-    if isinstance(failure, TimeoutError):
-        kind = "timed out"
-    elif hasattr(failure, "verify_code"):
-        kind = "bad certificate"
-    elif isinstance(failure, OSError):
-        kind = "refused"
-    elif isinstance(failure, LimitError):
-        kind = "over a limit"
-    return {"error": _explain(failure), "kind": kind}
 
 
 class Record(NamedTuple):
@@ -2588,6 +2592,11 @@ class Record(NamedTuple):
     depth: int = 0                  # links from a root
     links: tuple[str, ...] = ()     # as the document writes them; in emitted records, as URLs
     assets: tuple[str, ...] | None = None   # written like links; None: not looked for
+
+    @property
+    def reason(self) -> str:
+        """The reason in `skipped`, one of REASONS or another, without its detail."""
+        return self.skipped.partition(":")[0]
 
 
 class Page(NamedTuple):
@@ -2624,39 +2633,66 @@ def _next_url(url: URL, response: Response) -> str:
         raise ProtocolError(f"a redirect that leads nowhere: {_explain(error)}")
 
 
+def _failed(record: Record, failure: Exception) -> Record:
+    """Return a record with the kind and the description of a failure."""
+    kind = "broken"
+    if isinstance(failure, TimeoutError):
+        kind = "timed out"
+    elif isinstance(failure, ssl.SSLCertVerificationError):
+        kind = "bad certificate"
+    elif isinstance(failure, OSError) and not _lacks_tls(failure):
+        kind = "refused"
+    elif isinstance(failure, LimitError):
+        kind = "over a limit"
+    return record._replace(kind=kind, error=_explain(failure))
+
+
+def hint_of(url: URL, response: Response, error: Exception | None, is_root: bool) -> str:
+    """Return "; try https://..." or "; try http://..." if the server probably speaks the other
+    scheme, or ""."""
+    is_odd = isinstance(error, NotHTTPError) or (is_root and response.status == 400)
+    if url.scheme == "http" and is_odd:
+        return f"; try https{url.origin.removeprefix('http')}/"
+    if _lacks_tls(error):
+        return f"; try http{url.origin.removeprefix('https')}/"
+    return ""
+
+
 def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
-              follow: bool = True, **fields: Any) -> Result:
+              follow: bool = True) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
     If *read* is true and the response is a document, the Record holds its links and assets as they
     are written. From a document that says nofollow, it holds links only if *follow* is true."""
     status = response.status
-    page = None
-    fields.update(status=status, size=len(response.body),
-                  content_type=_printable(response.content_type))
-    if error:
-        fields |= _problem(error)
+    record = Record(f"{url}", status, size=len(response.body),
+                    content_type=_printable(response.content_type))
+    if error is not None:
+        return Result(_failed(record, error))
+    if status >= 400:  # 404
+        kind = "blocked" if status in _BLOCKED else "broken"
+        reason = f"{status} {_printable(response.reason)}".rstrip()
+        return Result(record._replace(kind=kind, error=reason))
     try:
-        if status >= 400:  # 404
-            fields.update(kind="blocked" if status in _BLOCKED else "broken",
-                          error=f"{status} {_printable(response.reason)}".rstrip())
-        elif status in _REDIRECTS:  # 302
-            fields.update(next_url=_next_url(url, response))
-        elif read and status and (reader := reader_of(response.content_type)):  # 200
-            text, charset = decode_page(response.body, response.content_type)
-            markup = reader(text)
-            base = url
-            if markup.base:
-                with suppress(ValueError):
-                    base = parse_url(markup.base, url)
-            _check_count(len(markup.links) + len(markup.assets))
-            page = Page(response.headers, response.body, text, base)
-            nofollow = markup.nofollow and markup.links != ()
-            links = () if nofollow and not follow else markup.links
-            fields.update(encoding=charset, nofollow=nofollow, links=links, assets=markup.assets)
+        if status in _REDIRECTS:  # 302
+            return Result(record._replace(next_url=_next_url(url, response)))
+        reader = reader_of(response.content_type)
+        if reader is None or not read:
+            return Result(record)
+        text, charset = decode_page(response.body, response.content_type)  # 200
+        markup = reader(text)
+        _check_count(len(markup.links) + len(markup.assets))
     except ProtocolError as failure:
-        fields |= _problem(failure)
-    return Result(Record(f"{url}", **fields), page)
+        return Result(_failed(record, failure))
+    base = url
+    if markup.base:
+        with suppress(ValueError):
+            base = parse_url(markup.base, url)
+    nofollow = markup.nofollow and markup.links != ()
+    links = () if nofollow and not follow else markup.links
+    record = record._replace(
+        encoding=charset, nofollow=nofollow, links=links, assets=markup.assets)
+    return Result(record, Page(response.headers, response.body, text, base))
 
 
 # 15  Sites
@@ -2691,10 +2727,11 @@ class Site:
 
     A Node is a URL (§17)."""
 
-    def __init__(self, url: URL, robots: Robots | Record | None, delay: float,
+    def __init__(self, url: URL, robots: Robots | None, delay: float,
                  requeue: Callable[[Node], None]):
         self.url = url                  # any URL of the origin
-        self.robots = robots            # a Record says why robots.txt failed; None: not known yet
+        self.robots = robots            # its rules, once they are known
+        self.failure: Record | None = None      # the outcome of a robots.txt that has failed
         self.robots_tries = 0           # attempts to get robots.txt
         self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.pace = delay               # seconds between requests now; 0: any number at a time
@@ -2731,8 +2768,11 @@ class Site:
         self.in_flight -= 1
         if is_slowed:
             if self.free_at <= now:  # further 429s while the site rests do not double it again
-                self.pace = max(self.pace, min(max(MIN_PACE, 2 * self.pace), REST))
-            rest = max(self.pace, pause or REST)
+                doubled = max(MIN_PACE, 2 * self.pace)
+                self.pace = max(self.pace, min(doubled, REST))
+            if not pause:
+                pause = REST
+            rest = max(self.pace, pause)
         else:
             rest = self.pace = max(self.delay, 0.97 * self.pace)
         self.free_at = max(self.free_at, now + rest)
@@ -2799,7 +2839,6 @@ class Scope:
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(host_of, roots))     # grows with the redirects of roots
-        self.guessed = set[str]()   # origins whose scheme, http, is a guess until they respond
         # Where secrets may go: to the roots' hosts by https, and by http only if the root is http.
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
@@ -2862,7 +2901,7 @@ class Node:
     def __init__(self, text: str):
         self.text = text
         # How the URL was admitted, or why it was left out
-        self.round = NEVER + 1                  # the round in which it is requested: none yet
+        self.round: int | None = None           # the round in which it is requested
         self.reason = ""                        # why the URL is left out
         self.site: Site                         # set unless the URL is left out
         self.parent = ""                        # the page, or the redirect, that led to it
@@ -2992,7 +3031,7 @@ class Frontier:
         # 2. A seen URL stays in its round unless the new round is earlier. Then it moves there, as
         # /map.png does. (Its old round has not begun, so it has not been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
-        if node.round <= its_round:
+        if node.round is not None and node.round <= its_round:
             return node
         # 3. It is new, or moves.
         self.seen_urls[node.text] = node
@@ -3169,12 +3208,6 @@ class Frontier:
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: at least five redirects are followed (RFC 9309, 2.3.1.2)
-# The reasons that versions of OpenSSL give if a server does not speak TLS.
-_NO_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
-
-
-class WrongSchemeError(ProtocolError):
-    """The server probably speaks the other scheme, http or https. The message suggests that."""
 
 
 def _back_off(tries: int) -> float:
@@ -3197,69 +3230,51 @@ class Fetcher:
 
     async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
                     ) -> tuple[Response, Exception | None]:
-        """Return the response to a request, or NO_RESPONSE and the error.
-
-        If the scheme of *url* may be wrong, the error is a WrongSchemeError."""
-        scope = self._frontier.scope
-        guessed = url.origin in scope.guessed
+        """Return the response to a request, or NO_RESPONSE and the error."""
+        trusted = self._frontier.scope.trusts(url)
         try:
-            response = await self.client.fetch(url, method, scope.trusts(url), wanted, max_body)
-            if response.status == 400 and (guessed or b"HTTPS" in response.body.upper()):
-                raise NotHTTPError("400: the server may expect HTTPS")
-            scope.guessed.discard(url.origin)
-            return response, None
-        except (OSError, ProtocolError) as failure:
-            error = failure.with_traceback(None)  # a traceback holds frames: see §3
-            may_be_tls = isinstance(error, NotHTTPError) or (
-                guessed and isinstance(error, (ConnectionResetError, TruncatedError)))
-            if may_be_tls and url.scheme == "http":
-                error = WrongSchemeError(
-                    f"{_explain(error)[:MAX_SHOWN // 2]}; try https{url.origin[4:]}/")
-            elif getattr(error, "reason", "") in _NO_TLS:
-                error = WrongSchemeError(
-                    f"the server does not speak TLS; try http{url.origin[5:]}/")
-            return NO_RESPONSE, error
+            return await self.client.fetch(url, method, trusted, wanted, max_body), None
+        except (OSError, ProtocolError) as error:
+            return NO_RESPONSE, error.with_traceback(None)  # a traceback holds frames: see §3
 
-    def _may_retry(self, response: Response, error: Any, tries: int) -> bool:
+    def _may_retry(self, response: Response, error: Exception | None, tries: int) -> bool:
         """Return whether to send another request after *tries* attempts.
 
         Raises CrawlError if the last attempt failed because this program is out of descriptors."""
-        code = getattr(error, "errno", 0)
         # A bad certificate, a server that does not speak TLS and a host name that does not exist
         # are final. A refused connection is retried once, because the server may be starting.
-        is_final = (hasattr(error, "verify_code") or code == socket.EAI_NONAME
-                    or (code == errno.ECONNREFUSED and tries > 1))
+        is_final = (isinstance(error, ssl.SSLCertVerificationError) or _lacks_tls(error)
+                    or _is_unknown_host(error)
+                    or (isinstance(error, ConnectionRefusedError) and tries > 1))
         is_temporary = (response.status in _TEMPORARY
                         or (isinstance(error, (OSError, TruncatedError)) and not is_final))
         if tries < self._options.max_tries and is_temporary:
             return True
-        if code == errno.EMFILE:  # the fault is this program's, not a site's
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:  # this program's own fault
             raise CrawlError("too many open files: raise the limit (ulimit -n) or lower "
                              "--max-tasks")
         return False
 
-    def _wants(self, node: Node, head: Response | Record) -> bool:
-        """Return whether to read the body of a response: of a page, a stylesheet or a 400."""
+    def _wants(self, url: URL, is_check: bool, head: Response | Record) -> bool:
+        """Return whether to read the body of a response: of a page, or of a stylesheet."""
         reader = reader_of(head.content_type)
-        if head.status == 400:  # which may say that the server expects HTTPS
-            return True
         if not reader or not 200 <= head.status < 300:
             return False
         if reader is read_stylesheet:
-            return self._frontier.scope.covers(node.url)
-        return not node.is_check
+            return self._frontier.scope.covers(url)
+        return not is_check
 
     async def fetch(self, node: Node) -> Result | None:
         """Return the result of a URL, or None if the URL will be queued again: cases 1 to 8."""
         site = node.site
         url = node.url
+        if site.failure is not None:  # 2: robots.txt failed; each URL gets a copy of the Record
+            return Result(site.failure._replace(url=node.text))
         if site.robots is None:  # 1: robots.txt is not known yet
             site.waiting.append(node)
             if len(site.waiting) == 1:  # the first URL requests robots.txt
                 await self._load_robots(site)
             return None
-        if isinstance(site.robots, Record):  # 2: it failed; each URL gets a copy of the Record
-            return Result(site.robots._replace(url=node.text))
         if rule := site.robots.rule(url.target):
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
         if record := self._remembered(node):  # 3: the journal has it
@@ -3276,7 +3291,7 @@ class Fetcher:
         at = time.time()
         began = loop.time()
         node.tries += 1
-        response, error = await self._send(url, method, partial(self._wants, node))
+        response, error = await self._send(url, method, partial(self._wants, url, node.is_check))
         is_covered = self._frontier.scope.covers(url)
         is_slowed = response.status == 429 and is_covered
         after = response.headers.get("retry-after", "")
@@ -3293,23 +3308,24 @@ class Fetcher:
             else:  # 6: a temporary failure
                 loop.call_later(max(_back_off(tries), pause), self._frontier.requeue, node)
             return None
-        is_wanted = self._wants(node, response)
+        is_wanted = self._wants(url, node.is_check, response)
         # 7: some servers refuse any HEAD, or redirect it elsewhere.
         if method == "HEAD" and (error or response.status >= 300 or is_wanted):
             self._frontier.requeue(node)
             return None
-        result = result_of(  # 8: it ends here
-            url, response, error, is_wanted, self._options.no_robots,
+        result = result_of(url, response, error, is_wanted, self._options.no_robots)  # 8: the end
+        record = result.record._replace(
+            error=result.record.error + hint_of(url, response, error, node.depth == 0),
             is_check=node.is_check,
             tries=tries,
             at=round(at, 3),
             seconds=round(loop.time() - began, 3))
-        if page := result.page:
-            if self._options.fragments:
-                node.anchors = anchors_of(page.text)
-            if not self._options.on_page:  # its text is no longer needed
-                result = result._replace(page=page._replace(body=b"", text=""))
-        return result
+        page = result.page
+        if page and self._options.fragments:
+            node.anchors = anchors_of(page.text)
+        if page and not self._options.on_page:  # its text is no longer needed
+            page = page._replace(body=b"", text="")
+        return Result(record, page)
 
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site; then requeue the URLs that wait for it.
@@ -3324,7 +3340,7 @@ class Fetcher:
         for _ in range(ROBOTS_REQUESTS):
             response, error = await self._send(
                 url, "GET", lambda head: head.status < 300, MAX_BODY)
-            record = result_of(url, response, error, False).record
+            record = result_of(url, response, error, read=False).record
             if not record.next_url:
                 break
             url = parse_url(record.next_url)
@@ -3339,12 +3355,13 @@ class Fetcher:
             site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
-            if not (record.kind in ("refused", "bad certificate")
-                    or isinstance(error, WrongSchemeError)):
-                record = record._replace(  # only robots.txt has failed, not the server
+            hint = hint_of(url, response, error, is_root=False)
+            if record.kind in ("refused", "bad certificate") or hint:
+                site.failure = record._replace(error=record.error + hint)
+            else:  # only robots.txt has failed, not the server
+                site.failure = record._replace(
                     skipped="robots.txt failed",
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
-            site.robots = record
         site.release()
 
     def _remembered(self, node: Node) -> Record | None:
@@ -3359,7 +3376,7 @@ class Fetcher:
                 record.is_check != node.is_check
                 # It was read then but would not be now, or vice versa: for example, a stylesheet
                 # whose host is in scope only now.
-                or self._wants(node, record) != bool(record.encoding)
+                or self._wants(node.url, node.is_check, record) != bool(record.encoding)
                 or (record.encoding and record.assets is None and not options.pages_only)
                 or (record.nofollow and (record.links != ()) != options.no_robots)
                 or record.size > options.max_body):
@@ -3471,9 +3488,7 @@ class Crawler:
         self._roots = list(map(_parse_root, texts))
         scope = Scope(self._roots, options)
         self.frontier = Frontier(scope, options, self._emit)
-        for text, url in zip(texts, self._roots):
-            if _LOCAL.match(text):
-                scope.guessed.add(url.origin)
+        for url in self._roots:
             if pattern := scope.excludes(f"{url}"):
                 raise CrawlError(f"--exclude {pattern.pattern!r} leaves out the start URL {url}")
         try:
@@ -3825,7 +3840,7 @@ class Report:
         if record.kind:
             self.problems.append(record)
         if record.skipped:
-            self.skipped[record.skipped.partition(":")[0]] += 1
+            self.skipped[record.reason] += 1
         elif record.status or record.tries:  # missing anchors and invalid URLs have neither
             self.statuses[record.status] += 1
         if record.nofollow and not record.links:  # with --no-robots there are some
@@ -3877,11 +3892,15 @@ class Report:
         if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
             return
         for record in self.roots:
-            reason = (record.error or record.skipped or (record.nofollow and NOFOLLOW)
-                      or f"expected a page, got {record.status} {record.content_type}")
-            if option := REASONS.get(reason.partition(":")[0]):
-                reason += f"; {option} changes that"
-            yield f"cannot crawl {record.url}: {reason}"
+            reason = record.reason
+            why = record.error or record.skipped
+            if not why and record.nofollow:
+                reason = why = NOFOLLOW
+            elif not why:
+                why = f"expected a page, got {record.status} {record.content_type}"
+            if reason in REASONS and not record.error:
+                why += f"; {REASONS[reason]} changes that"
+            yield f"cannot crawl {record.url}: {why}"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the summary: interruption, requests, statuses, and everything that was left out."""
@@ -4046,13 +4065,14 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.set_defaults(**Options._field_defaults)
     parser.add_argument("roots", nargs="+", metavar="URL", help="start here (https:// is assumed, "
                         "or http:// on this machine)")
+    groups = {title: parser.add_argument_group(title) for title in _OPTIONS}
     for title, texts in _OPTIONS.items():
-        group = parser.add_argument_group(title)
         for name, text in texts.items():
-            group.add_argument(f"--{name.replace('_', '-')}", help=text,
-                               **kinds[type(Options._field_defaults[name])])
-    group.add_argument("-H", "--header", action="append", default=[], metavar="'Name: value'",
-                       help="send a header to the start URLs' hosts (repeatable)")
+            groups[title].add_argument(f"--{name.replace('_', '-')}", help=text,
+                                       **kinds[type(Options._field_defaults[name])])
+    groups["how to request"].add_argument(
+        "-H", "--header", action="append", default=[], metavar="'Name: value'",
+        help="send a header to the start URLs' hosts (repeatable)")
     add = parser.add_argument_group("output").add_argument
     flag = partial(add, action="store_true")
     add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file")
