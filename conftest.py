@@ -521,8 +521,9 @@ class Expression(NamedTuple):
 
 # The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
 EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
-    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS],
-    "_ID_TAGS": [crawl._ID_TAGS],
+    "tags": [
+        crawl._HTML_TAGS, crawl._XML_TAGS, crawl._HTML_ID_TAGS, crawl._XML_ID_TAGS
+    ],
     "pattern": [],
 }
 
@@ -534,11 +535,9 @@ def expressions() -> list[Expression]:
     used = set[re.Pattern[Any]]()
     for node in ast.walk(ast.parse((HERE / "crawl.py").read_text("utf-8"))):
         match node:
-            case ast.Call(
-                ast.Attribute(ast.Name("re"), "compile" | "finditer"), [ast.Name(name), *_]
-            ):
+            case ast.Call(ast.Attribute(ast.Name("re"), "compile"), [ast.Name(name), *_]):
                 patterns = [re.compile(text, crawl._FLAGS) for text in EXPRESSIONS_BY_NAME[name]]
-                method = "finditer"
+                method = "findall"
             case ast.Call(ast.Attribute(ast.Name("re"), method), [first, *_]) if method in (
                 "match", "fullmatch", "search", "findall", "finditer", "sub", "split"
             ):

@@ -2908,7 +2908,7 @@ def hashes_of_anchors(markup: str) -> set[int]:
     """Return the hashes of the anchors of a page, without those that every page may have."""
     found = crawl.anchors_of(markup)
     assert found is not None
-    return set(found) - {hash(""), hash("top")}
+    return set(found) - {hash("top")}
 
 
 @each(
@@ -2924,12 +2924,27 @@ def hashes_of_anchors(markup: str) -> set[int]:
         ),
         ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
         ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
+        ("<math><mi id=f></math><svg id=g><a name=h></svg><svg/><p id=i>", {"f", "g", "h", "i"}),
+        ("<input a name=no><p a name=no><A name=yes><abbr name=no>", {"yes"}),
+        ("<script src=x />var s=\"<!--\";</script><p id=owl>", {"owl"}),
+        ("<title/>a <!-- b</title><p id=owl>", {"owl"}),
+        ("<style/>p {}</style><p id=owl>", {"owl"}),
     ],
 )
 def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
     markup: str, anchors: set[str]
 ) -> None:
     assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
+
+
+def test_the_anchors_of_an_xhtml_page_are_read_as_xml() -> None:
+    page = "<script src='x.js'/><p id='owl'/><a href='#owl'>"
+    site: Site = {"/": answer_of_type("application/xhtml+xml", page)}
+    crawler = crawl_site(site, fragments=True, pages_only=True)
+    assert crawler.outcomes == {"/": "200"}
+    anchors = crawl.anchors_of(page, is_xml=True)
+    assert anchors is not None and hash("owl") in anchors
+    assert hashes_of_anchors(page) == set()
 
 
 @each("name", crawl._RAW_NAMES.split("|"))
@@ -7038,7 +7053,7 @@ def test_a_start_url_over_http_that_answers_400_keeps_its_status_and_gets_a_hint
 
 
 def test_a_400_gets_no_hint_over_https_or_if_it_is_not_a_start_url() -> None:
-    link = (400, {}, "use <a href=https://h/>")
+    link: Any = (400, {}, "use <a href=https://h/>")
     crawler = crawl_site({"/": "<a href=/a>", "/a": link, "https://o/": 400}, "/", "https://o/")
     errors = {path: record.error for path, record in crawler.records.items()}
     assert errors == {"/": "", "/a": "400 Words", "https://o/": "400 Words"}
