@@ -447,7 +447,7 @@ def answer_of_type(content_type: str, body: str = "") -> tuple[int, dict[str, An
     return 200, {"content-type": content_type}, body
 
 
-ZOO: Site = {  # which the essays of crawl.py crawl, from section 11 on
+ZOO: Site = {  # which the essays of crawl.py crawl, from section 12 on
     "http://zoo.org/robots.txt": "User-agent: *\nDisallow: /staff/",
     "http://zoo.org/": "<a href=/cats/><a href=/birds#owl>"
     "<a href=http://cam.org/lion><img src=/map.png>",

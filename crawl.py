@@ -20,30 +20,33 @@ The same file is a small typed asyncio, with an HTTP client and a crawler built 
     crawl.run(main())
 
 The file also explains both: it is meant to be read from here to the end. Good places to rest are
-after sections 7, 10 and 17.
+after sections 8, 11 and 20.
 
      1  Names            you can skip this at first
      2  Event loop       callbacks: now, later, when a socket is ready
      3  Future           a result that is not available yet
      4  Task             a coroutine, driven by the futures it waits for
-     5  Waiting          run, sleep, timeout, gather, threads
-     6  Queue            work to do, and knowing when all of it is done
-     7  Streams          names, connections, TLS, bytes
-     8  URLs             one spelling for each address
-     9  HTTP messages    from bytes to responses
-    10  HTTP client      connections that are kept and reused
-    11  Documents        stylesheets, sitemaps, and how bytes become text
-    12  Links            what a page points to, and its anchors
-    13  Robots           what a site asks of crawlers
-    14  Records          the outcome of each URL
-    15  Sites            request rates and robots.txt, origin by origin
-    16  Scope            which URLs belong to the crawl
-    17  Frontier         each URL once, however many pages refer to it
-    18  Requests         robots.txt, the journal, the server, retries
-    19  Crawler          workers and rounds
-    20  Journal          a file that remembers the outcome of each URL
-    21  Report           the problems, by kind and by URL
-    22  Command line     and, at the end, the path of a Ctrl-C through the whole file
+     5  Waiting          sleep, timeout, gather, threads
+     6  Running          from the first task to the last, and Ctrl-C
+     7  Queue            work to do, and knowing when all of it is done
+     8  Streams          names, connections, TLS, bytes
+     9  URLs             one spelling for each address
+    10  HTTP messages    from bytes to responses
+    11  HTTP client      connections that are kept and reused
+    12  Documents        what stylesheets and sitemaps refer to
+    13  Links            what a page refers to, and how bytes become text
+    14  Robots           what a site asks of crawlers
+    15  Records          the outcome of each URL, and the options of a crawl
+    16  Sites            request rates and robots.txt, origin by origin
+    17  Scope            which URLs belong to the crawl
+    18  Frontier         each URL once, however many pages refer to it
+    19  Fragments        the anchors of pages, and the links to them
+    20  References       the URLs of a page, found without parsing each
+    21  Requests         robots.txt, the journal, the server, retries
+    22  Crawler          workers and rounds
+    23  Journal          a file that remembers the outcome of each URL
+    24  Report           the problems, by kind and by URL
+    25  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
 You need to know generators (as iterators), sockets (to connect, send and receive), and that HTTP
 exists. From section 8 on you also need regular expressions. Of their less common forms, `*+`,
@@ -345,7 +348,7 @@ class EventLoop:
             self.call_exception_handler({"message": f"exception in callback {name!r}",
                                          "exception": error})
         finally:
-            del entry  # the traceback of a task's exception leads to this frame: see §3
+            del entry  # the traceback of a task's exception leads to this frame: see §4
 
     def stop(self) -> None:
         """Make run_forever() return before the next tick."""
@@ -435,15 +438,6 @@ class EventLoop:
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
-
-
-# Freeing a failed future immediately takes some care. A future holds its exception, the exception
-# holds its traceback, and the traceback holds the frames that the exception passed through, with
-# their variables. If one of these variables is the future, then future, exception, traceback and
-# frame keep one another alive until the garbage collector runs. So the methods of Future and Task
-# through which such an exception passes delete their variable for the future (`del self`). And if
-# several tasks await a failed future, each raises the exception with the traceback that it had when
-# the future failed: otherwise every `await` would make the traceback longer.
 
 
 class _Failure:
@@ -733,6 +727,16 @@ class Task(Future[T]):
 Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather() accept
 
 
+# A note on memory. A future holds its exception, the exception holds its traceback, and the
+# traceback holds the frames that the exception passed through, with their variables. If one of
+# these variables is the future, then future, exception, traceback and frame keep one another alive
+# until the garbage collector runs, and an exception that nobody retrieves is reported late. So the
+# methods of Future and Task through which such an exception passes delete their variable for the
+# future (`del self`). And if several tasks await a failed future, each raises the exception with
+# the traceback that it had when the future failed: otherwise every `await` would make the traceback
+# longer.
+
+
 # 5  Waiting
 # ==========
 # The problem: futures and tasks are low-level. Programs need operations that are built on them:
@@ -741,10 +745,8 @@ Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather
 #     timeout      cancels the current task at a deadline
 #     gather       a future that is resolved by the last of many
 #     to_thread    a future that a thread resolves by way of the self-pipe
-#     run          ticks until a task is done
 #
-# The invariants: when a wait has ended, its deadline is cancelled; when `run` has returned, no
-# task is left.
+# The invariant: when a wait has ended, its deadline is cancelled.
 
 @coroutine
 def _next_tick() -> Generator[None, None, None]:
@@ -914,6 +916,22 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
     return (loop or get_running_loop()).current_task
 
 
+# 6  Running
+# ==========
+# A program with tasks has to begin and to end somewhere. `run` makes a loop, ticks until the main
+# task is done, and leaves nothing behind: it cancels the tasks that are still running and waits for
+# them, so that their `finally` blocks run.
+#
+# The end may also come from outside, as Ctrl-C. Python would raise KeyboardInterrupt at the next
+# bytecode, wherever that is: between taking a task from the ready queue and running it, say, and
+# the task would be lost. So run() has a signal handler, which only cancels the main task:
+#
+#     the first signal     cancels main, whose `finally` blocks run; then run() raises
+#                          KeyboardInterrupt, unless main has caught the cancellation
+#     the second signal    raises KeyboardInterrupt at once, wherever the program is
+#
+# When run() returns or raises, no task is left, except after a second signal.
+
 def interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt(number). run() may replace this signal handler with its own."""
     raise KeyboardInterrupt(number)
@@ -974,7 +992,7 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
                         raise KeyboardInterrupt(number)  # in place of any outcome
 
 
-# 6  Queue
+# 7  Queue
 # ========
 # The problem: workers take work and wait when there is none, and the program must know when all of
 # it is done. An empty queue does not prove that: a worker may still hold the last item, which may
@@ -1086,7 +1104,7 @@ class Queue(Generic[T]):
             raise
 
 
-# 7  Streams
+# 8  Streams
 # ==========
 # The problem: "would block" must become "wait here". And every wait on a network needs a deadline,
 # because name servers, addresses and servers may never answer, and a server may send forever.
@@ -1099,7 +1117,7 @@ class Queue(Generic[T]):
 #
 # The invariants. Between two reads the loop polls, so a fast peer delays no other socket and no
 # deadline. (Bytes that TLS has already decrypted are returned at once, because a poll does not see
-# them.) A stream has no deadlines: callers wrap their waits in a `timeout`, as connect() and §10
+# them.) A stream has no deadlines: callers wrap their waits in a `timeout`, as connect() and §11
 # do. The socket stays registered for reading from one read to the next, which saves two system
 # calls.
 #
@@ -1218,7 +1236,7 @@ async def lookup(host: str, port: int) -> list[Address]:
     getaddrinfo() blocks, so a thread calls it. Raises OSError (TimeoutError after
     LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes: Python would encode a str with IDNA 2003. §8 has encoded the name already.
+        # As bytes: Python would encode a str with IDNA 2003. §9 has encoded the name already.
         return list(await to_thread(
             socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
 
@@ -1310,7 +1328,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 
 # This completes the small asyncio. It is a good place to rest. The next sections build HTTP on it.
 
-# 8  URLs
+# 9  URLs
 # =======
 # The problem: a crawler recognises an address that it has seen by its spelling, and an address
 # has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
@@ -1490,8 +1508,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     return URL(origin, scheme, host, port, target)
 
 
-# 9  HTTP messages
-# ================
+# 10  HTTP messages
+# =================
 # The problem: a response is a head of text lines and a body of bytes, and only the head says where
 # the body ends. A client that guesses wrong takes the rest of one body for the next head.
 #
@@ -1810,7 +1828,7 @@ class ResponseParser:
         return bytes(body)
 
 
-# 10  HTTP client
+# 11  HTTP client
 # ===============
 # The problem: a new connection costs one round trip; with TLS it costs two or three, and a
 # millisecond of computation. And a crawler sends request after request to the same server.
@@ -1992,9 +2010,9 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # The URLs that are admitted to the current round are queued. Each worker is a task with this loop:
 #
 #     while node := await queue.get():
-#         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §18
+#         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
 #         if result:                              otherwise the URL is queued again
-#             await self._admit_and_emit(...)     admits the references, §17; emits a Record, §14
+#             await self._admit_and_emit(...)     admits the references, §20; emits a Record, §15
 #             queue.task_done()                   when all items are done, the round ends
 #
 # This is the path of a URL from object to object. The object on the left takes the step; the text
@@ -2002,21 +2020,17 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
-#     Frontier     parses it (§8), unless it is known already, and admits the URL to a round (§17);
-#                  Scope says whether it belongs to the crawl (§16)
-#                      |  Node, in the queue (§6)
-#     Crawler      gives it to a worker (§19)
+#     Frontier     parses it (§9), unless it is known already, and admits the URL to a round (§18);
+#                  Scope says whether it belongs to the crawl (§17)
+#                      |  Node, in the queue (§7)
+#     Crawler      gives it to a worker (§22)
 #                      |
-#     Fetcher      requests it (§18), when its Site says so (§15), through the Client (§10)
-#                      |  Result: a Record (§14), and perhaps a Page that was read (§11, §12)
+#     Fetcher      requests it (§21), when its Site says so (§16), through the Client (§11)
+#                      |  Result: a Record (§15), and perhaps a Page that was read (§12, §13)
 #     Crawler      passes the references in the Record to the Frontier, where their path begins, and
-#                  emits the Record to the Journal (§20) and the Report (§21)
-#
-# Sections 11 and 12 are mostly patterns that search CSS and HTML. If you do not care for regular
-# expressions, skip to section 13. All you need to know is that a reader finds the links and assets
-# in the text of a document, and returns them as a Markup.
+#                  emits the Record to the Journal (§23) and the Report (§24)
 
-# 11  Documents
+# 12  Documents
 # =============
 # The problem: find what a document refers to, as fast as documents arrive. A document may be in any
 # charset, malformed, or hostile. The idea: each kind of document has a reader, a function that
@@ -2100,7 +2114,7 @@ def read_sitemap(text: str) -> Markup:
                         for url in itertools.chain(*urls) if url))
 
 
-# 12  Links
+# 13  Links
 # =========
 # In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value. So the
 # text has to be read as browsers read it, from tag to tag. One regular expression does that, ten
@@ -2337,64 +2351,7 @@ def reader_of(content_type: str) -> Reader | None:
     return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
 
 
-# For --fragments, the anchors of a page are found in the same way: `<p id=parrot>` has the anchor
-# "parrot". (You may skip this part as well, up to fragment_of().)
-MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
-_ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
-# those whose first two letters may begin the name of a raw element (script, style, iframe ...).
-_ID_TAGS = rf"""
-    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
-      (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
-    (?: {_COMMENT} | {_TAG} )"""
-_HTML_ID_TAGS = _ID_TAGS % (_HTML_RAW_NAMES, _ANY_NAME, "")
-_XML_ID_TAGS = _ID_TAGS % (_RAW_NAMES, _ANY_NAME, _CLOSED)
-_HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
-
-
-def _ids_of(text: str, tags: str) -> Iterator[str]:
-    """Yield the id of each element, and the name of each <a>, in HTML or XML."""
-    for tag, raw, inside in re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1):
-        if _HAS_ID.search(tag):
-            element, values = _parse_tag(tag)
-            if "id" in values:
-                yield values["id"]
-            if element == "a" and "name" in values:
-                yield values["name"]
-        if raw.lower() in ("svg", "math"):
-            yield from _ids_of(inside, _XML_ID_TAGS)
-
-
-def anchors_of(text: str, is_xml: bool = False) -> array[int] | None:
-    """Return the hashes of a page's anchors: the id of each element, and the name of each <a>.
-
-    Return None if the page has more than MAX_ANCHORS. *is_xml* says that it is XHTML."""
-    anchors = array("q", [hash("top")])
-    for anchor in _ids_of(text, _XML_ID_TAGS if is_xml else _HTML_ID_TAGS):
-        anchors.append(hash(anchor))
-        if len(anchors) > MAX_ANCHORS:
-            return None
-    return anchors
-
-
-def fragment_of(reference: str) -> str:
-    """Return the fragment of a link or a redirect.
-
-    For a fragment that does not name an element, such as "#" or "#!/x", return "top", which
-    every page has."""
-    # After ":~:" comes a text fragment.
-    fragment = _trim(reference.partition("#")[2].partition(":~:")[0])
-    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or it is too long
-        return "top"
-    return fragment
-
-
-def _anchors_named(fragment: str) -> set[int]:
-    """Return the hashes of the anchors that a fragment may name: as it is written, and decoded."""
-    return {hash(fragment), hash(unquote(fragment))}
-
-
-# 13  Robots
+# 14  Robots
 # ==========
 # The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and robots.txt files
 # are handwritten and inconsistent.
@@ -2402,7 +2359,7 @@ def _anchors_named(fragment: str) -> set[int]:
 # that contain our name apply; if there are none, the groups for "*" do. Of the rules that match a
 # URL, the one with the longest pattern wins; if two are equally long, the one that allows the URL
 # wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A Crawl-delay is
-# obeyed (§15), and other lines are ignored. So with
+# obeyed (§16), and other lines are ignored. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2498,7 +2455,7 @@ class Robots:
         return None
 
 
-# 14  Records
+# 15  Records
 # ===========
 # The problem: the report, the callbacks and the journal need the outcome of each URL in one form.
 # The idea: one value, a Record, holds the outcome. result_of() builds it from a Response and
@@ -2508,7 +2465,7 @@ class Robots:
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
 #     no response within 30 s     status=0, kind="timed out", error="..."
-#     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §18)
+#     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §21)
 
 PROBLEMS = (  # the kinds, in the order of the report
     "broken",
@@ -2631,7 +2588,7 @@ def _next_url(url: URL, response: Response) -> str:
     try:
         if not location or others:
             raise ValueError("one Location was expected")
-        # Heads are decoded as latin-1 (§9). Like browsers, encode each byte above 127: é is %E9.
+        # Heads are decoded as latin-1 (§10). Like browsers, encode each byte above 127: é is %E9.
         location = quote(location.encode("latin-1"), safe=bytes(range(128)))
         _, mark, fragment = location.partition("#")
         return f"{parse_url(location, url)}{mark}{_escape(fragment)}"
@@ -2701,7 +2658,52 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     return Result(record, Page(response.headers, response.body, text, base))
 
 
-# 15  Sites
+MAX_DEPTH = 100  # links from a root, if no depth is given
+
+
+class Options(NamedTuple):
+    """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
+
+    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
+    max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
+    include: Texts = ()             # regular expressions: only pages whose URL matches one are read
+    exclude: Texts = ()             # regular expressions: URLs that match one are left out
+    subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
+    external: bool = False          # whether links to other hosts are checked
+    pages_only: bool = False        # whether assets are left unchecked
+    fragments: bool = False         # whether to check that the fragments of links exist
+    no_robots: bool = False         # whether robots.txt is ignored
+    max_tasks: int = 10             # URLs requested at a time
+    max_redirect: int = 10          # redirects in a row
+    max_tries: int = 3              # requests for a URL whose failure may be temporary
+    max_body: int = MAX_BODY        # bytes
+    timeout: float = FETCH_TIMEOUT  # seconds for one request
+    delay: float = 0.0              # seconds between two requests to a site
+    headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
+    journal: Journal | None = None  # its definite results are reused; new records are added
+    on_record: Callable[[Record], object] = lambda record: None     # gets each Record
+    on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
+
+
+_LEAST = {  # the least values of these options
+    "depth": 0,
+    "max_pages": 1,
+    "max_tasks": 1,
+    "max_redirect": 0,
+    "max_tries": 1,
+    "max_body": 1,
+    "timeout": 0.001,
+    "delay": 0}
+
+
+def takes(options: Callable[P, object]) -> Callable[
+        [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
+    """Return a decorator that does nothing at run time. For type checkers, it gives the method
+    the parameters of *options*, so that they reject Crawler(url, depth="x")."""
+    return lambda method: method
+
+
+# 16  Sites
 # =========
 # The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429). While one site rests, the workers should send requests to others.
@@ -2731,7 +2733,7 @@ REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also th
 class Site:
     """The state of an origin: its robots.txt, and when it may get the next request.
 
-    A Node is a URL (§17)."""
+    A Node is a URL (§18)."""
 
     def __init__(self, url: URL, robots: Robots | None, delay: float,
                  requeue: Callable[[Node], None]):
@@ -2799,7 +2801,7 @@ class Site:
             self._requeue(self.waiting.popleft())
 
 
-# 16  Scope
+# 17  Scope
 # =========
 # The problem: pages refer to the whole web. Which part of it belongs to the crawl?
 # The idea: the host of a URL decides, together with its depth and the --include and --exclude
@@ -2815,7 +2817,32 @@ class Site:
 #     http://zoo.org:8080/      on another host    check
 #     http://zoo.org/menu.pdf   excluded           excluded
 
-MAX_DEPTH = 100  # links from a root, if no depth is given
+_LOCAL = re.compile(r"(?i)(?:(?:[^/:?#]*[.])?localhost|127[.0-9]*|\[::1\])[.]?(?:[:/?#]|$)")
+
+
+def _parse_root(text: str) -> URL:
+    """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
+
+    Raises CrawlError."""
+    _, at, rest = text.rpartition("@")
+    shown = f"***@{rest}" if at else text
+    if re.match("[./~]|file:", text):
+        raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
+                         f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")
+    scheme = ""
+    if _LOCAL.match(text):
+        scheme = "http://"
+    elif not re.match(f"{_SCHEME.pattern}(?![0-9])", text):  # h:80 has no scheme
+        scheme = "https://"
+    try:
+        url = parse_url(scheme + text)
+        if not re.match(r"(?:[^?#@/\\:]*+:)?[/\\]*+[^?#@/\\]*+@", text):
+            return url
+    except ValueError as error:
+        if "@" not in text:
+            raise CrawlError(f"{text!r} cannot be crawled: {error}")
+    raise CrawlError(f"{shown!r} contains a user name; send it with "
+                     "-H 'Authorization: Basic ...' instead (base64 of user:password)")
 
 
 def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
@@ -2881,7 +2908,7 @@ class Scope:
         return ""
 
 
-# 17  Frontier
+# 18  Frontier
 # ============
 # The problem: request each URL that belongs to the crawl once, however many pages refer to it.
 # The idea: each seen URL has one Node, which is in one round. Round 0 is for the roots and their
@@ -2913,7 +2940,7 @@ class Node:
         self.parent = ""                        # the page, or the redirect, that led to it
         self.depth = 0                          # links from a root
         self.hops = 0                           # redirects in a row that led to it
-        # How the URL is requested (§18)
+        # How the URL is requested (§21)
         self.is_check = False                   # whether the URL is only checked
         self.tries = 0                          # requests so far
         # The outcome
@@ -2939,52 +2966,10 @@ class Node:
 Nodes = dict[str, Node]
 
 
-# The user name and password of a reference, which are never shown.
-_USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
-SLICE = 100  # references that are looked up between two ticks
-
-
-# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each reference
-# (§8) would more than double the time that a page takes. The idea: admit a URL when it is first
-# seen as a link, and when it is first seen as an asset; after that, only look it up. That is enough
-# because pages are read round by round: no later link to /birds can bring it to an earlier round
-# than the first link did. (Only a URL that was first seen more than MAX_DEPTH links away stays left
-# out, even if a shorter way turns up later.)
-#
-# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
-# those of assets. A reference is joined to its page as plain text, and the result is looked up. An
-# unusual spelling is not found there, so that reference is parsed. A wrong Node is never found: if
-# the joined text is the normal spelling of a URL, parsing would give that URL. On the zoo's /cats/
-#
-#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
-#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
-#     mailto:me                stays as it is: such text also has a Node, which holds the reason
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text."""
-    if not reference:  # the page itself
-        return f"{base}"
-    if reference[:2] == "//":  # //host/x
-        return f"{base.scheme}:{reference}"
-    if reference[0] == "?":
-        return f"{base.origin}{base.target.partition('?')[0]}{reference}"
-    if reference[0] == "/":  # /x
-        return f"{base.origin}{reference}"
-    if ":" in reference:  # http://host/x, and other text that may have a scheme
-        return reference
-    reference = reference.removeprefix("./")
-    while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
-        folder = folder.rpartition("/")[0]
-        reference = reference[3:]
-    return f"{base.origin}{folder}/{reference}"
-
-
 class Frontier:
-    """The seen URLs, and the queue of those to request in the current round.
+    """The seen URLs, and the queue of those to request in the current round."""
 
-    *emit* is called with the record of each reference that is not a valid URL."""
-
-    def __init__(self, scope: Scope, options: Options, emit: Callable[[Record], None]):
+    def __init__(self, scope: Scope, options: Options):
         self.round = -1                                 # no round has begun
         self.scope = scope
         self.queue = Queue[Node | None]()               # None stops a worker
@@ -2992,14 +2977,8 @@ class Frontier:
         self.sites = dict[str, Site]()                  # by origin
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
-        self._emit = emit
         # How many more pages and checks may be admitted.
         self._left = {"page": options.max_pages, "check": options.max_pages}
-        # The Nodes of links, and those of assets, by the normal spelling of their URLs.
-        self._seen_links: Nodes = {}
-        self._seen_assets: Nodes = {}
-        # The Nodes of fragments, by the Node of the URL before the #.
-        self._fragments = defaultdict[Node, list[Node]](list)
 
     def requeue(self, node: Node | None) -> None:
         """Put a URL back into the queue, which still counts it as one item."""
@@ -3067,8 +3046,6 @@ class Frontier:
 
         In a loop, or after too many redirects, the returned record has a kind and an error."""
         target = parse_url(record.next_url)
-        if "#" in record.next_url:
-            node.fragment = fragment_of(record.next_url)
         if node.depth == 0:  # the scope grows
             self.scope.hosts.add(host_of(target))
         problem = f"more than {self._options.max_redirect} redirects in a row"
@@ -3080,12 +3057,194 @@ class Frontier:
             problem = "redirect loop"
         return record._replace(kind="too many redirects", error=problem)
 
-    async def admit_references(self, page: Node, record: Record, base: URL) -> Record:
+    def left_out(self) -> Iterator[Record]:
+        """Yield a record of each URL that was left out. Must be called after the last round."""
+        for node in self.seen_urls.values():
+            if node.reason:
+                yield Record(node.text, skipped=node.reason, depth=node.depth,
+                             parent=node.parent)
+
+
+# 19  Fragments
+# =============
+# With --fragments, a link to /birds#owl needs an element on /birds whose id is owl: an anchor. The
+# link may be found long before /birds is read, or long after. So nothing is decided until the last
+# round has ended. Until then, three things are collected:
+#
+#     when a page is read        the hashes of its anchors, in its Node
+#     when a redirect is read    the fragment in its Location, which replaces that of the link
+#     when a link is found       a Node for its URL with the fragment, among those of its page
+#
+# At the end each fragment is looked up in the page that a browser would show.
+
+MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
+_ANY_NAME = r"[a-z] [^\s/>]*+"
+# Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
+# those whose first two letters may begin the name of a raw element (script, style, iframe ...).
+_ID_TAGS = rf"""
+    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
+      (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
+    (?: {_COMMENT} | {_TAG} )"""
+_HTML_ID_TAGS = _ID_TAGS % (_HTML_RAW_NAMES, _ANY_NAME, "")
+_XML_ID_TAGS = _ID_TAGS % (_RAW_NAMES, _ANY_NAME, _CLOSED)
+_HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
+
+
+def _ids_of(text: str, tags: str) -> Iterator[str]:
+    """Yield the id of each element, and the name of each <a>, in HTML or XML."""
+    for tag, raw, inside in re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1):
+        if _HAS_ID.search(tag):
+            element, values = _parse_tag(tag)
+            if "id" in values:
+                yield values["id"]
+            if element == "a" and "name" in values:
+                yield values["name"]
+        if raw.lower() in ("svg", "math"):
+            yield from _ids_of(inside, _XML_ID_TAGS)
+
+
+def anchors_of(text: str, is_xml: bool = False) -> array[int] | None:
+    """Return the hashes of a page's anchors: the id of each element, and the name of each <a>.
+
+    Return None if the page has more than MAX_ANCHORS. *is_xml* says that it is XHTML."""
+    anchors = array("q", [hash("top")])
+    for anchor in _ids_of(text, _XML_ID_TAGS if is_xml else _HTML_ID_TAGS):
+        anchors.append(hash(anchor))
+        if len(anchors) > MAX_ANCHORS:
+            return None
+    return anchors
+
+
+def fragment_of(reference: str) -> str:
+    """Return the fragment of a link or a redirect.
+
+    For a fragment that does not name an element, such as "#" or "#!/x", return "top", which
+    every page has."""
+    # After ":~:" comes a text fragment.
+    fragment = _trim(reference.partition("#")[2].partition(":~:")[0])
+    if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or it is too long
+        return "top"
+    return fragment
+
+
+def _anchors_named(fragment: str) -> set[int]:
+    """Return the hashes of the anchors that a fragment may name: as it is written, and decoded."""
+    return {hash(fragment), hash(unquote(fragment))}
+
+
+class Fragments:
+    """The fragments that links name, for --fragments."""
+
+    def __init__(self, frontier: Frontier):
+        self._frontier = frontier
+        # The Nodes of fragments, by the Node of the URL before the #.
+        self._nodes = defaultdict[Node, list[Node]](list)
+
+    def admit(self, page: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
+        """Yield the Nodes of the fragments that links name, except those that *page* itself has.
+
+        *nodes* holds the Nodes of the links."""
+        seen_urls = self._frontier.seen_urls
+        own = set(page.anchors or ())
+        for link in links:
+            fragment = fragment_of(link)
+            target = nodes[link.partition("#")[0]]
+            if fragment == "top" or (target is page and own & _anchors_named(fragment)):
+                continue
+            text = f"{target.text}#{_escape(fragment)}"
+            node = seen_urls.get(text)
+            if not node:
+                node = seen_urls[text] = Node(text)
+                self._nodes[target].append(node)
+            yield node
+
+    def records(self) -> Iterator[Record]:
+        """Yield a record of each fragment that does not exist or could not be checked.
+
+        Must be called after the last round."""
+        for linked, nodes in self._nodes.items():
+            redirected = ""
+            for page in linked.ahead():  # a browser shows the last page and fragment
+                if page.fragment:
+                    redirected = page.fragment
+            anchors = set(page.anchors or ())
+            for node in nodes:
+                fragment = redirected or node.text.partition("#")[2]
+                record = Record(
+                    node.text, parent=min(node.linked_from), depth=max(1, linked.depth))
+                if self._frontier.scope.excludes(node.text):
+                    yield record._replace(skipped="excluded")
+                elif page.anchors is None:
+                    if page.is_well:  # otherwise the report lists the page itself
+                        yield record._replace(skipped="fragment not checked")
+                elif not anchors & _anchors_named(fragment):
+                    yield record._replace(
+                        kind="broken", error=f"no id {_printable(fragment)!r} on the page")
+
+
+# 20  References
+# ==============
+# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each reference
+# (§9) would more than double the time that a page takes. The idea: admit a URL when it is first
+# seen as a link, and when it is first seen as an asset; after that, only look it up. That is enough
+# because pages are read round by round: no later link to /birds can bring it to an earlier round
+# than the first link did. (Only a URL that was first seen more than MAX_DEPTH links away stays left
+# out, even if a shorter way turns up later.)
+#
+# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
+# those of assets. A reference is joined to its page as plain text, and the result is looked up. An
+# unusual spelling is not found there, so that reference is parsed. A wrong Node is never found: if
+# the joined text is the normal spelling of a URL, parsing would give that URL. On the zoo's /cats/
+#
+#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
+#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
+#     mailto:me                stays as it is: such text also has a Node, which holds the reason
+
+# The user name and password of a reference, which are never shown.
+_USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
+SLICE = 100  # references that are looked up between two ticks
+
+
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text."""
+    if not reference:  # the page itself
+        return f"{base}"
+    if reference[:2] == "//":  # //host/x
+        return f"{base.scheme}:{reference}"
+    if reference[0] == "?":
+        return f"{base.origin}{base.target.partition('?')[0]}{reference}"
+    if reference[0] == "/":  # /x
+        return f"{base.origin}{reference}"
+    if ":" in reference:  # http://host/x, and other text that may have a scheme
+        return reference
+    reference = reference.removeprefix("./")
+    while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
+        folder = folder.rpartition("/")[0]
+        reference = reference[3:]
+    return f"{base.origin}{folder}/{reference}"
+
+
+class References:
+    """Admits the references of pages to the frontier.
+
+    *emit* is called with the record of each reference that is not a valid URL."""
+
+    def __init__(self, frontier: Frontier, fragments: Fragments, options: Options,
+                 emit: Callable[[Record], None]):
+        self._frontier = frontier
+        self._fragments = fragments
+        self._options = options
+        self._emit = emit
+        # The Nodes of links, and those of assets, by the normal spelling of their URLs.
+        self._seen_links: Nodes = {}
+        self._seen_assets: Nodes = {}
+
+    async def admit(self, page: Node, record: Record, base: URL) -> Record:
         """Admit the URLs that a page refers to. Return its *record*, with these URLs in it."""
         links = await self._admit_each(page, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
-            nodes += self._admit_fragments(page, record.links, links)
+            nodes += self._fragments.admit(page, record.links, links)
         link_urls = [node.text for node in nodes]
         asset_urls = None
         if not self._options.pages_only:
@@ -3117,17 +3276,18 @@ class Frontier:
     def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
         """Return the Node of a reference. If it cannot be requested, leave it out or report it."""
         try:
-            return self.admit(
+            return self._frontier.admit(
                 parse_url(reference, base), page, page.depth + 1, 0, check)
         except ValueError as error:
+            seen_urls = self._frontier.seen_urls
             text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # truncated, but still too long
             text = _USER.sub(r"\1***@", text)
-            node = self.seen_urls.get(text)
+            node = seen_urls.get(text)
             if not node:
-                node = self.seen_urls[text] = Node(text)
+                node = seen_urls[text] = Node(text)
                 node.parent = page.text
                 node.depth = page.depth + 1
-                if self.scope.excludes(text):
+                if self._frontier.scope.excludes(text):
                     node.reason = "excluded"
                 elif isinstance(error, UnfetchableError):
                     node.reason = f"{error}"
@@ -3136,73 +3296,31 @@ class Frontier:
                                       depth=node.depth, parent=page.text))
             return node
 
-    def _admit_fragments(self, page: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
-        """Yield the Nodes of the fragments that links name, except those that *page* itself has.
-
-        *nodes* holds the Nodes of the links."""
-        own = set(page.anchors or ())
-        for link in links:
-            fragment = fragment_of(link)
-            target = nodes[link.partition("#")[0]]
-            if fragment == "top" or (target is page and own & _anchors_named(fragment)):
-                continue
-            text = f"{target.text}#{_escape(fragment)}"
-            node = self.seen_urls.get(text)
-            if not node:
-                node = self.seen_urls[text] = Node(text)
-                self._fragments[target].append(node)
-            yield node
-
-    def rest(self) -> Iterator[Record]:
-        """Yield a record of each URL that was left out, and of each fragment that was not found
-        or could not be checked. Must be called after the last round."""
-        for node in self.seen_urls.values():
-            if node.reason:
-                yield Record(node.text, skipped=node.reason, depth=node.depth,
-                             parent=node.parent)
-        for linked, nodes in self._fragments.items():
-            redirected = ""
-            for page in linked.ahead():  # a browser shows the last page and fragment
-                redirected = page.fragment or redirected
-            anchors = set(page.anchors or ())
-            for node in nodes:
-                fragment = redirected or node.text.partition("#")[2]
-                record = Record(
-                    node.text, parent=min(node.linked_from), depth=max(1, linked.depth))
-                if self.scope.excludes(node.text):
-                    yield record._replace(skipped="excluded")
-                elif page.anchors is None:
-                    if page.is_well:  # otherwise the report lists the page itself
-                        yield record._replace(skipped="fragment not checked")
-                elif not anchors & _anchors_named(fragment):
-                    yield record._replace(
-                        kind="broken", error=f"no id {_printable(fragment)!r} on the page")
-
 
 # This is another good place to stop. From its admission to the end of its processing, a URL is in
 # at least one of the places below. While it is in a place marked *, the queue counts it as
 # unfinished. When all the marked places are empty, the round ends.
 #
-#       later            until its round begins (§17)
-#     * queue            until a worker takes it (§17)
-#     * in_flight        while a worker, which may have to wait for robots.txt, has it (§19)
+#       later            until its round begins (§18)
+#     * queue            until a worker takes it (§18)
+#     * in_flight        while a worker, which may have to wait for robots.txt, has it (§22)
 #     * waiting          until robots.txt is known, or due for a retry; then until it is the URL's
-#                        turn (§15)
-#     * timers           until it is time for a retry (§18)
-#       held             from its result in round 0 until round 1 (§19)
+#                        turn (§16)
+#     * timers           until it is time for a retry (§21)
+#       held             from its result in round 0 until round 1 (§22)
 
-# 18  Requests
+# 21  Requests
 # ============
 # The problem: find out the outcome of one URL with as few requests as possible.
 # The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
-# (§14), or None if the URL is queued again. The first URL of a site triggers the request for
+# (§15), or None if the URL is queued again. The first URL of a site triggers the request for
 # robots.txt. It waits, with the site's other URLs, until robots.txt is known or is due for a retry
 # (after 1 s, 2 s ...).
 #
 #     1  robots.txt is not known yet                 None: the URL waits for robots.txt
 #     2  robots.txt failed, or forbids the URL       Result
-#     3  the journal of an earlier crawl has it      Result (§20)
-#     4  it is not the URL's turn                    None: it waits in the queue of its site (§15)
+#     3  the journal of an earlier crawl has it      Result (§23)
+#     4  it is not the URL's turn                    None: it waits in the queue of its site (§16)
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
@@ -3241,7 +3359,7 @@ class Fetcher:
         try:
             return await self.client.fetch(url, method, trusted, wanted, max_body), None
         except (OSError, ProtocolError) as error:
-            return NO_RESPONSE, error.with_traceback(None)  # a traceback holds frames: see §3
+            return NO_RESPONSE, error.with_traceback(None)  # a traceback holds frames: see §4
 
     def _may_retry(self, response: Response, error: Exception | None, tries: int) -> bool:
         """Return whether to send another request after *tries* attempts.
@@ -3390,83 +3508,13 @@ class Fetcher:
         return record
 
 
-# 19  Crawler
+# 22  Crawler
 # ===========
 # The problem: fetch many pages at once, survive failures, and stop when there are no more.
-# The idea: workers run the loop that was shown before §11. A redirect is not followed on the spot:
-# its target is admitted like a link (§17). In round 0 only redirects are processed; other results
+# The idea: workers run the loop that was shown before §12. A redirect is not followed on the spot:
+# its target is admitted like a link (§18). In round 0 only redirects are processed; other results
 # are held until all hosts are known. A failure of a server becomes a Record; any other error ends
 # the crawl.
-
-class Options(NamedTuple):
-    """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
-
-    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
-    max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
-    include: Texts = ()             # regular expressions: only pages whose URL matches one are read
-    exclude: Texts = ()             # regular expressions: URLs that match one are left out
-    subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
-    external: bool = False          # whether links to other hosts are checked
-    pages_only: bool = False        # whether assets are left unchecked
-    fragments: bool = False         # whether to check that the fragments of links exist
-    no_robots: bool = False         # whether robots.txt is ignored
-    max_tasks: int = 10             # URLs requested at a time
-    max_redirect: int = 10          # redirects in a row
-    max_tries: int = 3              # requests for a URL whose failure may be temporary
-    max_body: int = MAX_BODY        # bytes
-    timeout: float = FETCH_TIMEOUT  # seconds for one request
-    delay: float = 0.0              # seconds between two requests to a site
-    headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
-    journal: Journal | None = None  # its definite results are reused; new records are added
-    on_record: Callable[[Record], object] = lambda record: None     # gets each Record
-    on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
-
-
-_LEAST = {  # the least values of these options
-    "depth": 0,
-    "max_pages": 1,
-    "max_tasks": 1,
-    "max_redirect": 0,
-    "max_tries": 1,
-    "max_body": 1,
-    "timeout": 0.001,
-    "delay": 0}
-
-
-def takes(options: Callable[P, object]) -> Callable[
-        [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator that does nothing at run time. For type checkers, it gives the method
-    the parameters of *options*, so that they reject Crawler(url, depth="x")."""
-    return lambda method: method
-
-
-_LOCAL = re.compile(r"(?i)(?:(?:[^/:?#]*[.])?localhost|127[.0-9]*|\[::1\])[.]?(?:[:/?#]|$)")
-
-
-def _parse_root(text: str) -> URL:
-    """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
-
-    Raises CrawlError."""
-    _, at, rest = text.rpartition("@")
-    shown = f"***@{rest}" if at else text
-    if re.match("[./~]|file:", text):
-        raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
-                         f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")
-    scheme = ""
-    if _LOCAL.match(text):
-        scheme = "http://"
-    elif not re.match(f"{_SCHEME.pattern}(?![0-9])", text):  # h:80 has no scheme
-        scheme = "https://"
-    try:
-        url = parse_url(scheme + text)
-        if not re.match(r"(?:[^?#@/\\:]*+:)?[/\\]*+[^?#@/\\]*+@", text):
-            return url
-    except ValueError as error:
-        if "@" not in text:
-            raise CrawlError(f"{text!r} cannot be crawled: {error}")
-    raise CrawlError(f"{shown!r} contains a user name; send it with "
-                     "-H 'Authorization: Basic ...' instead (base64 of user:password)")
-
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
@@ -3493,7 +3541,9 @@ class Crawler:
         texts = [roots] if isinstance(roots, str) else list(roots)
         self._roots = list(map(_parse_root, texts))
         scope = Scope(self._roots, options)
-        self.frontier = Frontier(scope, options, self._emit)
+        self.frontier = Frontier(scope, options)
+        self._fragments = Fragments(self.frontier)
+        self._references = References(self.frontier, self._fragments, options, self._emit)
         for url in self._roots:
             if pattern := scope.excludes(f"{url}"):
                 raise CrawlError(f"--exclude {pattern.pattern!r} leaves out the start URL {url}")
@@ -3539,7 +3589,7 @@ class Crawler:
             for node in self._held:     # after round 0: now all hosts are known
                 frontier.queue.put_nowait(node)
             await frontier.queue.join()
-        for record in frontier.rest():
+        for record in itertools.chain(frontier.left_out(), self._fragments.records()):
             self._emit(record)
         for _ in range(self.options.max_tasks):
             frontier.requeue(None)      # None stops a worker, and is not counted
@@ -3565,10 +3615,12 @@ class Crawler:
             self._held[node] = result
             return
         if record.next_url:
+            if "#" in record.next_url:
+                node.fragment = fragment_of(record.next_url)
             record = self.frontier.follow(node, record)
         elif record.encoding:  # a document was read, now or by an earlier crawl
             base = page.base if page else node.url
-            record = await self.frontier.admit_references(node, record, base)
+            record = await self._references.admit(node, record, base)
             if page and not node.is_check and self.options.on_page:
                 work = self.options.on_page(record, page)
                 if isinstance(work, Awaitable):
@@ -3597,7 +3649,7 @@ class Crawler:
                           f"{len(self.in_flight)} in flight, {self.num_waiting()} queued"])
 
 
-# 20  Journal
+# 23  Journal
 # ===========
 # The problem: a long crawl may be interrupted, and a crawl that found problems should be repeated.
 # The idea: write a line of JSON to a journal for each record. If a URL has several lines, the last
@@ -3748,7 +3800,7 @@ class Journal:
         self._files.close()
 
 
-# 21  Report
+# 24  Report
 # ==========
 # The problem: results arrive in any order, but the owner of a site wants to see what is wrong and
 # where to fix it.
@@ -3929,7 +3981,7 @@ class Report:
                f"{seconds:.1f} s")
 
 
-# 22  Command line
+# 25  Command line
 # ================
 # The problem: people read the output, and programs read the exit status. Both may stop the crawl.
 # The idea: the report goes to stdout, everything else to stderr. A crawl ends in one of these ways:
@@ -4128,14 +4180,14 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 # =======
 # A Ctrl-C travels back through the whole file:
 #
-#     the kernel interrupts epoll, and Python calls run()'s handler                         §5
+#     the kernel interrupts epoll, and Python calls run()'s handler                         §6
 #     which calls call_soon_threadsafe(task.cancel): a byte in the self-pipe                §2
 #     the loop wakes; task.cancel() goes on to gather(), for which that task waits          §5
 #         and to each worker, and the future at the bottom of the worker's pipe             §4, §3
-#     CancelledError rises from there: a stream in use is closed                            §10
-#     until crawl() has seen all of them end, and has closed the idle streams               §19
-#     and run() raises KeyboardInterrupt: the report names the URLs in flight               §5, §21
-#     and main() returns 130 (143 if it was SIGTERM)                                        §22
+#     CancelledError rises from there: a stream in use is closed                            §11
+#     until crawl() has seen all of them end, and has closed the idle streams               §22
+#     and run() raises KeyboardInterrupt: the report names the URLs in flight               §6, §24
+#     and main() returns 130 (143 if it was SIGTERM)                                        §25
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100 ms for each
 # response, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of the time.

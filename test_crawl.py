@@ -6,10 +6,11 @@ Read conftest.py first: `play` runs a coroutine on a clock that jumps, `crawl_si
 that is a dict, and `site` is a web server in a thread that answers as scripted. Two sections have
 parts:
 
-    18  Checks                     --pages-only, --external
+    21  What is only checked       --pages-only, --external
         Robots                     --no-robots
+        The promises about requests
         Failures                   --max-tries, --timeout
-    21  Once each                  what pages hold
+    22  Once each                  what pages hold
         Scope and roots            --depth, --include, --exclude, --max-pages, -H
         Redirects                  --max-redirect
         Callbacks                  on_record, on_page
@@ -834,160 +835,6 @@ async def test_a_task_runs_in_a_copy_of_the_context() -> None:
 # ==========
 
 
-def test_run_returns_the_result_and_leaves_no_task() -> None:
-    ended: list[str] = []
-
-    async def background() -> None:
-        try:
-            await sleep(3600)
-        finally:
-            ended.append("cancelled")
-
-    async def main() -> int:
-        create_task(background())
-        await sleep(1)
-        return 42
-
-    assert play(main()) == 42 and ended == ["cancelled"]
-
-
-def test_a_task_that_fails_while_run_ends_it_is_reported() -> None:
-    async def background() -> None:
-        try:
-            await sleep(3600)
-        finally:
-            raise ValueError("not cleaned up")
-
-    async def main() -> None:
-        create_task(background())
-        await sleep(1)
-
-    loop = JumpingLoop()
-    crawl.run(main(), loop_factory=lambda: loop)
-    gc.collect()
-    assert [str(context["exception"]) for context in loop.reported] == ["not cleaned up"]
-
-
-@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
-def ending(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A signal that raises KeyboardInterrupt; run() is to give it back its handler."""
-    number = int(request.param)
-    before = signal.signal(number, crawl.interrupt)
-    yield number
-    assert signal.signal(number, before) is crawl.interrupt
-
-
-@each(
-    "times, moment, cleaned_up",
-    [
-        (1, "main", ["main", "child"]),
-        (1, "child", ["main", "child"]),
-        (2, "main", ["main"]),
-        (2, "child", ["main"]),
-    ],
-)
-def test_a_signal_cancels_the_main_task_and_a_second_one_ends_run(
-    ending: int, times: int, moment: str, cleaned_up: list[str]
-) -> None:
-    """In a step of the main task, or while another cleans up; it comes once, or twice."""
-    seen: list[str] = []
-
-    async def part(name: str) -> None:
-        try:
-            if name == "main":
-                create_task(part("child"))
-                await sleep(0)
-            if name == moment == "main":
-                for _ in range(times):
-                    signal.raise_signal(ending)
-            await sleep(0 if name == "main" else 3600)
-        finally:
-            if name == moment == "child":
-                for _ in range(times):
-                    signal.raise_signal(ending)
-            seen.append(name)
-
-    with raises(KeyboardInterrupt) as caught:
-        crawl.run(part("main"))
-    assert caught.value.args == (ending,) and seen == cleaned_up
-
-
-def test_outside_of_run_a_signal_is_a_keyboard_interrupt(ending: int) -> None:
-    with raises(KeyboardInterrupt) as caught:
-        signal.raise_signal(ending)
-    assert caught.value.args == (ending,)
-
-
-def test_the_result_of_a_main_task_that_ignores_the_signal_is_returned(ending: int) -> None:
-    async def main() -> str:
-        signal.raise_signal(ending)
-        with raises(CancelledError):
-            await sleep(3600)
-        return "returned"
-
-    assert crawl.run(main()) == "returned"
-
-
-def test_the_error_of_a_main_task_that_ignores_the_signal_is_raised(ending: int) -> None:
-    async def main() -> str:
-        signal.raise_signal(ending)
-        with raises(CancelledError):
-            await sleep(3600)
-        raise ValueError("raised")
-
-    with raises(ValueError, match="raised"):
-        crawl.run(main())
-
-
-def test_a_signal_that_the_program_handles_is_left_alone() -> None:
-    async def handlers() -> list[Any]:
-        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-
-    mine: Any = lambda *_: None
-    before = signal.signal(signal.SIGINT, mine)
-    try:
-        assert crawl.run(handlers()) == [mine, signal.SIG_DFL]
-    finally:
-        signal.signal(signal.SIGINT, before)
-    seen: list[Any] = []
-    thread = threading.Thread(target=lambda: seen.extend(crawl.run(handlers())))
-    thread.start()
-    thread.join()
-    assert seen == [signal.default_int_handler, signal.SIG_DFL]
-
-
-@each("watched", [False, True])
-def test_every_finally_is_run_at_whatever_moment_a_signal_comes(
-    watched: bool, rng: Random, pair: Pair
-) -> None:
-    async def worker(queue: Queue[int]) -> None:
-        begun.append("worker")
-        try:
-            while True:
-                await queue.put(await queue.get())
-                await sleep(rng.choice((0, 0, 0.0001)))
-        finally:
-            ended.append("worker")
-
-    async def main() -> None:
-        try:
-            if watched:
-                get_running_loop().add_reader(pair[0], print)
-            queue: Queue[int] = Queue()
-            queue.put_nowait(1)
-            threading.Timer(rng.random() / 200, signal.pthread_kill, (here, signal.SIGINT)).start()
-            await crawl.gather(*[worker(queue) for _ in range(3)])
-        finally:
-            ended.append("main")
-
-    here = threading.get_ident()
-    for _ in range(50):
-        begun, ended = list[str](), list[str]()
-        with raises(KeyboardInterrupt):
-            crawl.run(main())
-        assert sorted(ended) == ["main", *begun]
-
-
 async def test_sleep_takes_its_time_and_not_more() -> None:
     await sleep(0)
     await sleep(-1)
@@ -1337,7 +1184,165 @@ def test_a_thread_that_ends_without_a_callback_leaves_a_deadlock(monkeypatch: Pa
         crawl.run(main())
 
 
-# 6  Queue
+# 6  Running
+# ==========
+
+
+def test_run_returns_the_result_and_leaves_no_task() -> None:
+    ended: list[str] = []
+
+    async def background() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            ended.append("cancelled")
+
+    async def main() -> int:
+        create_task(background())
+        await sleep(1)
+        return 42
+
+    assert play(main()) == 42 and ended == ["cancelled"]
+
+
+def test_a_task_that_fails_while_run_ends_it_is_reported() -> None:
+    async def background() -> None:
+        try:
+            await sleep(3600)
+        finally:
+            raise ValueError("not cleaned up")
+
+    async def main() -> None:
+        create_task(background())
+        await sleep(1)
+
+    loop = JumpingLoop()
+    crawl.run(main(), loop_factory=lambda: loop)
+    gc.collect()
+    assert [str(context["exception"]) for context in loop.reported] == ["not cleaned up"]
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def ending(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A signal that raises KeyboardInterrupt; run() is to give it back its handler."""
+    number = int(request.param)
+    before = signal.signal(number, crawl.interrupt)
+    yield number
+    assert signal.signal(number, before) is crawl.interrupt
+
+
+@each(
+    "times, moment, cleaned_up",
+    [
+        (1, "main", ["main", "child"]),
+        (1, "child", ["main", "child"]),
+        (2, "main", ["main"]),
+        (2, "child", ["main"]),
+    ],
+)
+def test_a_signal_cancels_the_main_task_and_a_second_one_ends_run(
+    ending: int, times: int, moment: str, cleaned_up: list[str]
+) -> None:
+    """In a step of the main task, or while another cleans up; it comes once, or twice."""
+    seen: list[str] = []
+
+    async def part(name: str) -> None:
+        try:
+            if name == "main":
+                create_task(part("child"))
+                await sleep(0)
+            if name == moment == "main":
+                for _ in range(times):
+                    signal.raise_signal(ending)
+            await sleep(0 if name == "main" else 3600)
+        finally:
+            if name == moment == "child":
+                for _ in range(times):
+                    signal.raise_signal(ending)
+            seen.append(name)
+
+    with raises(KeyboardInterrupt) as caught:
+        crawl.run(part("main"))
+    assert caught.value.args == (ending,) and seen == cleaned_up
+
+
+def test_outside_of_run_a_signal_is_a_keyboard_interrupt(ending: int) -> None:
+    with raises(KeyboardInterrupt) as caught:
+        signal.raise_signal(ending)
+    assert caught.value.args == (ending,)
+
+
+def test_the_result_of_a_main_task_that_ignores_the_signal_is_returned(ending: int) -> None:
+    async def main() -> str:
+        signal.raise_signal(ending)
+        with raises(CancelledError):
+            await sleep(3600)
+        return "returned"
+
+    assert crawl.run(main()) == "returned"
+
+
+def test_the_error_of_a_main_task_that_ignores_the_signal_is_raised(ending: int) -> None:
+    async def main() -> str:
+        signal.raise_signal(ending)
+        with raises(CancelledError):
+            await sleep(3600)
+        raise ValueError("raised")
+
+    with raises(ValueError, match="raised"):
+        crawl.run(main())
+
+
+def test_a_signal_that_the_program_handles_is_left_alone() -> None:
+    async def handlers() -> list[Any]:
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    mine: Any = lambda *_: None
+    before = signal.signal(signal.SIGINT, mine)
+    try:
+        assert crawl.run(handlers()) == [mine, signal.SIG_DFL]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    seen: list[Any] = []
+    thread = threading.Thread(target=lambda: seen.extend(crawl.run(handlers())))
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler, signal.SIG_DFL]
+
+
+@each("watched", [False, True])
+def test_every_finally_is_run_at_whatever_moment_a_signal_comes(
+    watched: bool, rng: Random, pair: Pair
+) -> None:
+    async def worker(queue: Queue[int]) -> None:
+        begun.append("worker")
+        try:
+            while True:
+                await queue.put(await queue.get())
+                await sleep(rng.choice((0, 0, 0.0001)))
+        finally:
+            ended.append("worker")
+
+    async def main() -> None:
+        try:
+            if watched:
+                get_running_loop().add_reader(pair[0], print)
+            queue: Queue[int] = Queue()
+            queue.put_nowait(1)
+            threading.Timer(rng.random() / 200, signal.pthread_kill, (here, signal.SIGINT)).start()
+            await crawl.gather(*[worker(queue) for _ in range(3)])
+        finally:
+            ended.append("main")
+
+    here = threading.get_ident()
+    for _ in range(50):
+        begun, ended = list[str](), list[str]()
+        with raises(KeyboardInterrupt):
+            crawl.run(main())
+        assert sorted(ended) == ["main", *begun]
+
+
+# 7  Queue
 # ========
 
 
@@ -1463,7 +1468,7 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: Random) -> None:
             )
 
 
-# 7  Streams
+# 8  Streams
 # ==========
 
 
@@ -1788,7 +1793,7 @@ async def test_tls_may_need_to_read_in_order_to_write(pair: Pair) -> None:
         assert theirs.recv(9) == b"x"
 
 
-# 8  URLs
+# 9  URLs
 # =======
 
 BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
@@ -1955,8 +1960,8 @@ def test_every_regular_expression_takes_linear_time(
     check_linear(expression, 100_000, 20, rng)
 
 
-# 9  HTTP messages
-# ================
+# 10  HTTP messages
+# =================
 
 
 def parse_response(raw: bytes, method: str = "GET", pieces: int = 0) -> crawl.Response:
@@ -2239,7 +2244,7 @@ def test_an_unwanted_body_is_read_and_dropped_if_it_is_small() -> None:
     assert parser.response.body == b"" and parser.response.reusable
 
 
-# 10  HTTP client
+# 11  HTTP client
 # ===============
 
 
@@ -2522,7 +2527,7 @@ def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Server) -> None
         fetch_all(tls_site.url + "/cut")
 
 
-# 11  Documents
+# 12  Documents
 # =============
 
 
@@ -2683,7 +2688,7 @@ def test_a_page_is_decoded_with_its_charset(
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
-# 12  Links
+# 13  Links
 # =========
 
 
@@ -2904,64 +2909,6 @@ def test_some_link_elements_lead_to_pages(markup: str) -> None:
     assert link_urls(markup) == ["http://t.test/x"]
 
 
-def hashes_of_anchors(markup: str) -> set[int]:
-    """Return the hashes of the anchors of a page, without those that every page may have."""
-    found = crawl.anchors_of(markup)
-    assert found is not None
-    return set(found) - {hash("top")}
-
-
-@each(
-    "markup, anchors",
-    [
-        ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
-        ("<a data-id=no title='id=no'><meta name=no><input name=no><img name=no>", set()),
-        ("<!-- <p id=no> --><script>'<p id=no>'</script><template><p id=no></template>", set()),
-        ("<textarea id=a></textarea><p title=\"<p id='no'>\" id=b>", {"a", "b"}),
-        (
-            "<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
-            {"c", "d", "'end'-0"},
-        ),
-        ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
-        ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
-        ("<math><mi id=f></math><svg id=g><a name=h></svg><svg/><p id=i>", {"f", "g", "h", "i"}),
-        ("<input a name=no><p a name=no><A name=yes><abbr name=no>", {"yes"}),
-        ("<script src=x />var s=\"<!--\";</script><p id=owl>", {"owl"}),
-        ("<title/>a <!-- b</title><p id=owl>", {"owl"}),
-        ("<style/>p {}</style><p id=owl>", {"owl"}),
-    ],
-)
-def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
-    markup: str, anchors: set[str]
-) -> None:
-    assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
-
-
-def test_the_anchors_of_an_xhtml_page_are_read_as_xml() -> None:
-    page = "<script src='x.js'/><p id='owl'/><a href='#owl'>"
-    site: Site = {"/": answer_of_type("application/xhtml+xml", page)}
-    crawler = crawl_site(site, fragments=True, pages_only=True)
-    assert crawler.outcomes == {"/": "200"}
-    anchors = crawl.anchors_of(page, is_xml=True)
-    assert anchors is not None and hash("owl") in anchors
-    assert hashes_of_anchors(page) == set()
-
-
-@each("name", crawl._RAW_NAMES.split("|"))
-def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
-    markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
-    assert hashes_of_anchors(markup) == {hash("yes")}
-    assert crawl.read_markup(markup).links == ("/yes",)
-
-
-def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
-    markup = "".join(f"<p id=a{number}>" for number in range(9))
-    assert crawl.anchors_of(markup) is None
-    crawler = crawl_site({"/": f"{markup}<a href=#x>"}, fragments=True)
-    assert crawler.outcomes == {"/": "200", "/#x": "fragment not checked"}
-
-
 @each(
     "markup, target",
     [
@@ -3067,7 +3014,7 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
         crawl.decode_page(b"", "charset=" + piece * 20_000)
 
 
-# 13  Robots
+# 14  Robots
 # ==========
 
 
@@ -3352,7 +3299,7 @@ def test_made_up_input_raises_only_the_documented_errors(
         check_claim(claim, rng.choices(pieces, k=rng.randrange(14)))
 
 
-# 14  Records
+# 15  Records
 # ===========
 
 
@@ -3407,7 +3354,7 @@ def test_the_description_of_an_error_fits_on_a_line(error: Exception, words: str
     assert crawl_site({"/": error}, max_tries=1).emitted[0].error == words
 
 
-# 15  Sites
+# 16  Sites
 # =========
 
 
@@ -3576,7 +3523,7 @@ def test_a_check_sends_get_unless_head_succeeds(answer: Any, end: str) -> None:
     assert crawl_site({"/": "<img src=/i>", "/i": answer}, max_tries=1).outcomes["/i"] == end
 
 
-# 16  Scope
+# 17  Scope
 # =========
 
 
@@ -3635,16 +3582,24 @@ def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: b
     assert scope.trusts(crawl.parse_url(url)) == trusted
 
 
-# 17  Frontier
+# 18  Frontier
 # ============
 
 
-def frontier_and_root(**options: Any) -> tuple[crawl.Frontier, crawl.Node, list[crawl.Record]]:
+class ReferringFrontier(crawl.Frontier):
+    """A Frontier with the References that are admitted to it."""
+
+    references: crawl.References
+
+
+def frontier_and_root(**options: Any) -> tuple[ReferringFrontier, crawl.Node, list[crawl.Record]]:
     """Return a Frontier whose root was requested, the root's Node, and the records to come."""
     emitted: list[crawl.Record] = []
     url = crawl.parse_url("http://h/")
     given = crawl.Options(no_robots=True, **options)
-    frontier = crawl.Frontier(crawl.Scope([url], given), given, emitted.append)
+    frontier = ReferringFrontier(crawl.Scope([url], given), given)
+    fragments = crawl.Fragments(frontier)
+    frontier.references = crawl.References(frontier, fragments, given, emitted.append)
     frontier.begin(0)
     root = frontier.admit(url, None, 0)
     assert frontier.queue.get_nowait() is root
@@ -3669,7 +3624,369 @@ async def test_another_way_to_a_url_can_only_move_it_to_an_earlier_round(
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
-# 18  Requests
+# 19  Fragments
+# =============
+
+
+def hashes_of_anchors(markup: str) -> set[int]:
+    """Return the hashes of the anchors of a page, without those that every page may have."""
+    found = crawl.anchors_of(markup)
+    assert found is not None
+    return set(found) - {hash("top")}
+
+
+@each(
+    "markup, anchors",
+    [
+        ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
+        ("<a data-id=no title='id=no'><meta name=no><input name=no><img name=no>", set()),
+        ("<!-- <p id=no> --><script>'<p id=no>'</script><template><p id=no></template>", set()),
+        ("<textarea id=a></textarea><p title=\"<p id='no'>\" id=b>", {"a", "b"}),
+        (
+            "<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
+            {"c", "d", "'end'-0"},
+        ),
+        ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
+        ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
+        ("<math><mi id=f></math><svg id=g><a name=h></svg><svg/><p id=i>", {"f", "g", "h", "i"}),
+        ("<input a name=no><p a name=no><A name=yes><abbr name=no>", {"yes"}),
+        ("<script src=x />var s=\"<!--\";</script><p id=owl>", {"owl"}),
+        ("<title/>a <!-- b</title><p id=owl>", {"owl"}),
+        ("<style/>p {}</style><p id=owl>", {"owl"}),
+    ],
+)
+def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
+    markup: str, anchors: set[str]
+) -> None:
+    assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
+
+
+def test_the_anchors_of_an_xhtml_page_are_read_as_xml() -> None:
+    page = "<script src='x.js'/><p id='owl'/><a href='#owl'>"
+    site: Site = {"/": answer_of_type("application/xhtml+xml", page)}
+    crawler = crawl_site(site, fragments=True, pages_only=True)
+    assert crawler.outcomes == {"/": "200"}
+    anchors = crawl.anchors_of(page, is_xml=True)
+    assert anchors is not None and hash("owl") in anchors
+    assert hashes_of_anchors(page) == set()
+
+
+def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
+    markup = "".join(f"<p id=a{number}>" for number in range(9))
+    assert crawl.anchors_of(markup) is None
+    crawler = crawl_site({"/": f"{markup}<a href=#x>"}, fragments=True)
+    assert crawler.outcomes == {"/": "200", "/#x": "fragment not checked"}
+
+
+@each("name", crawl._RAW_NAMES.split("|"))
+def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
+    markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
+    assert hashes_of_anchors(markup) == {hash("yes")}
+    assert crawl.read_markup(markup).links == ("/yes",)
+
+
+def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
+    """Return the missing fragments, their errors, and the pages that link to them."""
+    crawler = crawl_site(site, fragments=True, **options)
+    return [
+        (
+            path_of(record.url),
+            record.error,
+            [*map(path_of, dict.fromkeys(crawler.seen_urls[record.url].linked_from))],
+        )
+        for record in crawler.emitted
+        if "#" in record.url
+    ]
+
+
+def test_a_link_to_a_missing_fragment_is_broken() -> None:
+    assert sorted(
+        missing_fragments(
+            {
+                "/": "<p id=here><a href=#here><a href='#nowhere'>"
+                "<a href=/a#good><a href=/a#bad><a href=/b>",
+                "/a": "<a name=good><a href=/#here><a href=/#lost>",
+                "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>",
+            }
+        )
+    ) == [
+        ("/#lost", "no id 'lost' on the page", ["/a"]),
+        ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
+        ("/a#bad", "no id 'bad' on the page", ["/", "/b"]),
+    ]
+
+
+def test_a_fragment_is_as_deep_as_its_page_but_never_a_root() -> None:
+    site: Site = {"/": "<a href=#x><a href=/a>", "/a": "<a href=/b>", "/b": "<a href=#x>"}
+    records = crawl_site(site, fragments=True).records
+    assert (records["/#x"].depth, records["/b#x"].depth) == (1, 2)
+
+
+@each(
+    "fragment",
+    [
+        "",
+        "top",
+        "TOP",
+        "/route",
+        "!route",
+        ":~:text=x",
+        "caf%C3%A9",
+        "caf\u00e9",
+        "caf&eacute;",
+        "a:~:text=x",
+        " a ",
+    ],
+)
+def test_fragments_that_do_not_name_an_element_are_not_checked(fragment: str) -> None:
+    assert missing_fragments({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
+
+
+@each(
+    "links, redirects, page, broken",
+    [
+        ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=b>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=a>", ["/old#a"]),
+        ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new#b"}, "<p id=b>", []),
+        ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new"}, "<p id=c>", []),
+        ("<a href=\"/new#'e'-0\">", {}, "<h2 id=\"'e'-0\">", []),
+        ("<a href='/new#sec\ntion'>", {}, "<p id=section>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#top"}, "<p id=b>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#"}, "<p id=b>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#!/route"}, "<p id=b>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#:~:text=b"}, "<p id=b>", []),
+        ("<a href=/old#a>", {"/old": "-> /new#b:~:text=b"}, "<p id=a>", ["/old#a"]),
+        ("<a href=/new#description>", {}, "<meta name=description>", ["/new#description"]),
+    ],
+)
+def test_the_fragment_of_a_redirect_replaces_that_of_the_link(
+    links: str, redirects: Site, page: str, broken: list[str]
+) -> None:
+    found = missing_fragments({"/": links, "/new": page} | redirects)
+    assert [url for url, _, _ in found] == broken
+
+
+def test_a_redirect_passes_a_fragment_on() -> None:
+    site = {
+        "/": "<a href=/old#x><a href=/older#y><a href=/new#w>",
+        "/new": "<p id=x>",
+        "/old": "-> /new",
+        "/older": "-> /old",
+    }
+    assert {(url, *pages) for url, _, pages in missing_fragments(site)} == {
+        ("/older#y", "/"),
+        ("/new#w", "/"),
+    }
+    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
+    assert (
+        missing_fragments({"/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring)
+        == []
+    )
+
+
+def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
+    site: Site = {
+        "/": "<a href=/gone#x><a href=//o/#x><a href=/txt#x><a href=//p/#x>",
+        "http://o/": "",
+        "/txt": answer_of_type("text/plain"),
+    }
+    crawler = crawl_site(site, fragments=True, external=True)
+    fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
+    assert fragments == {
+        "http://o/#x": "fragment not checked",
+        "/txt#x": "fragment not checked",
+    }, "the problem of its page, or why its page was left out, is enough"
+    crawler = crawl_site(
+        {"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"},
+        fragments=True,
+        exclude="a b|gone",
+    )
+    assert crawler.outcomes == {
+        "/": "200",
+        "http://c d/": "broken",
+        "http://a b/": "excluded",
+        "/#gone": "excluded",
+    }
+
+
+def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
+    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
+    for turn in range(2):
+        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
+        assert [record.url for record in crawler.emitted if record.kind] == ["http://h/a#x"]
+        assert crawler.requested == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
+
+
+# 20  References
+# ==============
+
+
+async def admit_references(
+    frontier: ReferringFrontier,
+    page: crawl.Node,
+    links: Sequence[str],
+    assets: Sequence[str] = (),
+    base: str = "",
+) -> crawl.Record:
+    """Admit the references of a page; return its record."""
+    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
+    return await frontier.references.admit(page, record, crawl.parse_url(base, page.url))
+
+
+async def test_mutated_references_mean_the_urls_that_parse_url_returns(rng: Random) -> None:
+    pieces = [
+        "a",
+        "b.c",
+        "..",
+        "../",
+        "/",
+        "?",
+        "q=1",
+        "~",
+        "http://h",
+        "_",
+        ".",
+        "a/",
+        "@",
+        "#",
+        "%41",
+        ":",
+        " ",
+        "&",
+        ";,!",
+        "//h",
+        "%2E",
+        "%e2",
+        "http:",
+        "\\",
+        "./",
+        "\t",
+        "://",
+    ]
+    frontier, page, _ = frontier_and_root()
+    for _ in range(ROUNDS):
+        reference = re.sub("[ \t]+#", "#", "".join(rng.choices(pieces, k=rng.randrange(5))))
+        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
+        (found,) = (await admit_references(frontier, page, [reference], (), base)).links
+        try:
+            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (
+                reference,
+                base,
+            )
+        except ValueError:
+            (again,) = (await admit_references(frontier, page, [found], (), base)).links
+            for words in (found, again):  # as they were written, or with the scheme that they mean
+                with raises(ValueError):
+                    crawl.parse_url(words, crawl.parse_url(base))
+
+
+async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
+    frontier, page, _ = frontier_and_root()
+    for reference, meaning in (
+        ("//h//x", "http://h//x"),
+        (" http://h//x", "http://h//x"),
+        ("a//b", "http://h/a//b"),
+        ("http://a b#x", "http://a b"),
+        ("/x/../y", "http://h/y"),
+        ("http://h ", "http://h/"),
+    ):
+        for _ in range(2):
+            assert (await admit_references(frontier, page, [reference])).links == (meaning,)
+
+
+async def test_an_invalid_reference_is_emitted_once_or_has_a_reason() -> None:
+    frontier, page, emitted = frontier_and_root()
+    long = "/" + "x" * 9000
+    for links in (
+        ["http://exa mple/", "mailto:x", "FTP://h", "tel:1", long, " http://\u0661 b/#x"],
+        ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]],
+    ):
+        await admit_references(frontier, page, links, ["http://exa mple/"])
+    assert [(record.url, record.kind, record.depth, record.parent) for record in emitted] == [
+        (words, "broken", 1, "http://h/")
+        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")
+    ]
+    assert emitted[0].error == "not a URL: 'exa mple' is not a host"
+    assert {
+        url: node.reason for url, node in frontier.seen_urls.items() if node.reason
+    } == {
+        "mailto:x": "mailto URL: neither http nor https",
+        "FTP://h": "ftp URL: neither http nor https",
+        "tel:1": "tel URL: neither http nor https",
+        long[:8001]: "longer than 8000 characters",
+    }
+    assert set(frontier.seen_urls[emitted[0].url].linked_from) == {"http://h/"}
+
+
+def test_long_invalid_references_are_the_same_in_a_resumed_crawl(tmp_path: Path) -> None:
+    site = {
+        "/": "<a href=/p>",
+        "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>",
+    }
+    first, again = (crawl_with_journal(tmp_path / "journal", site).outcomes for _ in range(2))
+    assert first == again and "broken" in first.values()
+
+
+async def test_a_relative_reference_that_is_too_long_does_not_hide_another() -> None:
+    frontier, root, _ = frontier_and_root()
+    await admit_references(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
+    assert (await admit_references(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
+    assert frontier.seen_urls["http://h/?page=2"].reason == ""
+
+
+@each(
+    "reference",
+    ["x", "./x", "../d/x", "/d/x", "//h/d/x", "http://h/d/x", "?q", "#id", "mailto:me"],
+)
+def test_a_reference_to_a_seen_url_is_not_parsed_again(reference: str, monkeypatch: Patch) -> None:
+    bases = list[str]()
+    parse_url = crawl.parse_url
+
+    def note_base(reference: str, base: crawl.URL | None = None) -> crawl.URL:
+        bases.append(f"{base}")
+        return parse_url(reference, base)
+
+    monkeypatch.setattr(crawl, "parse_url", note_base)
+    seen = ("http://h/d/1", "http://h/d/x", "http://h/d/1?q", "mailto:me")
+    links = "".join(map("<a href={}>".format, seen))
+    crawl_site({"/": links, "/d/1": f"<a href={reference}>", "/d/1?q": "", "/d/x": ""})
+    assert "http://h/" in bases and "http://h/d/1" not in bases
+
+
+@each("known, ticks", [(1600, 16), (8, 14)])
+async def test_other_tasks_run_while_links_are_parsed(known: int, ticks: int) -> None:
+    frontier, root, _ = frontier_and_root()
+    links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
+    record = crawl.Record(root.text, links=links)
+    admitting = frontier.references.admit(root, record, root.url).__await__()
+    assert len(list(admitting)) in (ticks - 1, ticks)
+
+
+async def test_a_long_reference_costs_no_more_than_its_length() -> None:
+    frontier, root, _ = frontier_and_root()
+    with linear_time():
+        await admit_references(frontier, root, ["../" * 3_000_000 + "x" * 8_000])
+    assert [*frontier.seen_urls.values()][-1].reason == "longer than 8000 characters"
+
+
+def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
+    site: Site = {"/": "<a href=/p>", "/p": "<img src='my photo.png'><base href=/d/>"}
+    path = tmp_path / "journal"
+    crawler = crawl_with_journal(path, site, pages_only=True)
+    assert crawler.records["/p"].assets is None
+    assert not any("assets" in line for line in journal_lines(path))
+    again = crawl_with_journal(path, site)  # now assets count, so the page is requested again
+    assert again.requested == ["/", "/p", "/d/my%20photo.png"]
+    assert crawl_with_journal(path, site).requested == ["/"]
+    assert [line["assets"] for line in journal_lines(path) if "assets" in line] == [
+        [],
+        ["http://h/d/my%20photo.png"],
+        [],
+    ]
+
+
+# 21  Requests
 # ============
 
 Story = tuple[
@@ -4374,309 +4691,7 @@ def test_a_response_that_is_not_a_page_is_not_read(site: Server) -> None:
     assert (record.status, record.error, record.size) == (200, "", 0)
 
 
-# The references of pages
-
-
-async def admit_references(
-    frontier: crawl.Frontier,
-    page: crawl.Node,
-    links: Sequence[str],
-    assets: Sequence[str] = (),
-    base: str = "",
-) -> crawl.Record:
-    """Admit the references of a page; return its record."""
-    record = crawl.Record(page.text, links=tuple(links), assets=tuple(assets))
-    return await frontier.admit_references(page, record, crawl.parse_url(base, page.url))
-
-
-async def test_mutated_references_mean_the_urls_that_parse_url_returns(rng: Random) -> None:
-    pieces = [
-        "a",
-        "b.c",
-        "..",
-        "../",
-        "/",
-        "?",
-        "q=1",
-        "~",
-        "http://h",
-        "_",
-        ".",
-        "a/",
-        "@",
-        "#",
-        "%41",
-        ":",
-        " ",
-        "&",
-        ";,!",
-        "//h",
-        "%2E",
-        "%e2",
-        "http:",
-        "\\",
-        "./",
-        "\t",
-        "://",
-    ]
-    frontier, page, _ = frontier_and_root()
-    for _ in range(ROUNDS):
-        reference = re.sub("[ \t]+#", "#", "".join(rng.choices(pieces, k=rng.randrange(5))))
-        base = rng.choice(("http://h/", "http://h/a", "http://h/a/b/c?x"))
-        (found,) = (await admit_references(frontier, page, [reference], (), base)).links
-        try:
-            assert found == str(crawl.parse_url(reference, crawl.parse_url(base))), (
-                reference,
-                base,
-            )
-        except ValueError:
-            (again,) = (await admit_references(frontier, page, [found], (), base)).links
-            for words in (found, again):  # as they were written, or with the scheme that they mean
-                with raises(ValueError):
-                    crawl.parse_url(words, crawl.parse_url(base))
-
-
-async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
-    frontier, page, _ = frontier_and_root()
-    for reference, meaning in (
-        ("//h//x", "http://h//x"),
-        (" http://h//x", "http://h//x"),
-        ("a//b", "http://h/a//b"),
-        ("http://a b#x", "http://a b"),
-        ("/x/../y", "http://h/y"),
-        ("http://h ", "http://h/"),
-    ):
-        for _ in range(2):
-            assert (await admit_references(frontier, page, [reference])).links == (meaning,)
-
-
-async def test_an_invalid_reference_is_emitted_once_or_has_a_reason() -> None:
-    frontier, page, emitted = frontier_and_root()
-    long = "/" + "x" * 9000
-    for links in (
-        ["http://exa mple/", "mailto:x", "FTP://h", "tel:1", long, " http://\u0661 b/#x"],
-        ["http://exa mple/#b", "//h:99999/", "//h:99999/#b", long[:8001]],
-    ):
-        await admit_references(frontier, page, links, ["http://exa mple/"])
-    assert [(record.url, record.kind, record.depth, record.parent) for record in emitted] == [
-        (words, "broken", 1, "http://h/")
-        for words in ("http://exa mple/", "http://%D9%A1 b/", "//h:99999/")
-    ]
-    assert emitted[0].error == "not a URL: 'exa mple' is not a host"
-    assert {
-        url: node.reason for url, node in frontier.seen_urls.items() if node.reason
-    } == {
-        "mailto:x": "mailto URL: neither http nor https",
-        "FTP://h": "ftp URL: neither http nor https",
-        "tel:1": "tel URL: neither http nor https",
-        long[:8001]: "longer than 8000 characters",
-    }
-    assert set(frontier.seen_urls[emitted[0].url].linked_from) == {"http://h/"}
-
-
-def test_long_invalid_references_are_the_same_in_a_resumed_crawl(tmp_path: Path) -> None:
-    site = {
-        "/": "<a href=/p>",
-        "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>",
-    }
-    first, again = (crawl_with_journal(tmp_path / "journal", site).outcomes for _ in range(2))
-    assert first == again and "broken" in first.values()
-
-
-async def test_a_relative_reference_that_is_too_long_does_not_hide_another() -> None:
-    frontier, root, _ = frontier_and_root()
-    await admit_references(frontier, root, ["?page=2"], (), "http://h/" + "x" * 7990)
-    assert (await admit_references(frontier, root, ["?page=2"])).links == ("http://h/?page=2",)
-    assert frontier.seen_urls["http://h/?page=2"].reason == ""
-
-
-@each(
-    "reference",
-    ["x", "./x", "../d/x", "/d/x", "//h/d/x", "http://h/d/x", "?q", "#id", "mailto:me"],
-)
-def test_a_reference_to_a_seen_url_is_not_parsed_again(reference: str, monkeypatch: Patch) -> None:
-    bases = list[str]()
-    parse_url = crawl.parse_url
-
-    def note_base(reference: str, base: crawl.URL | None = None) -> crawl.URL:
-        bases.append(f"{base}")
-        return parse_url(reference, base)
-
-    monkeypatch.setattr(crawl, "parse_url", note_base)
-    seen = ("http://h/d/1", "http://h/d/x", "http://h/d/1?q", "mailto:me")
-    links = "".join(map("<a href={}>".format, seen))
-    crawl_site({"/": links, "/d/1": f"<a href={reference}>", "/d/1?q": "", "/d/x": ""})
-    assert "http://h/" in bases and "http://h/d/1" not in bases
-
-
-@each("known, ticks", [(1600, 16), (8, 14)])
-async def test_other_tasks_run_while_links_are_parsed(known: int, ticks: int) -> None:
-    frontier, root, _ = frontier_and_root()
-    links = tuple(f"//{number}.de/" if (number + 1) % known else "/#" for number in range(1600))
-    record = crawl.Record(root.text, links=links)
-    admitting = frontier.admit_references(root, record, root.url).__await__()
-    assert len(list(admitting)) in (ticks - 1, ticks)
-
-
-async def test_a_long_reference_costs_no_more_than_its_length() -> None:
-    frontier, root, _ = frontier_and_root()
-    with linear_time():
-        await admit_references(frontier, root, ["../" * 3_000_000 + "x" * 8_000])
-    assert [*frontier.seen_urls.values()][-1].reason == "longer than 8000 characters"
-
-
-def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
-    site: Site = {"/": "<a href=/p>", "/p": "<img src='my photo.png'><base href=/d/>"}
-    path = tmp_path / "journal"
-    crawler = crawl_with_journal(path, site, pages_only=True)
-    assert crawler.records["/p"].assets is None
-    assert not any("assets" in line for line in journal_lines(path))
-    again = crawl_with_journal(path, site)  # now assets count, so the page is requested again
-    assert again.requested == ["/", "/p", "/d/my%20photo.png"]
-    assert crawl_with_journal(path, site).requested == ["/"]
-    assert [line["assets"] for line in journal_lines(path) if "assets" in line] == [
-        [],
-        ["http://h/d/my%20photo.png"],
-        [],
-    ]
-
-
-# The fragments that links name
-
-
-def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
-    """Return the missing fragments, their errors, and the pages that link to them."""
-    crawler = crawl_site(site, fragments=True, **options)
-    return [
-        (
-            path_of(record.url),
-            record.error,
-            [*map(path_of, dict.fromkeys(crawler.seen_urls[record.url].linked_from))],
-        )
-        for record in crawler.emitted
-        if "#" in record.url
-    ]
-
-
-def test_a_link_to_a_missing_fragment_is_broken() -> None:
-    assert sorted(
-        missing_fragments(
-            {
-                "/": "<p id=here><a href=#here><a href='#nowhere'>"
-                "<a href=/a#good><a href=/a#bad><a href=/b>",
-                "/a": "<a name=good><a href=/#here><a href=/#lost>",
-                "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>",
-            }
-        )
-    ) == [
-        ("/#lost", "no id 'lost' on the page", ["/a"]),
-        ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
-        ("/a#bad", "no id 'bad' on the page", ["/", "/b"]),
-    ]
-
-
-def test_a_fragment_is_as_deep_as_its_page_but_never_a_root() -> None:
-    site: Site = {"/": "<a href=#x><a href=/a>", "/a": "<a href=/b>", "/b": "<a href=#x>"}
-    records = crawl_site(site, fragments=True).records
-    assert (records["/#x"].depth, records["/b#x"].depth) == (1, 2)
-
-
-@each(
-    "fragment",
-    [
-        "",
-        "top",
-        "TOP",
-        "/route",
-        "!route",
-        ":~:text=x",
-        "caf%C3%A9",
-        "caf\u00e9",
-        "caf&eacute;",
-        "a:~:text=x",
-        " a ",
-    ],
-)
-def test_fragments_that_do_not_name_an_element_are_not_checked(fragment: str) -> None:
-    assert missing_fragments({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
-
-
-@each(
-    "links, redirects, page, broken",
-    [
-        ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=b>", []),
-        ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=a>", ["/old#a"]),
-        ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new#b"}, "<p id=b>", []),
-        ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new"}, "<p id=c>", []),
-        ("<a href=\"/new#'e'-0\">", {}, "<h2 id=\"'e'-0\">", []),
-        ("<a href='/new#sec\ntion'>", {}, "<p id=section>", []),
-        ("<a href=/old#a>", {"/old": "-> /new#top"}, "<p id=b>", []),
-        ("<a href=/old#a>", {"/old": "-> /new#"}, "<p id=b>", []),
-        ("<a href=/old#a>", {"/old": "-> /new#!/route"}, "<p id=b>", []),
-        ("<a href=/old#a>", {"/old": "-> /new#:~:text=b"}, "<p id=b>", []),
-        ("<a href=/old#a>", {"/old": "-> /new#b:~:text=b"}, "<p id=a>", ["/old#a"]),
-        ("<a href=/new#description>", {}, "<meta name=description>", ["/new#description"]),
-    ],
-)
-def test_the_fragment_of_a_redirect_replaces_that_of_the_link(
-    links: str, redirects: Site, page: str, broken: list[str]
-) -> None:
-    found = missing_fragments({"/": links, "/new": page} | redirects)
-    assert [url for url, _, _ in found] == broken
-
-
-def test_a_redirect_passes_a_fragment_on() -> None:
-    site = {
-        "/": "<a href=/old#x><a href=/older#y><a href=/new#w>",
-        "/new": "<p id=x>",
-        "/old": "-> /new",
-        "/older": "-> /old",
-    }
-    assert {(url, *pages) for url, _, pages in missing_fragments(site)} == {
-        ("/older#y", "/"),
-        ("/new#w", "/"),
-    }
-    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
-    assert (
-        missing_fragments({"/": "".join(f"<a href=/{number}#x>" for number in range(120))} | ring)
-        == []
-    )
-
-
-def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
-    site: Site = {
-        "/": "<a href=/gone#x><a href=//o/#x><a href=/txt#x><a href=//p/#x>",
-        "http://o/": "",
-        "/txt": answer_of_type("text/plain"),
-    }
-    crawler = crawl_site(site, fragments=True, external=True)
-    fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
-    assert fragments == {
-        "http://o/#x": "fragment not checked",
-        "/txt#x": "fragment not checked",
-    }, "the problem of its page, or why its page was left out, is enough"
-    crawler = crawl_site(
-        {"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"},
-        fragments=True,
-        exclude="a b|gone",
-    )
-    assert crawler.outcomes == {
-        "/": "200",
-        "http://c d/": "broken",
-        "http://a b/": "excluded",
-        "/#gone": "excluded",
-    }
-
-
-def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
-    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
-    for turn in range(2):
-        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
-        assert [record.url for record in crawler.emitted if record.kind] == ["http://h/a#x"]
-        assert crawler.requested == ["/", "/a"] and crawler.client.checked == ["/i"] * (not turn)
-
-
-# 19  Crawler
+# 22  Crawler
 # ===========
 
 # Once each
@@ -5971,7 +5986,7 @@ def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(
     assert step > 30
 
 
-# 20  Journal
+# 23  Journal
 # ===========
 
 
@@ -6457,7 +6472,7 @@ def test_a_journal_whose_reader_has_closed_the_pipe_ends_the_crawl(
     )
 
 
-# 21  Report
+# 24  Report
 # ==========
 
 
@@ -6845,7 +6860,7 @@ def test_a_broken_root_and_an_oddly_spelled_url_are_reported(path: str, root: li
     assert "found on" not in str(crawl_site({}).lines())
 
 
-# 22  Command line
+# 25  Command line
 # ================
 
 
