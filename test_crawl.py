@@ -4490,6 +4490,11 @@ def test_urls_that_wait_cost_no_tasks() -> None:
     crawler = crawl_site(Busy({"/": hosts}), external=True, max_tasks=10, max_tries=1)
     assert len(crawler.outcomes) == 10_001
     assert crawler.client.most_tasks <= 13
+    pages = "".join(f"<a href=//{host}.h/{page}>" for host in range(200) for page in range(9))
+    robots: Site = {f"http://{host}.h/robots.txt": [503, 404] for host in range(200)}
+    crawler = crawl_site(Busy({"/": pages} | robots), subdomains=True, max_tasks=10)
+    assert len(crawler.outcomes) == 1_801
+    assert crawler.client.most_tasks <= 13
     site = site_of_pages(5_000) | {
         f"/{number}": [(503, {"retry-after": "300"}, ""), ""] for number in range(1, 5_000)
     }
