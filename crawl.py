@@ -460,12 +460,13 @@ class Future(Generic[T]):
 
     A future belongs to one loop and to the thread of that loop."""
 
-    __slots__ = ("_loop", "_state", "_result", "_callbacks", "__weakref__")
+    __slots__ = ("_loop", "_state", "_result", "_failure", "_callbacks", "__weakref__")
 
     def __init__(self, *, loop: EventLoop | None = None):
         self._loop = loop or get_running_loop()
         self._state = "pending"
-        self._result: Any = None  # once resolved, the result; once failed, a _Failure
+        self._result: Any = None                # once it is resolved
+        self._failure: _Failure | None = None   # once it has failed
         # These go to the ready queue when the future is done: Handles, and waiting tasks.
         self._callbacks: tuple[Handle | Task[Any], ...] = ()
 
@@ -491,7 +492,8 @@ class Future(Generic[T]):
         InvalidStateError if it is pending."""
         if self._state != "resolved":
             self.exception()  # raises if the future is pending or cancelled
-            failure = self._result
+        failure = self._failure
+        if failure is not None:
             try:
                 raise failure.exception.with_traceback(failure.traceback)
             finally:
@@ -503,15 +505,14 @@ class Future(Generic[T]):
         """Return the exception of a failed future, or None if the future was resolved.
 
         Raises CancelledError and InvalidStateError as result() does."""
-        if self._state == "resolved":
-            return None
         if self._state == "cancelled":
             raise CancelledError
         if self._state == "pending":
             raise InvalidStateError("the future is still pending")
-        failure: _Failure = self._result
-        failure.retrieved = True
-        return failure.exception
+        if self._failure is None:
+            return None
+        self._failure.retrieved = True
+        return self._failure.exception
 
     def set_result(self, result: T) -> None:
         """Resolve the future. Raises InvalidStateError unless it is pending."""
@@ -523,7 +524,7 @@ class Future(Generic[T]):
         An exception that nobody retrieves, by result(), exception() or `await`, is reported when
         the last reference to the future disappears, without waiting for the garbage collector."""
         self._finish("failed")
-        self._result = _Failure(exception, self)
+        self._failure = _Failure(exception, self)
 
     def cancel(self) -> bool:
         """Cancel the future, so that every waiter gets CancelledError.
@@ -3496,14 +3497,16 @@ class Fetcher:
         if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
         record = options.journal.find(node.text)
-        if record and (
-                record.is_check != node.is_check
-                # It was read then but would not be now, or vice versa: for example, a stylesheet
-                # whose host is in scope only now.
-                or self._wants(node.url, node.is_check, record) != bool(record.encoding)
-                or (record.encoding and record.assets is None and not options.pages_only)
-                or (record.nofollow and (record.links != ()) != options.no_robots)
-                or record.size > options.max_body):
+        if record is None:
+            return None
+        was_read = record.encoding != ""
+        # For example, a stylesheet is not read before its host is in scope.
+        would_be_read = self._wants(node.url, node.is_check, record)
+        lacks_assets = was_read and record.assets is None and not options.pages_only
+        has_links = record.links != ()
+        has_other_links = record.nofollow and has_links != options.no_robots
+        if (record.is_check != node.is_check or was_read != would_be_read or lacks_assets
+                or has_other_links or record.size > options.max_body):
             return None
         return record
 
