@@ -2467,6 +2467,8 @@ class Robots:
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
 #     no response within 30 s     status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §21)
+#
+# The Options of a crawl stand here as well, because every section from here on needs some of them.
 
 PROBLEMS = (  # the kinds, in the order of the report
     "broken",
