@@ -3099,14 +3099,15 @@ _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
 def _ids_of(text: str, tags: str) -> Iterator[str]:
     """Yield the id of each element, and the name of each <a>, in HTML or XML."""
-    for tag, raw, inside in re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1):
-        if _HAS_ID.search(tag):
+    for match in re.compile(tags, _FLAGS).finditer(text, 0, text.rfind(">") + 1):
+        tag, raw, inside = match.group("tag", "raw", "inside")
+        if tag and _HAS_ID.search(tag):
             element, values = _parse_tag(tag)
             if "id" in values:
                 yield values["id"]
             if element == "a" and "name" in values:
                 yield values["name"]
-        if raw.lower() in ("svg", "math"):
+        if raw and raw.lower() in ("svg", "math"):
             yield from _ids_of(inside, _XML_ID_TAGS)
 
 

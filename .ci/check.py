@@ -73,6 +73,16 @@ def too_many_tokens(source: str) -> list[str]:
             "release will make room"]
 
 
+def lines_of_code(lines: list[str], numbers: range, docstrings: set[int]) -> int:
+    """Return how many of the lines with these numbers are code."""
+    code = 0
+    for number in numbers:
+        line = lines[number - 1].strip()
+        if line and not line.startswith("#") and number not in docstrings:
+            code += 1
+    return code
+
+
 def long_functions(tree: ast.Module, source: str, docstrings: set[int]) -> list[str]:
     """Return the functions of crawl.py that are too long or too deeply nested."""
     faults = []
@@ -80,11 +90,8 @@ def long_functions(tree: ast.Module, source: str, docstrings: set[int]) -> list[
     for function in ast.walk(tree):
         if not isinstance(function, Function):
             continue
-        code = 0
-        for number in range(function.lineno, (function.end_lineno or 0) + 1):
-            line = lines[number - 1].strip()
-            if line and not line.startswith("#") and number not in docstrings:
-                code += 1
+        numbers = range(function.lineno, (function.end_lineno or 0) + 1)
+        code = lines_of_code(lines, numbers, docstrings)
         if code > FUNCTION:
             faults.append(f"crawl.py:{function.lineno}: {function.name} has {code} lines of code "
                           f"and may have {FUNCTION}: move one of its steps to a function")
@@ -116,11 +123,7 @@ def long_sections(source: str, docstrings: set[int]) -> list[str]:
     lines = source.splitlines()
     starts = [source[:match.start()].count("\n") + 1 for match in HEADING.finditer(source)]
     for start, end in zip(starts, [*starts[1:], len(lines) + 1]):
-        code = 0
-        for number in range(start, end):
-            line = lines[number - 1].strip()
-            if line and not line.startswith("#") and number not in docstrings:
-                code += 1
+        code = lines_of_code(lines, range(start, end), docstrings)
         if code > SECTION:
             faults.append(f"crawl.py:{start}: the section has {code} lines of code and may have "
                           f"{SECTION}: move a part of it to another section, or to a new one")
