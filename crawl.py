@@ -1034,11 +1034,11 @@ class Queue(Generic[T]):
 
     def empty(self) -> bool:
         """Return whether the queue holds no item."""
-        return not self._items
+        return not self.qsize()
 
     def full(self) -> bool:
         """Return whether the queue holds *maxsize* items."""
-        return 0 < self.maxsize <= len(self._items)
+        return 0 < self.maxsize <= self.qsize()
 
     def put_nowait(self, item: T) -> None:
         """Put an item into the queue. Raises QueueFull."""
@@ -1050,7 +1050,7 @@ class Queue(Generic[T]):
 
     def get_nowait(self) -> T:
         """Take the oldest item out of the queue. Raises QueueEmpty."""
-        if not self._items:
+        if self.empty():
             raise QueueEmpty
         self._wake(self._putters)
         return self._items.popleft()
@@ -2008,27 +2008,34 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           (with --fragments) /birds has only a parrot: broken
 #
-# The URLs that are admitted to the current round are queued. Each worker is a task with this loop:
+# The URLs that are admitted to the current round are put into a queue. Each worker is a task with
+# this loop:
 #
-#     while node := await queue.get():
-#         result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
-#         if result:                              otherwise the URL is queued again
-#             await self._admit_and_emit(...)     admits the references, §20; emits a Record, §15
-#             queue.task_done()                   when all items are done, the round ends
+#     node = await queue.get()                a URL whose site may be asked now: §16
+#     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
+#     queue.end_turn(node.site)               the next URL of the site may be taken
+#     if it is a Result:                      a Record, §15, and perhaps a page
+#         await self._admit_and_emit(...)     admits the references, §20, and emits the Record
+#         queue.task_done()                   when all URLs are done, the round ends
+#     else:                                   it is Again: the URL needs another turn
+#         queue.put_back(node)
 #
 # This is the path of a URL from object to object. The object on the left takes the step; the text
 # beside it names the objects that help:
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
-#     Frontier     parses it (§9), unless it is known already, and admits the URL to a round (§18);
-#                  Scope says whether it belongs to the crawl (§17)
-#                      |  Node, in the queue (§7)
+#     References   looks it up (§20), or parses it (§9)
+#                      |  URL
+#     Frontier     admits it to a round (§18); Scope says whether it belongs to the crawl (§17)
+#                      |  Node
+#     PoliteQueue  keeps it in the line of its Site until the site may be asked (§16)
+#                      |
 #     Crawler      gives it to a worker (§22)
 #                      |
-#     Fetcher      requests it (§21), when its Site says so (§16), through the Client (§11)
+#     Fetcher      requests it (§21) through the Client (§11)
 #                      |  Result: a Record (§15), and perhaps a Page that was read (§12, §13)
-#     Crawler      passes the references in the Record to the Frontier, where their path begins, and
+#     Crawler      passes the references in the Record to References, where their path begins, and
 #                  emits the Record to the Journal (§23) and the Report (§24)
 
 # 12  Documents
@@ -2714,18 +2721,21 @@ def takes(options: Callable[P, object]) -> Callable[
 # =========
 # The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429). While one site rests, the workers should send requests to others.
-# The idea: a URL that may not be requested yet waits in the queue of its site. If the site has a
-# delay, one URL is requested at a time. When the delay has passed, a timer calls the first URL of
-# the queue, as a doctor calls the next patient. That URL goes to a worker, and meanwhile no other
-# URL gets a turn. With a delay of 3 s:
+# The idea: a queue that knows the sites. Each site has its own line of waiting URLs. get() takes
+# the first URL of a site that may be asked now, as a doctor calls the next patient; that begins a
+# turn of the site. In a turn at most one request is sent. A URL that needs another one goes back to
+# the front of its line. A site with a delay has one turn at a time, and rests after each request.
+# With a delay of 3 s:
 #
-#     at 1 s    workers bring /cats/, /birds    busy: /cats/ is requested, /birds waits
-#     at 2 s    /cats/ has ended                resting: free_at is 5 s, and a timer is set
-#     at 5 s    the timer                       /birds is called: it goes to a worker
-#     at 5 s    a worker brings /birds          busy: /birds is requested because it was called
+#     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
+#     at 1 s    get() in one worker           /cats/: its turn begins
+#     at 1 s    get() in another worker       waits: zoo.org is busy
+#     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
+#     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# The responses also show how fast the crawler may go. After its first 429, a site on a host in
-# scope has a pace above zero and gets one request at a time:
+# The first turn of a site goes to its robots.txt (§21). Until that is known, there is one turn at a
+# time. The responses also show how fast the crawler may go. After its first 429, a site on a host
+# in scope has a pace above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
 #     429             Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
@@ -2742,70 +2752,90 @@ class Site:
 
     A Node is a URL (§18)."""
 
-    def __init__(self, url: URL, robots: Robots | None, delay: float,
-                 requeue: Callable[[Node], None]):
+    def __init__(self, url: URL, robots: Robots | None, delay: float):
         self.url = url                  # any URL of the origin
         self.robots = robots            # its rules, once they are known
         self.failure: Record | None = None      # the outcome of a robots.txt that has failed
         self.robots_tries = 0           # attempts to get robots.txt
         self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.pace = delay               # seconds between requests now; 0: any number at a time
-        self.free_at = 0.0              # the loop time of the next turn
-        self.in_flight = 0              # requests that have not ended
-        self.called: Node | None = None         # the URL whose turn it is, on its way to a worker
-        self.timer = Handle(self.advance, ())   # for the next turn
-        self.waiting = deque["Node"]()  # URLs that wait for robots.txt, or for their turn
-        self._requeue = requeue         # puts a URL back into the queue for the workers
-        self._loop = get_running_loop()
+        self.turns = 0                  # turns that have not ended
+        self.free_at = 0.0              # the loop time until which the site rests
+        self.waiting = deque["Node"]()  # URLs that wait for a turn
+        self.timer: Handle | None = None        # calls update() when the site has rested
 
-    def is_free(self) -> bool:
-        """Return whether another URL may be requested now."""
-        is_busy = self.called or (self.in_flight and self.pace)
-        return not is_busy and self.free_at <= self._loop.time()  # and the site is not resting
+    def is_busy(self) -> bool:
+        """Return whether the next turn must wait for the end of another."""
+        is_known = self.robots is not None or self.failure is not None
+        return self.turns > 0 and (self.pace > 0 or not is_known)
 
-    def take_turn(self, node: Node) -> bool:
-        """Begin the turn of *node* and return True. If it must wait, queue it and return False."""
-        if node is self.called:
-            self.called = None
-        elif self.waiting or not self.is_free():
-            self.waiting.append(node)
-            if node.tries:  # a retry goes first: move it from the end to the front
-                self.waiting.rotate()
-            self.advance()
-            return False
-        self.in_flight += 1
-        return True
+    def rest(self, seconds: float) -> None:
+        """Begin no turn before this number of seconds has passed."""
+        self.free_at = max(self.free_at, get_running_loop().time() + seconds)
 
-    def end_turn(self, is_slowed: bool, pause: float) -> None:
-        """End a turn. *is_slowed* says whether the response was a 429; *pause* is its Retry-After
-        in seconds."""
-        now = self._loop.time()
-        self.in_flight -= 1
-        if is_slowed:
-            if self.free_at <= now:  # further 429s while the site rests do not double it again
-                doubled = max(MIN_PACE, 2 * self.pace)
-                self.pace = max(self.pace, min(doubled, REST))
-            if not pause:
-                pause = REST
-            rest = max(self.pace, pause)
+    def adapt(self, is_slowed: bool, pause: float) -> None:
+        """Adapt the pace to a response, and rest. *is_slowed* says whether the response was a 429;
+        *pause* is its Retry-After in seconds."""
+        if not is_slowed:
+            self.pace = max(self.delay, 0.97 * self.pace)
+            self.rest(self.pace)
+            return
+        if self.free_at <= get_running_loop().time():  # 429s while the site rests do not count
+            doubled = max(MIN_PACE, 2 * self.pace)
+            self.pace = max(self.pace, min(doubled, REST))
+        self.rest(max(self.pace, pause if pause else REST))
+
+
+class PoliteQueue(Queue["Node"]):
+    """A Queue of URLs in which each URL waits for a turn of its site. The sites take turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free = OrderedDict[Site, None]()  # the sites whose first URL may be taken now
+
+    def qsize(self) -> int:
+        """Return how many URLs may be taken now, at least."""
+        return len(self._free)
+
+    def put_nowait(self, node: Node) -> None:
+        """Put a URL at the end of its site's line."""
+        self.unfinished += 1
+        node.site.waiting.append(node)
+        self._update(node.site)
+
+    def get_nowait(self) -> Node:
+        """Begin a turn of a free site, and take its first URL. Raises QueueEmpty."""
+        if self.empty():
+            raise QueueEmpty
+        site, _ = self._free.popitem(last=False)
+        site.turns += 1
+        node = site.waiting.popleft()
+        self._update(site)
+        return node
+
+    def put_back(self, node: Node) -> None:
+        """Put a URL that was taken, and needs another turn, at the front of its site's line."""
+        node.site.waiting.appendleft(node)
+        self._update(node.site)
+
+    def end_turn(self, site: Site) -> None:
+        """End a turn of a site."""
+        site.turns -= 1
+        self._update(site)
+
+    def _update(self, site: Site) -> None:
+        """Find out whether a site is free; if it has to rest first, set a timer."""
+        if site.timer:
+            site.timer.cancel()
+        self._free.pop(site, None)
+        if not site.waiting or site.is_busy():
+            return  # put_nowait(), put_back() or end_turn() comes here again
+        loop = get_running_loop()
+        if site.free_at > loop.time():
+            site.timer = loop.call_at(site.free_at, self._update, site)
         else:
-            rest = self.pace = max(self.delay, 0.97 * self.pace)
-        self.free_at = max(self.free_at, now + rest)
-        self.advance()
-
-    def advance(self) -> None:
-        """Call the first waiting URL if the site is free; if the site rests, set a timer."""
-        self.timer.cancel()
-        if self.waiting and self.is_free():
-            self.called = self.waiting.popleft()
-            self._requeue(self.called)
-        elif self.waiting and not (self.called or self.in_flight):  # else end_turn() comes here
-            self.timer = self._loop.call_at(self.free_at, self.advance)
-
-    def release(self) -> None:
-        """Requeue the URLs that wait for robots.txt, which is now known or due for a retry."""
-        while self.waiting:
-            self._requeue(self.waiting.popleft())
+            self._free[site] = None
+            self._wake(self._getters)
 
 
 # 17  Scope
@@ -2979,18 +3009,13 @@ class Frontier:
     def __init__(self, scope: Scope, options: Options):
         self.round = -1                                 # no round has begun
         self.scope = scope
-        self.queue = Queue[Node | None]()               # None stops a worker
+        self.queue = PoliteQueue()                      # of URLs in the current round
         self.seen_urls: Nodes = {}                      # by the text of their Nodes
         self.sites = dict[str, Site]()                  # by origin
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
         # How many more pages and checks may be admitted.
         self._left = {"page": options.max_pages, "check": options.max_pages}
-
-    def requeue(self, node: Node | None) -> None:
-        """Put a URL back into the queue, which still counts it as one item."""
-        self.queue.put_nowait(node)
-        self.queue.task_done()
 
     def begin(self, number: int) -> None:
         """Queue the URLs of a round."""
@@ -3038,7 +3063,7 @@ class Frontier:
             if url.origin not in self.sites:
                 # Outside the scope, robots.txt is not requested.
                 robots = Robots("") if self._options.no_robots or not covered else None
-                self.sites[url.origin] = Site(url, robots, self._options.delay, self.requeue)
+                self.sites[url.origin] = Site(url, robots, self._options.delay)
             node.site = self.sites[url.origin]
             if counts:  # a check that becomes a page counts as both
                 self._left[kind] -= 1
@@ -3305,41 +3330,50 @@ class References:
             return node
 
 
-# This is another good place to stop. From its admission to the end of its processing, a URL is in
-# at least one of the places below. While it is in a place marked *, the queue counts it as
-# unfinished. When all the marked places are empty, the round ends.
-#
-#       later            until its round begins (§18)
-#     * queue            until a worker takes it (§18)
-#     * in_flight        while a worker, which may have to wait for robots.txt, has it (§22)
-#     * waiting          until robots.txt is known, or due for a retry; then until it is the URL's
-#                        turn (§16)
-#     * timers           until it is time for a retry (§21)
-#       held             from its result in round 0 until round 1 (§22)
-
 # 21  Requests
 # ============
 # The problem: find out the outcome of one URL with as few requests as possible.
-# The idea: ask the server last. fetch() goes through these cases in order. It returns a Result
-# (§15), or None if the URL is queued again. The first URL of a site triggers the request for
-# robots.txt. It waits, with the site's other URLs, until robots.txt is known or is due for a retry
-# (after 1 s, 2 s ...).
+# The idea: ask the server last. A worker has taken a URL from the queue, so it is a turn of its
+# site. fetch() goes through these cases in order. It returns a Result (§15), or Again if the URL
+# needs another turn:
 #
-#     1  robots.txt is not known yet                 None: the URL waits for robots.txt
-#     2  robots.txt failed, or forbids the URL       Result
-#     3  the journal of an earlier crawl has it      Result (§23)
-#     4  it is not the URL's turn                    None: it waits in the queue of its site (§16)
+#     1  robots.txt has failed                   Result: that failure
+#     2  robots.txt is not known yet             robots.txt is requested; Again
+#     3  robots.txt forbids the URL              Result
+#     4  the journal of an earlier crawl has it  Result (§23)
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  429 from a host of the crawl; retries left  None: it gets the next turn of its site
-#     6  a temporary failure; retries left           None: it is queued after 1 s, 2 s ...
-#     7  HEAD failed or redirects, or the URL is a   None: it is queued at once, for a GET
-#        stylesheet
-#     8  anything else                               Result
+#     5  a failure that may be temporary         Again after 1 s, 2 s ...; after a 429, when the
+#                                                site has rested
+#     6  HEAD failed or redirects, or the URL    Again, this time with GET
+#        is a stylesheet
+#     7  anything else                           Result
+#
+# This is the life of /map.png, whose server refuses HEAD. In the middle are the lines at which a
+# worker may stop for it. On the right is what the loop would have to keep for each URL if there
+# were only callbacks, because no local variable would survive from one callback to the next:
+#
+#     its turn      node = await queue.get()         the idle workers
+#     HEAD          await client.fetch(...)          the URL, the method, when the request began
+#     405           return Again()                   that HEAD was refused
+#     its turn      node = await queue.get()         the idle workers
+#     GET           await client.fetch(...)          the URL, the method, when the request began
+#     200           return Result(record, page)
+#     its links     await references.admit(...)      the page, and which references are left
+#     the callback  await on_page(record, page)      the page, and what comes after the callback
+#
+# So between its admission (§18) and its record, a URL waits for its round in `later`, for its turn
+# in the line of its site, or for a retry with a timer; or a worker has it.
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: at least five redirects are followed (RFC 9309, 2.3.1.2)
+
+
+class Again(NamedTuple):
+    """In place of a Result: the URL needs another turn, after *pause* seconds."""
+
+    pause: float = 0.0
 
 
 def _back_off(tries: int) -> float:
@@ -3396,28 +3430,24 @@ class Fetcher:
             return self._frontier.scope.covers(url)
         return not is_check
 
-    async def fetch(self, node: Node) -> Result | None:
-        """Return the result of a URL, or None if the URL will be queued again: cases 1 to 8."""
+    async def fetch(self, node: Node) -> Result | Again:
+        """Use the turn of a URL: cases 1 to 7."""
         site = node.site
         url = node.url
-        if site.failure is not None:  # 2: robots.txt failed; each URL gets a copy of the Record
+        if site.failure is not None:  # 1: robots.txt has failed
             return Result(site.failure._replace(url=node.text))
-        if site.robots is None:  # 1: robots.txt is not known yet
-            site.waiting.append(node)
-            if len(site.waiting) == 1:  # the first URL requests robots.txt
-                await self._load_robots(site)
-            return None
-        if rule := site.robots.rule(url.target):
+        if site.robots is None:  # 2: robots.txt is not known yet
+            await self._load_robots(site)
+            return Again()
+        if rule := site.robots.rule(url.target):  # 3: robots.txt forbids it
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
-        if record := self._remembered(node):  # 3: the journal has it
+        if record := self._remembered(node):  # 4: the journal has it
             self.ages.append(record.at)
             return Result(record, from_journal=True)
-        if not site.take_turn(node):  # 4: it waits for its turn
-            return None
         return await self._request(node, url)
 
-    async def _request(self, node: Node, url: URL) -> Result | None:
-        """Send the request for a URL whose turn it is. Return None if the URL is queued again."""
+    async def _request(self, node: Node, url: URL) -> Result | Again:
+        """Request a URL from its server: cases 5 to 7."""
         loop = get_running_loop()
         method = "HEAD" if node.is_check and not node.tries else "GET"
         at = time.time()
@@ -3432,24 +3462,18 @@ class Fetcher:
         # would hold up the whole crawl.
         if after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(after), MAX_PAUSE)
-        node.site.end_turn(is_slowed, pause)
-        tries = node.tries
-        if self._may_retry(response, error, tries):
-            if is_slowed:  # 5: a 429
-                self._frontier.requeue(node)
-            else:  # 6: a temporary failure
-                loop.call_later(max(_back_off(tries), pause), self._frontier.requeue, node)
-            return None
+        node.site.adapt(is_slowed, pause)
+        if self._may_retry(response, error, node.tries):  # 5: a temporary failure
+            return Again() if is_slowed else Again(max(_back_off(node.tries), pause))
         is_wanted = self._wants(url, node.is_check, response)
-        # 7: some servers refuse any HEAD, or redirect it elsewhere.
+        # 6: some servers refuse any HEAD, or redirect it elsewhere.
         if method == "HEAD" and (error or response.status >= 300 or is_wanted):
-            self._frontier.requeue(node)
-            return None
-        result = result_of(url, response, error, is_wanted, self._options.no_robots)  # 8: the end
+            return Again()
+        result = result_of(url, response, error, is_wanted, self._options.no_robots)  # 7: the end
         record = result.record._replace(
             error=result.record.error + hint_of(url, response, error, node.depth == 0),
             is_check=node.is_check,
-            tries=tries,
+            tries=node.tries,
             at=round(at, 3),
             seconds=round(loop.time() - began, 3))
         page = result.page
@@ -3460,11 +3484,10 @@ class Fetcher:
         return Result(record, page)
 
     async def _load_robots(self, site: Site) -> None:
-        """Request the robots.txt of a site; then requeue the URLs that wait for it.
+        """Request the robots.txt of a site. If that fails but may be retried, the site rests.
 
-        If the request fails but may be retried, the URLs are requeued after a pause. robots.txt has
-        no Node, so its redirects are followed here, even to other hosts. Then the last response
-        decides (RFC 9309, 2.3.1):
+        robots.txt has no Node, so its redirects are followed here, even to other hosts. Then the
+        last response decides (RFC 9309, 2.3.1):
             2xx                                  gives rules
             429, 500 or more, no valid response  after the last attempt, the site's URLs fail
             anything else                        everything is allowed"""
@@ -3479,7 +3502,7 @@ class Fetcher:
         site.robots_tries += 1
         tries = site.robots_tries
         if self._may_retry(response, error, tries):
-            get_running_loop().call_later(_back_off(tries), site.release)
+            site.rest(_back_off(tries))
             return
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
@@ -3494,7 +3517,6 @@ class Fetcher:
                 site.failure = record._replace(
                     skipped="robots.txt failed",
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
-        site.release()
 
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's record if the URL would be requested and read the same way now."""
@@ -3523,8 +3545,8 @@ class Fetcher:
 # The problem: fetch many pages at once, survive failures, and stop when there are no more.
 # The idea: workers run the loop that was shown before §12. A redirect is not followed on the spot:
 # its target is admitted like a link (§18). In round 0 only redirects are processed; other results
-# are held until all hosts are known. A failure of a server becomes a Record; any other error ends
-# the crawl.
+# are held until all hosts are known, and their URLs are put into the queue once more. A failure of
+# a server becomes a Record; any other error ends the crawl.
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
@@ -3571,8 +3593,8 @@ class Crawler:
 
         If the caller is cancelled, the crawl ends immediately: URLs that were in flight or being
         processed get no record."""
-        tasks = [create_task(self._rounds())]
-        tasks += [create_task(self._work()) for _ in range(self.options.max_tasks)]
+        workers = [create_task(self._work()) for _ in range(self.options.max_tasks)]
+        tasks = [create_task(self._rounds(workers)), *workers]
         with closing(self.fetcher.client):
             try:
                 await gather(*tasks)  # the first error ends the crawl
@@ -3588,9 +3610,9 @@ class Crawler:
             self.options.journal.write(record)
         self.options.on_record(record)
 
-    async def _rounds(self) -> None:
+    async def _rounds(self, workers: Iterable[Task[None]]) -> None:
         """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each level), and
-        CHECKS. Then emit what was left out, and stop the workers."""
+        CHECKS. Then emit what was left out, and end the workers."""
         frontier = self.frontier
         for url in self._roots:
             frontier.admit(url, None, 0)
@@ -3601,19 +3623,29 @@ class Crawler:
             await frontier.queue.join()
         for record in itertools.chain(frontier.left_out(), self._fragments.records()):
             self._emit(record)
-        for _ in range(self.options.max_tasks):
-            frontier.requeue(None)      # None stops a worker, and is not counted
+        for worker in workers:  # all of them wait for the queue
+            worker.cancel()
 
     async def _work(self) -> None:
-        """Take URLs from the queue, fetch each one and process the result, until None comes."""
+        """Take URLs from the queue, fetch each one and process the result, until cancelled."""
+        loop = get_running_loop()
         queue = self.frontier.queue
-        while node := await queue.get():
-            self.in_flight[node] = get_running_loop().time()
+        while True:
+            try:
+                node = await queue.get()
+            except CancelledError:
+                return
+            self.in_flight[node] = loop.time()
             await sleep(0)  # let the loop poll, because the lines below may never wait
             result = self._held.pop(node, None) or await self.fetcher.fetch(node)
-            if result:
+            queue.end_turn(node.site)
+            if not isinstance(result, Again):
                 await self._admit_and_emit(node, result)
                 queue.task_done()
+            elif result.pause:
+                loop.call_later(result.pause, queue.put_back, node)
+            else:
+                queue.put_back(node)
             # Not in a `finally`: after an interruption, the report names the URLs still in flight.
             del self.in_flight[node], result  # free the page before waiting for the next URL
 

@@ -3399,11 +3399,78 @@ def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
     }
 
 
-def test_a_url_that_was_called_waits_when_a_429_comes() -> None:
+def test_a_url_whose_turn_was_next_waits_when_a_429_comes() -> None:
     numbers = range(1, 100)
     site = {f"/{number}": {"HEAD": 405, "GET": [too_many_requests("60"), ""]} for number in numbers}
     crawler = crawl_site(site | {"/": "".join(f"<img src=/{number}>" for number in numbers)})
     assert not [moment for moment, _ in crawler.client.requests if 0.3 < moment < 60]
+
+
+def queue_of_sites(**delays: float) -> tuple[crawl.PoliteQueue, dict[str, crawl.Site]]:
+    """Return a queue of URLs, and sites without robots.txt that have these delays."""
+    nothing = crawl.Robots("")
+    return crawl.PoliteQueue(), {
+        host: crawl.Site(crawl.parse_url(f"http://{host}/"), nothing, delay)
+        for host, delay in delays.items()
+    }
+
+
+def node_of(site: crawl.Site, path: str) -> crawl.Node:
+    node = crawl.Node(f"{site.url}{path}")
+    node.site = site
+    return node
+
+
+async def test_the_queue_takes_a_url_of_each_site_in_turn() -> None:
+    queue, sites = queue_of_sites(a=0, b=0)
+    for host in "aaabb":
+        queue.put_nowait(node_of(sites[host], ""))
+    assert [(await queue.get()).site.url.host for _ in range(5)] == ["a", "b", "a", "b", "a"]
+    assert queue.empty() and queue.unfinished == 5
+
+
+async def test_a_site_with_a_delay_has_one_turn_at_a_time_and_then_rests() -> None:
+    queue, sites = queue_of_sites(a=3)
+    site = sites["a"]
+    first, second = node_of(site, "1"), node_of(site, "2")
+    queue.put_nowait(first)
+    queue.put_nowait(second)
+    assert await queue.get() is first
+    with raises(crawl.QueueEmpty):
+        queue.get_nowait()  # it is the turn of the first
+    site.adapt(False, 0.0)
+    queue.put_back(first)
+    queue.end_turn(site)
+    with raises(crawl.QueueEmpty):
+        queue.get_nowait()  # the site rests
+    before = get_running_loop().time()
+    assert await queue.get() is first  # again: it comes before the second
+    assert get_running_loop().time() - before == 3
+
+
+@each("moment", ["before", "after"])
+async def test_a_worker_that_is_cancelled_does_not_lose_the_turn_of_a_site(moment: str) -> None:
+    queue, sites = queue_of_sites(a=0)
+    first, second = create_task(queue.get()), create_task(queue.get())
+    await sleep(0)
+    if moment == "before":
+        first.cancel()
+    queue.put_nowait(node_of(sites["a"], ""))
+    if moment == "after":
+        first.cancel()
+    assert (await second).site is sites["a"] and first.cancelled()
+
+
+async def test_a_site_that_begins_to_rest_is_not_taken_by_a_worker_that_was_woken() -> None:
+    queue, sites = queue_of_sites(a=0, b=0)
+    queue.put_nowait(node_of(sites["a"], "1"))
+    taken = await queue.get()
+    queue.put_nowait(node_of(sites["a"], "2"))
+    sites["a"].adapt(True, 60.0)
+    queue.end_turn(taken.site)
+    queue.put_nowait(node_of(sites["b"], ""))
+    assert (await queue.get()).site is sites["b"] and queue.empty()
+    assert (await queue.get()).site is sites["a"] and get_running_loop().time() >= 60
 
 
 def test_a_failing_robots_txt_does_not_occupy_a_worker() -> None:
