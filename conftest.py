@@ -299,7 +299,7 @@ class SimulatedClient:
             raise answer
         response = crawl.Response(1, status, "Words", {"content-type": "text/html"} | headers)
         if method == "GET" and (wanted is None or wanted(response)):
-            return response._replace(body=body.encode())
+            return response._replace(body=body if isinstance(body, bytes) else body.encode())
         return response
 
     def close(self) -> None:
@@ -442,7 +442,9 @@ def request_times(crawler: RecordingCrawler, path: str) -> list[float]:
 CSS = "text/css"
 
 
-def answer_of_type(content_type: str, body: str = "") -> tuple[int, dict[str, Any], str]:
+def answer_of_type(
+    content_type: str, body: str | bytes = ""
+) -> tuple[int, dict[str, Any], str | bytes]:
     """An answer of some type."""
     return 200, {"content-type": content_type}, body
 

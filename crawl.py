@@ -1374,9 +1374,12 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-# Schemes that are reported as problems: file, and names of at most 40 characters that are probably
-# misspellings of http or https, such as hhttps, htp and ttps. (git+http is not one of them.)
-_MISTYPED = re.compile("(?!https?$|.{41})(?:[^+]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file)")
+# Schemes that are reported as problems: file; one letter, as in C:\a.html; and names of at most 40
+# characters that are probably misspellings of http or https, such as hhttps, htp and ttps. (The
+# schemes git+http and x-safari-https are not.)
+_MISTYPED = re.compile("(?!https?$|.{41})(?:[^+-]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file|[a-z])")
+# A host and a port without a scheme, such as h.com:80/x. (tel:110 and com.app:/x are not.)
+_HOST_AND_PORT = re.compile(r"(?i)(?:localhost|[^:.]*+[.][^:]*+):([1-9][0-9]{0,4})(?:[/?\\]|$)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
 # Three functions that percent-encode a text, except for the characters that browsers leave alone in
 # a path, those that they leave alone in a query, and all printable ASCII.
@@ -1470,6 +1473,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
     scheme = base.scheme if base else ""
     if match := _SCHEME.match(text):  # 1. the scheme: http
+        found = _HOST_AND_PORT.match(text)
+        if found and int(found[1]) <= 65535:
+            raise ValueError(f"a scheme is missing: http:// or https:// before {text[:60]!r}")
         scheme = match[1].lower()
         text = text[match.end():]
     if _MISTYPED.fullmatch(scheme):
@@ -1547,16 +1553,19 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # that end in LF alone, folded fields, and empty lines before the head. The following are errors: a
 # NUL or a lone CR in the head; where a body may follow, two different lengths or any other transfer
 # coding; a body in br, zstd or compress (which were not requested), and a body that ends early.
+# Only the framing says so: a compressed body that has all its bytes, but lacks the end of its gzip
+# or deflate format, is decoded as far as it goes, and the Response says that it is truncated.
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
 # connection is not used again. Each head, body, chunk line and trailer has a limit. The cost is
 # linear in the number of bytes, however they are split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
-MAX_BODY = 10 * 1024 * 1024  # bytes, both on the wire and decoded: generous for HTML
+MAX_BODY = 10 * 1024 * 1024  # bytes, both compressed and decoded: generous for HTML
 MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
 MAX_CODINGS = 4              # content codings of a body: real bodies have one
 MAX_MEMBERS = 100            # gzip members: real bodies have a few; each costs a copy of the rest
+GZIP_MAGIC = b"\x1f\x8b"     # the first bytes of a gzip file
 
 
 Headers = dict[str, str]
@@ -1586,7 +1595,8 @@ class Response(NamedTuple):
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location
     body            decoded; empty if it was not wanted
-    reusable        whether the connection can take another request: not after a leniency"""
+    reusable        whether the connection can take another request: not after a leniency
+    truncated       whether the body was compressed and lacks its end: a part of it was decoded"""
 
     version: int
     status: int
@@ -1594,6 +1604,7 @@ class Response(NamedTuple):
     headers: Headers
     body: bytes = b""
     reusable: bool = False
+    truncated: bool = False
 
     @property
     def content_type(self) -> str:
@@ -1674,26 +1685,32 @@ def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     return int(number), is_usual
 
 
-def _decode(body: bytes, coding: str, limit: int) -> bytes:
-    """Undo a Content-Encoding. Raises LimitError for more than *limit* bytes."""
+def _decode(body: bytes, coding: str, limit: int) -> tuple[bytes, bool]:
+    """Undo a Content-Encoding. Return the decoded bytes, and whether the body has its end.
+
+    Raises ProtocolError, or LimitError for more than *limit* bytes."""
     if coding in ("br", "zstd", "compress"):
         raise ProtocolError(f"Content-Encoding {coding!r} was not requested")
-    if coding not in ("gzip", "x-gzip", "deflate"):
-        return body
+    if coding not in ("gzip", "x-gzip", "deflate") or not body:
+        return body, True
+    if coding != "deflate":
+        format_ = 31  # zlib's name of gzip
+    elif body[0] & 15 == zlib.DEFLATED:
+        format_ = 15  # with zlib's header, as RFC 9110, 8.4.1.2, requires
+    else:
+        format_ = -15  # without the header, as some servers send it
     decoded = b""
     for _ in range(MAX_MEMBERS):
-        unzip = zlib.decompressobj(31 if "gzip" in coding else 15)  # zlib's names of the formats
+        unzip = zlib.decompressobj(format_)
         try:
             decoded += unzip.decompress(body, limit + 1 - len(decoded))
         except zlib.error as error:
             raise ProtocolError(f"the {coding} body is corrupt: {error}")
         if len(decoded) > limit:
             raise LimitError(f"the decoded body exceeds {limit} bytes (max_body)")
-        if not unzip.eof:
-            raise TruncatedError("the compressed body ends too early")
         body = unzip.unused_data
-        if body[:2] != b"\x1f\x8b":  # not another gzip member: ignored
-            return decoded
+        if body[:2] != GZIP_MAGIC:  # not another gzip member: ignored
+            return decoded, unzip.eof
     raise LimitError(f"the gzip body exceeds {MAX_MEMBERS} members")
 
 
@@ -1759,15 +1776,20 @@ class ResponseParser:
                 self._check_size(len(self._buffer))
                 yield
             body = bytes(self._buffer)
+        truncated = False
         if keep and body:
             codings = response.headers.get("content-encoding", "").split(",")
             if len(codings) > MAX_CODINGS:
                 raise LimitError(f"the body has more than {MAX_CODINGS} codings")
             for coding in reversed(codings):
-                body = _decode(body, coding.strip().lower(), self._max_body)
+                body, has_end = _decode(body, coding.strip().lower(), self._max_body)
+                truncated = truncated or not has_end
+        if truncated and framing == "close":  # the connection may have been lost
+            raise TruncatedError("the compressed body ends too early")
         self.response = response._replace(
             body=body if keep else b"",
-            reusable=self._reusable and framing != "close" and not self._buffer)
+            reusable=self._reusable and framing != "close" and not self._buffer,
+            truncated=truncated)
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
@@ -1806,7 +1828,6 @@ class ResponseParser:
     def _chunks(self) -> Taking:
         """Return a chunked body, RFC 9112 section 7.1. Trailers end the connection."""
         body = bytearray()
-        received = 0
         size = 1
         while size:
             line = yield from self._take_through(_LINE_END, "chunk's first line")
@@ -1815,8 +1836,7 @@ class ResponseParser:
             if not match:
                 raise ProtocolError(f"a chunk size in hexadecimal was expected, not {line[:40]!r}")
             size = int(match[1], 16)
-            received += len(line) + size + 2
-            self._check_size(received)
+            self._check_size(len(body) + size)
             if size:
                 chunk = yield from self._take(size + 2)
                 if not chunk.endswith(b"\r\n"):
@@ -1878,7 +1898,10 @@ class Client:
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
-        usual = {"User-Agent": f"crawl.py/{VERSION}", "Accept": "*/*", "Accept-Encoding": "gzip"}
+        usual = {
+            "User-Agent": f"crawl.py/{VERSION}",
+            "Accept": "text/html, */*;q=0.8",   # with */* alone, some sites answer 404
+            "Accept-Encoding": "gzip"}
         # Spell each name in one way, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
         for name, value in fields.items():  # the message does not show a value: it may be a secret
@@ -1951,6 +1974,8 @@ class Client:
             while not parser.feed(await stream.read()):
                 pass
             return cast(Response, parser.response)
+        except ssl.SSLEOFError:  # without a closing message, TLS does not say that this is the end
+            raise TruncatedError("the connection was closed before the response ended")
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
@@ -2052,7 +2077,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # character at a time. So repetitions are possessive (`*+`, or `(?>...*)` for groups), unless they
 # can match only a short text. An unterminated comment or script extends to the end of the text.
 
-MAX_REFERENCES = 100_000  # in a document: about a second of work (a sitemap may have 50,000)
+MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
+MAX_LISTED = 1_000_000    # in a sitemap: also a second. 50,000 pages in 20 languages are allowed
 
 
 class Markup(NamedTuple):
@@ -2064,10 +2090,10 @@ class Markup(NamedTuple):
     nofollow: bool = False          # whether a robots meta tag says not to follow the links
 
 
-def _check_count(count: int) -> None:
-    """Raise LimitError for too many tags or references."""
-    if count > MAX_REFERENCES:
-        raise LimitError(f"more than {MAX_REFERENCES} tags or references")
+def _check_count(count: int, most: int) -> None:
+    """Raise LimitError for more than *most* tags or references."""
+    if count > most:
+        raise LimitError(f"more than {most} tags or references")
 
 
 @lru_cache(10_000)  # pages repeat a few entities, but a hostile one could have millions
@@ -2094,17 +2120,32 @@ def _value_of(value: str) -> str:
         lambda match: _decode_entity(match[0]), value)
 
 
-_CSS_STRING = r"""" (?> (?: [^"\\\n]++ | \\. )* ) "? | ' (?> (?: [^'\\\n]++ | \\. )* ) '?"""
+_CSS_COMMENT = r"/\* .*? (?: \*/ | \Z )"
+# A string in quotes. A line end inside it makes it invalid.
+_CSS_STRING = r"""(?: " (?> (?: [^"\\\n]++ | \\. )* ) (?: " | \Z )
+                    | ' (?> (?: [^'\\\n]++ | \\. )* ) (?: ' | \Z ) )"""
+# A URL without quotes. A blank, a quote or a bracket inside it makes it invalid.
+_CSS_BARE = r"""(?> (?: [^"'()\\\s]++ | \\. )+ ) (?= \s*+ (?: \) | \Z ) )"""
 
 
 def read_stylesheet(text: str) -> Markup:
-    """Return the URLs in url() and @import in a stylesheet, except URLs with escapes."""
+    """Return the URLs in url() and @import in a stylesheet (CSS Syntax 3, section 4.3).
+
+    URLs with escapes, and those that are only a fragment, are left out. Raises LimitError if there
+    are too many."""
     values = re.findall(
-        rf"""(?isx) /\* .*? (?: \*/ | \Z ) | @namespace [^;]*+     # comments are skipped
-        | (?: url\( \s*+ | @import \s*+ (?=["']) ) ( {_CSS_STRING} | [^"'()\s]++ )
-        | {_CSS_STRING}  # and strings""", text)
-    used = (value.strip("\"'") for value in values if "\\" not in value)
-    return Markup(assets=tuple(filter(None, used)))
+        rf"""(?isx) {_CSS_COMMENT} | @namespace [^;]*+          # comments are skipped
+        | (?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+         # the name must be a whole word
+          (?: ( {_CSS_STRING} | {_CSS_BARE} )
+            | (?! ["'] ) (?> (?: [^)\\]++ | \\. )* ) )        # an invalid URL is skipped,
+        | @import (?> (?: \s++ | {_CSS_COMMENT} )* ) ( {_CSS_STRING} )
+        | {_CSS_STRING}                                       # and so are other strings,
+        | ["'] (?> (?: [^\\\n]++ | \\. )* )                    # up to the end of an invalid one""",
+        text)
+    used = [value.strip("\"'") for value in itertools.chain(*values)]
+    urls = [url for url in used if url and "\\" not in url and url[0] != "#"]
+    _check_count(len(urls), MAX_REFERENCES)
+    return Markup(assets=tuple(urls))
 
 
 def read_sitemap(text: str) -> Markup:
@@ -2117,7 +2158,7 @@ def read_sitemap(text: str) -> Markup:
         | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+
           ( [^<\s]++ (?: [ ] [^<\s]++ )* )
         | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
-    _check_count(len(urls))
+    _check_count(len(urls), MAX_LISTED)
     return Markup(tuple(_value_of(url.removesuffix("]]>"))
                         for url in itertools.chain(*urls) if url))
 
@@ -2171,8 +2212,8 @@ _REST = rf"[\s/]*+ (?> {_ATTRIBUTE}* ) (?: > | \Z )"     # of a tag: its attribu
 _LINK = rf"""
     [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}*?
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
-# 2. A comment, or a declaration such as <!DOCTYPE html>.
-_COMMENT = r"[!?] (?: (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
+# 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
+_COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
 # 3. A named tag. The first %s stands for the names of raw elements, the second for other names,
 # and the third for _CLOSED or nothing. If the group `raw` has matched, the text up to its end tag,
 # or up to the end of the page, is its inside.
@@ -2190,12 +2231,12 @@ _SIMPLE = rf"\s [a-z]++ = {_QUOTED}"
 _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
     [a-zA-Z] [^\s/>]*+ {_REST}"""
-# Two more look-aheads only save time, a third of it: `<` must be followed by a letter, ! or ?, and
-# by two more characters, which rejects </p> and <b>. And a named tag begins with the first three
-# letters of one of the names. (All names have at least three.)
+# More look-aheads only save time, a third of it: they reject </p>, <b> and a `<` in front of other
+# characters. And a named tag begins with the first three letters of one of the names. (All names
+# have at least three.)
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _TAGS = rf"""
-    < (?= [a-zA-Z!?] [^>] [^>] )
+    < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
     (?: {_LINK} | {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
 _HTML_TAGS = _TAGS % (_HTML_RAW_NAMES, "|".join(_USES), "")
@@ -2253,7 +2294,7 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     for name in names:
         if name == "srcset":
             urls += _SRCSET.findall(values.get(name, ""))
-        elif name in values and not values[name].startswith("#"):  # as in <use href="#icon">
+        elif name in values and not (element == "use" and values[name].startswith("#")):
             urls.append(values[name])
     return field, urls
 
@@ -2269,7 +2310,7 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
     # compile() keeps what it has compiled. An unterminated tag does not count.
     found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
-        _check_count(len([groups for groups in found if any(groups)]))
+        _check_count(len([groups for groups in found if any(groups)]), MAX_REFERENCES)
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
@@ -2282,6 +2323,7 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
                 drawing = read_markup(inside, _XML_TAGS)
                 fields["links"] += drawing.links
                 fields["assets"] += drawing.assets
+    _check_count(len(fields["links"]) + len(fields["assets"]), MAX_REFERENCES)
     return Markup(
         links=tuple(fields["links"]),
         assets=tuple(fields["assets"]),
@@ -2289,10 +2331,10 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
         nofollow="nofollow" in fields)
 
 
-_READ_BEFORE = 1024     # bytes: a meta element names the charset within these, as in browsers
+_READ_BEFORE = 4096     # bytes: a meta element names the charset within these
 _META = re.compile(rf"<!-- .*? (?: --> | \Z ) | < (meta (?=[\s/]) {_REST})", _FLAGS | re.IGNORECASE)
 _CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""")
-_XML_ENCODING = re.compile(r"""(?ai)<\?xml[^>]*?\sencoding\s*+=\s*+["']([a-z0-9_:.+-]{1,40})""")
+_XML_ENCODING = re.compile(r"""(?ai)\A<\?xml[^>]*?\sencoding\s*+=\s*+["']([a-z0-9_:.+-]{1,40})""")
 _CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard than in Python
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -2306,46 +2348,59 @@ _CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard tha
     "windows-949": "cp949",
     "shift_jis": "cp932",
     "windows-31j": "cp932",
-    "big5": "big5hkscs"}
+    "big5": "big5hkscs",
+    "logical": "iso8859-8",
+    "visual": "iso8859-8"}
+_ISO_8859 = re.compile("(?:cs)?iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso88591, iso-8859-8-i
 
 
-def _declared_charset(start: str) -> str:
-    """Return the charset that a page names in a meta element or in its XML declaration, or "".
+@lru_cache(1000)
+def _codec_of(label: str) -> str:
+    """Return Python's codec for a label of a charset, or "" if there is none."""
+    label = _ISO_8859.sub(r"iso8859-\1", label)
+    # Python has codecs that are not for pages.
+    if not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
+        with suppress(LookupError, UnicodeError):
+            codec = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
+            return _CODECS.get(codec, codec)
+    return ""
 
-    *start* is the start of the page. Comments are skipped."""
-    for tag in _META.findall(start):
+
+def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
+    """Yield the labels of a document's charset, the most important first."""
+    if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        yield "utf-16"
+    if body.startswith(codecs.BOM_UTF8):
+        yield "utf-8"
+    yield from _CHARSET.findall(content_type)
+    start = body[:_READ_BEFORE].decode("latin-1")
+    declared = list[str]()
+    for tag in _META.findall(start):  # "" for a comment
         _, values = _parse_tag(tag)
-        found = _CHARSET.match(f"charset={values.get('charset', '')}")
-        if not found and values.get("http-equiv", "").lower() == "content-type":
-            found = _CHARSET.search(values.get("content", ""))
-        if found:
-            return found[1]
-    found = _XML_ENCODING.match(start)
-    return found[1] if found else ""
+        declared.append(values.get("charset", ""))
+        if values.get("http-equiv", "").lower() == "content-type":
+            declared += _CHARSET.findall(values.get("content", ""))
+    declared += _XML_ENCODING.findall(start)
+    for label in declared:
+        # Even a label such as UTF-16 means UTF-8 here: it was found in bytes of ASCII.
+        yield "utf-8" if label.lower().startswith("utf") else label
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
-    The charset comes from the first of these: the BOM, *content_type*, a meta element, the XML
-    declaration. Otherwise it is UTF-8 (HTML section 13.2.3.2)."""
-    charset = "utf-8"
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        charset = "utf-16"
-    elif body[:3] != b"\xef\xbb\xbf":
-        if header := _CHARSET.search(content_type):
-            label = header[1].lower()
-        else:
-            label = _declared_charset(body[:_READ_BEFORE].decode("latin-1")).lower()
-            if label.startswith("utf"):
-                label = "utf-8"  # even if it says UTF-16: it was found in bytes of ASCII
-        # Python has codecs that are not for pages.
-        if label and not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
-            charset = label
-    with suppress(LookupError, UnicodeError, OSError):  # there is no such codec, or it failed
-        codec = codecs.lookup(_CODECS.get(charset, charset.removeprefix("x-"))).name
-        return body.decode(_CODECS.get(codec, codec), "replace"), charset
-    return body.decode("utf-8", "replace"), "utf-8"
+    The charset is the first known one of those that these name: the BOM, *content_type*, a meta
+    element, the XML declaration. If none does, it is UTF-8 if the body is valid UTF-8, and
+    windows-1252 if not (HTML section 13.2.3.2)."""
+    for label in _labels_of(body, content_type):
+        charset = label.strip().lower()
+        if codec := _codec_of(charset):
+            with suppress(LookupError, UnicodeError, OSError):  # not for text, or it failed
+                return body.decode(codec, "replace"), charset
+    try:
+        return body.decode("utf-8"), "utf-8"
+    except UnicodeError:
+        return body.decode("cp1252", "replace"), "windows-1252"
 
 
 Reader = Callable[[str], Markup]
@@ -2358,9 +2413,19 @@ _READERS: dict[str, Reader] = {
 
 
 @lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
-def reader_of(content_type: str) -> Reader | None:
-    """Return the reader for a content type, or None if there is none."""
-    return _READERS.get(re.split("[;,]", content_type or "text/html")[0].strip().lower())
+def _type_of(content_type: str) -> str:
+    """Return the media type in a Content-Type header. Without one, it is HTML."""
+    return re.split("[;,]", content_type or "text/html")[0].strip().lower()
+
+
+def reader_of(url: URL, content_type: str) -> Reader | None:
+    """Return the reader for a document, or None if there is none.
+
+    Without a reader for its type (such as application/gzip), /x.xml.gz is a sitemap."""
+    reader = _READERS.get(_type_of(content_type))
+    if reader is None and re.search(r"(?i)[.]xml[.]gz(\?|$)", url.target):
+        return read_sitemap
+    return reader
 
 
 # 14  Robots
@@ -2371,7 +2436,8 @@ def reader_of(content_type: str) -> Reader | None:
 # that contain our name apply; if there are none, the groups for "*" do. Of the rules that match a
 # URL, the one with the longest pattern wins; if two are equally long, the one that allows the URL
 # wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A Crawl-delay is
-# obeyed (§16), and other lines are ignored. So with
+# obeyed (§16), and other lines are ignored. Only Allow and Disallow end the names of a group (RFC
+# 9309, 2.2.4), so a Crawl-delay between two names belongs to both. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2444,7 +2510,7 @@ class Robots:
                     rule = key, _comparable(re.sub("[*]+", "*", value))
                     for name in names:
                         groups[name].append(rule)
-            elif key == "crawl-delay" and re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", value):
+            elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]{0,6}([.][0-9]{1,6})?", value):
                 delays |= dict.fromkeys(names, float(value))
         if product not in groups:
             product = "*"
@@ -2553,12 +2619,13 @@ class Record(NamedTuple):
     status: int = 0                 # of HTTP; 0: there was no valid response
     error: str = ""                 # a description of what is wrong
     kind: str = ""                  # the kind of problem: one of PROBLEMS
-    skipped: str = ""               # the reason why the URL was not requested
+    skipped: str = ""               # why the URL, or (with a status) its target, is not requested
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it
     encoding: str = ""              # the charset; empty unless the body was read
     nofollow: bool = False          # whether it has links, and says not to follow them
     size: int = 0                   # bytes, decoded
+    truncated: bool = False         # whether the compressed body lacks its end
     # The requests
     is_check: bool = False          # whether the URL was only checked
     tries: int = 0                  # requests for the URL, or for a robots.txt that failed
@@ -2594,10 +2661,15 @@ class Result(NamedTuple):
 
 
 NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a response
+MAX_JOINED = 6_000_000  # characters of a page's path, times its references, which it may be joined
+                        # to: a page of a megabyte could otherwise become a gigabyte of URLs
 
 
 def _next_url(url: URL, response: Response) -> str:
-    """Return the target of a redirect. Raises ProtocolError unless it has one valid Location."""
+    """Return the target of a redirect.
+
+    Raises UnfetchableError if the target is a mailto: URL or the like, and ProtocolError unless
+    the redirect has one valid Location."""
     location, *others = set(response.headers.get("location", "").split("\n"))
     try:
         if not location or others:
@@ -2606,6 +2678,8 @@ def _next_url(url: URL, response: Response) -> str:
         location = quote(location.encode("latin-1"), safe=bytes(range(128)))
         _, mark, fragment = location.partition("#")
         return f"{parse_url(location, url)}{mark}{_escape(fragment)}"
+    except UnfetchableError:
+        raise
     except ValueError as error:
         raise ProtocolError(f"a redirect that leads nowhere: {_explain(error)}")
 
@@ -2642,8 +2716,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     If *read* is true and the response is a document, the Record holds its links and assets as they
     are written. From a document that says nofollow, it holds links only if *follow* is true."""
     status = response.status
-    record = Record(f"{url}", status, size=len(response.body),
-                    content_type=_printable(response.content_type))
+    record = Record(
+        f"{url}", status, size=len(response.body), truncated=response.truncated,
+        content_type=_printable(response.content_type))
     if error is not None:
         return Result(_failed(record, error))
     if status >= 400:  # 404
@@ -2653,18 +2728,23 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     try:
         if status in _REDIRECTS:  # 302
             return Result(record._replace(next_url=_next_url(url, response)))
-        reader = reader_of(response.content_type)
+        reader = reader_of(url, response.content_type)
         if reader is None or not read:
             return Result(record)
         text, charset = decode_page(response.body, response.content_type)  # 200
         markup = reader(text)
-        _check_count(len(markup.links) + len(markup.assets))
+        base = url
+        if markup.base:
+            with suppress(ValueError):
+                base = parse_url(markup.base, url)
+        count = len(markup.links) + len(markup.assets)
+        if reader is not read_sitemap and count * len(base.target) > MAX_JOINED:
+            raise LimitError(f"its path, times its {count} references, exceeds {MAX_JOINED} "
+                             "characters")
+    except UnfetchableError as reason:  # a redirect to mailto:me is no problem
+        return Result(record._replace(skipped=f"{reason}"))
     except ProtocolError as failure:
         return Result(_failed(record, failure))
-    base = url
-    if markup.base:
-        with suppress(ValueError):
-            base = parse_url(markup.base, url)
     nofollow = markup.nofollow and markup.links != ()
     links = () if nofollow and not follow else markup.links
     record = record._replace(
@@ -3114,11 +3194,13 @@ _ANY_NAME = r"[a-z] [^\s/>]*+"
 # Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
 # those whose first two letters may begin the name of a raw element (script, style, iframe ...).
 _ID_TAGS = rf"""
-    < (?= [a-zA-Z!?] [^>] ) (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
+    < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] )
+    (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
       (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
     (?: {_COMMENT} | {_TAG} )"""
 _HTML_ID_TAGS = _ID_TAGS % (_HTML_RAW_NAMES, _ANY_NAME, "")
 _XML_ID_TAGS = _ID_TAGS % (_RAW_NAMES, _ANY_NAME, _CLOSED)
+_TAGS_WITH_IDS = {"text/html": _HTML_ID_TAGS, "application/xhtml+xml": _XML_ID_TAGS}
 _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
 
@@ -3136,12 +3218,15 @@ def _ids_of(text: str, tags: str) -> Iterator[str]:
             yield from _ids_of(inside, _XML_ID_TAGS)
 
 
-def anchors_of(text: str, is_xml: bool = False) -> array[int] | None:
+def anchors_of(text: str, content_type: str = "text/html") -> array[int] | None:
     """Return the hashes of a page's anchors: the id of each element, and the name of each <a>.
 
-    Return None if the page has more than MAX_ANCHORS. *is_xml* says that it is XHTML."""
+    Return None if the page has more than MAX_ANCHORS, or is neither HTML nor XHTML."""
+    tags = _TAGS_WITH_IDS.get(_type_of(content_type))
+    if tags is None:
+        return None
     anchors = array("q", [hash("top")])
-    for anchor in _ids_of(text, _XML_ID_TAGS if is_xml else _HTML_ID_TAGS):
+    for anchor in _ids_of(text, tags):
         anchors.append(hash(anchor))
         if len(anchors) > MAX_ANCHORS:
             return None
@@ -3399,7 +3484,12 @@ class Fetcher:
         """Return the response to a request, or NO_RESPONSE and the error."""
         trusted = self._frontier.scope.trusts(url)
         try:
-            return await self.client.fetch(url, method, trusted, wanted, max_body), None
+            response = await self.client.fetch(url, method, trusted, wanted, max_body)
+            if (reader_of(url, response.content_type) is read_sitemap
+                    and response.body.startswith(GZIP_MAGIC)):  # a file such as /sitemap.xml.gz
+                body, has_end = _decode(response.body, "gzip", self._options.max_body)
+                response = response._replace(body=body, truncated=not has_end)
+            return response, None
         except (OSError, ProtocolError) as error:
             return NO_RESPONSE, error.with_traceback(None)  # a traceback holds frames: see §4
 
@@ -3423,7 +3513,7 @@ class Fetcher:
 
     def _wants(self, url: URL, is_check: bool, head: Response | Record) -> bool:
         """Return whether to read the body of a response: of a page, or of a stylesheet."""
-        reader = reader_of(head.content_type)
+        reader = reader_of(url, head.content_type)
         if not reader or not 200 <= head.status < 300:
             return False
         if reader is read_stylesheet:
@@ -3435,7 +3525,7 @@ class Fetcher:
         site = node.site
         url = node.url
         if site.failure is not None:  # 1: robots.txt has failed
-            return Result(site.failure._replace(url=node.text))
+            return Result(site.failure._replace(url=node.text, is_check=node.is_check))
         if site.robots is None:  # 2: robots.txt is not known yet
             await self._load_robots(site)
             return Again()
@@ -3477,8 +3567,8 @@ class Fetcher:
             at=round(at, 3),
             seconds=round(loop.time() - began, 3))
         page = result.page
-        if page and self._options.fragments:
-            node.anchors = anchors_of(page.text, is_xml="xml" in record.content_type.lower())
+        if page and self._options.fragments and not record.truncated:
+            node.anchors = anchors_of(page.text, record.content_type)
         if page and not self._options.on_page:  # its text is no longer needed
             page = page._replace(body=b"", text="")
         return Result(record, page)
@@ -3511,7 +3601,8 @@ class Fetcher:
         else:
             record = record._replace(status=0, content_type="", tries=tries)
             hint = hint_of(url, response, error, is_root=False)
-            if record.kind in ("refused", "bad certificate") or hint:
+            is_refused = record.kind in ("refused", "bad certificate")
+            if url.origin == site.url.origin and (is_refused or hint):
                 site.failure = record._replace(error=record.error + hint)
             else:  # only robots.txt has failed, not the server
                 site.failure = record._replace(
@@ -3597,12 +3688,14 @@ class Crawler:
         tasks = [create_task(self._rounds(workers)), *workers]
         with closing(self.fetcher.client):
             try:
-                await gather(*tasks)  # the first error ends the crawl
-            finally:
+                await gather(*tasks)
+            except BaseException:  # the first error, or a cancellation, ends the crawl
                 for task in tasks:
                     task.cancel()
                 await gather(*tasks, return_exceptions=True)
                 self.ended = True
+                raise
+            self.ended = True
 
     def _emit(self, record: Record, from_journal: bool = False) -> None:
         """Pass a record to on_record and, unless it came from the journal, to the journal."""
@@ -3695,8 +3788,8 @@ class Crawler:
 # ===========
 # The problem: a long crawl may be interrupted, and a crawl that found problems should be repeated.
 # The idea: write a line of JSON to a journal for each record. If a URL has several lines, the last
-# one counts, not including lines that say that the URL was skipped. A later crawl looks in the
-# journal before it asks the server:
+# one counts, not including lines that say that the URL was not requested. A later crawl looks in
+# the journal before it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -3721,6 +3814,8 @@ def _fits(value: Any, sample: Any) -> bool:
         return isinstance(value, list) and all(_fits(each, "") for each in value)
     if isinstance(sample, str):
         return isinstance(value, str) and value.isascii() and value.isprintable()
+    if isinstance(sample, float) and type(value) is int:  # jq 1.6 writes 2.0 as 2
+        return 0 <= value < MAX_NUMBER
     return type(value) is type(sample) and 0 <= value < MAX_NUMBER
 
 
@@ -3778,19 +3873,21 @@ class Journal:
             raise CrawlError(f"{path}{fault}")
 
     def _index(self) -> None:
-        """Store the offset of each URL's last line. Lines with "skipped" do not count."""
+        """Store the offset of each URL's last line. Lines of URLs that were not requested do not
+        count. A last line that was cut off, by a crash or a full disk, is removed."""
         start = 0
         for number, line in enumerate(self._lines, 1):
+            begins_a_record = line.startswith(b'{"url": "') and not line.endswith(b"}")
+            if not line.endswith(b"\n") and (start or begins_a_record):
+                self._file.truncate(start)
+                break
             try:
                 record = _parse_record(line)
             except Exception as error:
-                if start and not line.endswith(b"\n"):  # a crash cut it off
-                    self._file.truncate(start)
-                    break
                 raise ValueError(f"is not a crawl.py journal (line {number}: {_explain(error)})")
             if record.kind:
                 self._problems.add(record.url)
-            if not record.skipped:
+            if record.status or not record.skipped:
                 self._offsets[record.url] = start
             start += len(line)
 
@@ -3885,6 +3982,7 @@ class Journal:
 #         page was not read, or has too many
 #         anchors                                 not requested
 #     no reader knows its content type            not searched for links
+#     its compressed body lacks its end           read as far as it goes
 #     it exceeds a limit, which may be one of
 #         --max-body, --timeout                   a problem
 #     a chain of redirects is too long            a problem                 --max-redirect
@@ -3932,6 +4030,7 @@ class Report:
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
         self.pages = 0                              # that were read
+        self.truncated = 0                          # of these, those whose compressed body was cut
 
     def add(self, record: Record) -> None:
         """Count one record."""
@@ -3941,14 +4040,17 @@ class Report:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.reason] += 1
-        elif record.status or record.tries:  # missing anchors and invalid URLs have neither
+        # Missing anchors and invalid URLs have no tries; a robots.txt that failed is not counted.
+        if record.status or (record.tries and not record.skipped):
             self.statuses[record.status] += 1
+        if record.truncated:
+            self.truncated += 1
         if record.nofollow and not record.links:  # with --no-robots there are some
             self.skipped[NOFOLLOW] += 1
         if not record.is_check:
             if record.encoding:
                 self.pages += 1
-            elif record.status and not (record.kind or record.next_url):
+            elif record.status and not (record.kind or record.next_url or record.skipped):
                 self.unread[record.content_type.partition(";")[0].strip().lower() or "?"] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
@@ -4014,6 +4116,8 @@ class Report:
             yield f"statuses: {_counts(self.statuses)}"
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
+        if self.truncated:
+            yield f"read as far as the compressed body goes: {_count_of(self.truncated, 'page')}"
         if self.skipped:
             yield "not requested:"
         for reason in dict.fromkeys([*REASONS, *sorted(self.skipped)]):
