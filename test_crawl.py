@@ -3410,6 +3410,20 @@ def test_a_page_with_too_many_references_is_over_a_limit(
         assert not beyond.links and not beyond.assets and beyond.status == 200
 
 
+def test_a_page_with_a_long_path_and_many_references_is_over_a_limit() -> None:
+    """A hostile page of a megabyte would otherwise become a gigabyte of URLs."""
+    base = f"<base href=http://o/{'a' * 7900}>"
+    links = "".join(f"<a href={number}>" for number in range(1000))
+    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, (base + links).encode())
+    record = crawl.result_of(BASE, response).record
+    assert (record.kind, record.links) == ("over a limit", ())
+    assert record.error == "its path, times its 1000 references, exceeds 6000000 characters"
+    sitemap = response._replace(
+        headers={"content-type": "text/xml"}, body=b"<loc>http://h/</loc>" * 1000)
+    url = crawl.parse_url("/" + "a" * 7900, BASE)
+    assert crawl.result_of(url, sitemap).record.kind == ""
+
+
 @each(
     "error, words",
     [
@@ -3953,6 +3967,34 @@ def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
         "http://a b/": "excluded",
         "/#gone": "excluded",
     }
+
+
+def test_a_fragment_of_something_that_is_not_html_is_not_checked(tmp_path: Path) -> None:
+    """Not in a first crawl, and not when the journal has the result."""
+    site: Site = {
+        "/": "<link rel=stylesheet href=/s.css><a href=/s.css#x><a href=/map#y>",
+        "/s.css": answer_of_type("text/css", "p { src: url(/i) }"),
+        "/map": answer_of_type("text/xml", "<loc>http://h/i</loc>"),
+        "/i": "",
+    }
+    for _ in range(2):
+        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
+        fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
+        assert fragments == {"/s.css#x": "fragment not checked", "/map#y": "fragment not checked"}
+
+
+def test_a_page_whose_compressed_body_is_cut_is_counted_and_its_fragments_are_not_checked(
+    site: Server, tmp_path: Path
+) -> None:
+    page = gzip.compress(b"<p id=a><a href=#a><a href=#b><a href=/2>" + bytes(range(256)) * 9)
+    site.answers["/"] = with_body(page[:-200], b"Content-Encoding: gzip\r\nContent-Type: text/html")
+    site.answers["/2"] = with_body(b"", b"Content-Type: text/html")
+    path = str(tmp_path / "journal")
+    status, out, _ = run_main("-o", path, "--fragments", "--no-robots", site.url + "/")
+    assert status == 0
+    assert "read as far as the compressed body goes: 1 page\n" in out
+    assert "           2  fragment not checked\n" in out
+    assert [record.get("truncated") for record in journal_lines(tmp_path / "journal")][:1] == [True]
 
 
 def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
@@ -4555,6 +4597,25 @@ def test_a_failed_robots_txt_is_named_and_is_not_a_definite_answer(tmp_path: Pat
         "robots.txt failed",
     )
     assert "http://o/1" not in crawl_with_journal(path, site, *roots).requested
+
+
+def test_a_robots_txt_that_redirects_to_a_dead_host_is_not_a_dead_site() -> None:
+    site: Site = {
+        "/robots.txt": "-> http://dead/robots.txt",
+        "http://dead/robots.txt": ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        "/": "",
+    }
+    (record,) = crawl_site(site).emitted
+    assert (record.skipped, record.kind) == ("robots.txt failed", "refused")
+    assert record.error == (
+        "http://dead/robots.txt: connection refused; --no-robots ignores robots.txt")
+
+
+def test_a_check_whose_robots_txt_failed_is_marked_as_a_check() -> None:
+    site: Site = {"/": "<img src=http://s.h/i>", "http://s.h/robots.txt": 503, "/robots.txt": 404}
+    crawler = crawl_site(site, subdomains=True)
+    assert crawler.records["http://s.h/i"].is_check
+    assert not crawler.records["/"].is_check
 
 
 def test_a_robots_txt_that_is_not_http_is_named() -> None:
@@ -5525,6 +5586,30 @@ async def test_the_report_of_a_cancelled_crawl_names_urls_in_flight() -> None:
     assert crawler.lines()[0] == "interrupted: 4 queued; in flight: /1, /2, /3 and 1 more"
 
 
+def test_a_ctrl_c_in_any_tick_of_a_crawl_gives_a_report(monkeypatch: Patch) -> None:
+    site: Site = {"/": slow_answer(0, "<a href=/1><img src=/2>"), "/1": slow_answer(0), "/2": 404}
+    monkeypatch.setattr(crawl, "Client", lambda *_: SimulatedClient(site))
+    tick = crawl.EventLoop.tick
+    numbers = itertools.count()
+    interrupted_at = -1
+
+    def interrupting_tick(loop: crawl.EventLoop) -> None:
+        if next(numbers) == interrupted_at:
+            signal.raise_signal(signal.SIGINT)
+        tick(loop)
+
+    monkeypatch.setattr(crawl.EventLoop, "tick", interrupting_tick)
+    status, out, _ = run_main("--no-robots", "http://h/")
+    ticks = next(numbers)
+    assert status == 1 and "1 problem on 2 pages" in out and ticks > 20
+    for interrupted_at in range(1, ticks):  # in tick 0 the crawl has not begun
+        numbers = itertools.count()
+        status, out, err = run_main("--no-robots", "http://h/")
+        # In the last tick, the crawl ends before it could be cancelled.
+        assert (status, err) == (130 if interrupted_at < ticks - 1 else 1, "")
+        assert re.search(r"[0-9] problems? on [0-9] pages?, [0-9.]+ s\n$", out)
+
+
 async def test_the_report_of_a_cancelled_crawl_counts_urls_that_wait_for_a_delay() -> None:
     crawler, task = crawler_and_task(site_of_pages(9), delay=5)
     await sleep(7)
@@ -6307,6 +6392,26 @@ def test_a_file_that_is_not_a_journal_is_refused_and_left_unchanged(
     status, _, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
     assert status == 2 and re.search(r"notes.txt is not a crawl.py journal \(line 1: .", err)
     assert path.read_text() == text
+
+
+@each("end", range(10, 70, 3))
+def test_a_journal_whose_only_line_was_cut_off_is_continued(end: int, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site = site_of_pages(2)
+    crawl_with_journal(path, site)
+    path.write_bytes(path.read_bytes()[:end])
+    crawler = crawl_with_journal(path, site)
+    assert crawler.requested == ["/", "/1"]
+    assert [line["url"] for line in journal_lines(path)] == ["http://h/", "http://h/1"]
+
+
+def test_a_journal_in_which_jq_has_written_whole_numbers_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site = site_of_pages(2)
+    crawl_with_journal(path, site)
+    lines = [record | {"seconds": 2, "at": 1_700_000_000} for record in journal_lines(path)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert crawl_with_journal(path, site).requested == ["/"]
 
 
 def is_locked(path: Path) -> bool:
