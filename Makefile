@@ -1,5 +1,6 @@
-# make test [PYTHON=python3.13]: check the types, run the tests and check the files. It uses a virtual
-# environment of its own for each Python.
+# make test [PYTHON=python3.13] [VENV=folder]: check the types, run the tests and check the files. It
+# uses a virtual environment of its own for each Python. In a checkout that cannot be written, VENV
+# says where to put it.
 
 PYTHON ?= python3
 VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
@@ -20,6 +21,11 @@ check:
 test-all:
 	bash .ci/run
 
+# The tests with the selectors of other systems. (kqueue cannot be tried on Linux.)
+selectors: $(VENV)/ready
+	SELECTOR=PollSelector $(PYTEST)
+	SELECTOR=SelectSelector $(PYTEST)
+
 # The speed beside asyncio and threads, as ratios. It takes about a minute.
 bench:
 	$(PYTHON) .ci/bench.py
@@ -37,4 +43,4 @@ $(VENV)/ready: Makefile
 clean:
 	rm -rf .venv .coverage __pycache__
 
-.PHONY: test check test-all bench soak clean
+.PHONY: test check test-all selectors bench soak clean

@@ -28,7 +28,7 @@ after sections 8, 11 and 20.
      4  Task             a coroutine, driven by the futures it waits for
      5  Waiting          sleep, timeout, gather, threads
      6  Running          from the first task to the last, and Ctrl-C
-     7  Queue            work to do, and knowing when all of it is done
+     7  Queue            work to do, and knowing when all of it is done; semaphores
      8  Streams          names, connections, TLS, bytes
      9  URLs             one spelling for each address
     10  HTTP messages    from bytes to responses
@@ -101,7 +101,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 __all__ = [
     "run", "create_task", "current_task", "get_running_loop",           # a small asyncio
     "sleep", "timeout", "wait_for", "gather", "to_thread",
-    "Queue", "QueueEmpty", "QueueFull",
+    "Queue", "QueueEmpty", "QueueFull", "Semaphore",
     "Future", "Task", "EventLoop",
     "CancelledError", "coroutine", "DeadlockError",
     "connect", "Stream",
@@ -313,7 +313,7 @@ class EventLoop:
         if ready:
             wait = 0.0
         elif timeouts:
-            wait = min(max(0.0, timeouts[0][0] - self.time()), MAX_WAIT)
+            wait = min(timeouts[0][0] - self.time(), MAX_WAIT)  # not positive: it has passed
         elif not (watching or threading.active_count() > 1 or ready or _has_signal_handler()):
             # `ready` is tested again: since the first test, a thread may have used
             # call_soon_threadsafe() and ended.
@@ -397,7 +397,9 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        self.run_forever(waited.done)
+        told = self.create_future()  # resolved one tick after *future*, as in asyncio
+        waited.add_done_callback(told.set_result)
+        self.run_forever(told.done)
         return waited.result()
 
 
@@ -816,8 +818,11 @@ timeout = TimeLimit  # asyncio's name for it
 
 async def wait_for(fut: Awaitable[T], timeout: float | None) -> T:
     """Return the result of *fut*. After *timeout* seconds, cancel it and raise TimeoutError."""
-    async with TimeLimit(timeout):
-        return await fut
+    try:
+        async with TimeLimit(timeout):
+            return await fut
+    finally:
+        del fut  # the traceback of its exception leads to this frame: see §4
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -829,8 +834,12 @@ def _outcome(future: Future[Any]) -> Any:
     return future.exception()  # not raised, so that no traceback holds this frame
 
 
-def create_task(coro: Coro[T], *, name: str | None = None) -> Task[T]:
-    """Run *coro* as a Task of the running loop, beginning soon. Its repr() shows the *name*."""
+def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
+    """Run *coro* as a Task of the running loop, beginning soon. Its repr() shows the *name*.
+
+    A Future, such as that of to_thread(), is awaited by the task."""
+    if isinstance(coro, Future):
+        coro = wait_for(coro, None)
     return get_running_loop().create_task(coro, name=name)
 
 
@@ -889,15 +898,18 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), called in a thread, in a copy of the context.
 
-    The thread is a daemon: it is killed when the program ends. If the future is cancelled, the
-    thread goes on and its result is dropped."""
+    The call begins at once, and the number of threads has no limit. The thread is a daemon: it is
+    killed when the program ends, so it should not hold a lock that the end of the program needs, as
+    input() does. If the future is cancelled, the thread goes on and its result is dropped."""
     loop = get_running_loop()
     context = copy_context()
     future = loop.create_future()
 
     def settle(method: Callback, outcome: object) -> None:
+        nonlocal future
         if not future.done():
             method(outcome)
+        del future  # an error's traceback leads to work(), which shares this variable: see §4
 
     def work() -> None:
         with suppress(RuntimeError):  # the loop may be closed by now
@@ -1005,6 +1017,10 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 # task does not reserve the item for it: another task may take the item first, so the task looks
 # again. The invariant: a wake-up is never lost. If a woken task is cancelled before its next step,
 # it passes the wake-up on to the next task in line.
+#
+# A Semaphore limits how many tasks do something at the same time. Its tasks wait in such a line as
+# well. But here a wake-up is worth something: release() hands its place over to the first task in
+# line, so that a task that releases its place and wants it back at once has to wait for its turn.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
@@ -1015,6 +1031,29 @@ class QueueFull(Exception):
 
 
 _Line = OrderedDict[Future[None], None]  # waiting tasks, oldest first; each can leave in O(1)
+
+
+def _wake(line: _Line) -> bool:
+    """Wake the first task in line that is still waiting. Return whether there was one."""
+    while line:
+        waiter, _ = line.popitem(last=False)
+        if not waiter.done():
+            waiter.set_result(None)
+            return True
+    return False
+
+
+async def _wait_in(line: _Line, pass_on: Callable[[_Line], object] = _wake) -> None:
+    """Wait in *line* until woken. If the caller is cancelled after that, call pass_on(line)."""
+    waiter: Future[None] = Future()
+    line[waiter] = None
+    try:
+        await waiter
+    except BaseException:
+        line.pop(waiter, None)
+        if waiter.done() and not waiter.cancelled():
+            pass_on(line)
+        raise
 
 
 class Queue(Generic[T]):
@@ -1046,13 +1085,13 @@ class Queue(Generic[T]):
             raise QueueFull
         self._items.append(item)
         self.unfinished += 1
-        self._wake(self._getters)
+        _wake(self._getters)
 
     def get_nowait(self) -> T:
         """Take the oldest item out of the queue. Raises QueueEmpty."""
         if self.empty():
             raise QueueEmpty
-        self._wake(self._putters)
+        _wake(self._putters)
         return self._items.popleft()
 
     async def put(self, item: T) -> None:
@@ -1060,7 +1099,7 @@ class Queue(Generic[T]):
 
         If the caller is cancelled, the item is not put."""
         while self.full():
-            await self._wait_in(self._putters, self.full)
+            await _wait_in(self._putters)
         self.put_nowait(item)
 
     async def get(self) -> T:
@@ -1068,7 +1107,7 @@ class Queue(Generic[T]):
 
         If the caller is cancelled, no item is lost."""
         while self.empty():
-            await self._wait_in(self._getters, self.empty)
+            await _wait_in(self._getters)
         return self.get_nowait()
 
     def task_done(self) -> None:
@@ -1077,32 +1116,50 @@ class Queue(Generic[T]):
             raise ValueError("task_done() called too many times")
         self.unfinished -= 1
         while self._joiners and not self.unfinished:
-            self._wake(self._joiners)
+            _wake(self._joiners)
 
     async def join(self) -> None:
         """Wait until all items are done, including those that are put in the meantime."""
         if self.unfinished:  # not `while`: once all are done, later items do not count
-            await self._wait_in(self._joiners, lambda: True)
+            await _wait_in(self._joiners, lambda line: None)
 
-    def _wake(self, line: _Line) -> None:
-        """Wake the first task in line that is still waiting."""
-        while line:
-            waiter, _ = line.popitem(last=False)
-            if not waiter.done():
-                waiter.set_result(None)
-                return
 
-    async def _wait_in(self, line: _Line, blocked: Callable[[], bool]) -> None:
-        """Wait in *line* until woken. If cancelled after that, wake the next, unless blocked()."""
-        waiter: Future[None] = Future()
-        line[waiter] = None
-        try:
-            await waiter
-        except BaseException:
-            line.pop(waiter, None)
-            if not waiter.cancelled() and not blocked():
-                self._wake(line)  # this task was woken but will not take the item
-            raise
+class Semaphore:
+    """A number of places, each of which one task can hold. Tasks get places in their order.
+
+    `async with semaphore:` holds a place during its block. Semaphore(1) is a lock. Raises
+    ValueError if *value*, the number of places, is negative."""
+
+    def __init__(self, value: int = 1):
+        if value < 0:
+            raise ValueError(f"a semaphore has at least 0 places, got {value}")
+        self._free = value      # places that no task holds; while tasks wait, there are none
+        self._line = _Line()    # tasks that wait for a place
+
+    def locked(self) -> bool:
+        """Return whether acquire() would have to wait."""
+        return self._free == 0
+
+    async def acquire(self) -> bool:
+        """Take a place, and wait until there is one. Return True.
+
+        If the caller is cancelled, it has no place, and no place is lost."""
+        if self._free:
+            self._free -= 1
+        else:
+            await _wait_in(self._line, lambda line: self.release())
+        return True
+
+    def release(self) -> None:
+        """Hand a place over to the task that has waited longest. If none waits, it is free."""
+        if not _wake(self._line):
+            self._free += 1
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.release()
 
 
 # 8  Streams
@@ -1171,7 +1228,7 @@ class Stream:
         return poll.poll(0) != []
 
     def write(self, data: bytes) -> None:
-        """Buffer *data*; drain() or the next read() sends it."""
+        """Buffer *data*. Nothing is sent before drain() or the next read()."""
         self._unsent += data
 
     async def drain(self) -> None:
@@ -1183,7 +1240,9 @@ class Stream:
             del self._unsent[:sent]
 
     def close(self) -> None:
-        """Close the socket, here and nowhere else. A waiting task gets ConnectionAbortedError."""
+        """Close the socket, here and nowhere else. Data that is still buffered is dropped.
+
+        A waiting task gets ConnectionAbortedError."""
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock)
             self._loop.remove_writer(self.sock)
@@ -1191,6 +1250,7 @@ class Stream:
             for waiter in sum(self._waiters.values(), []):
                 if not waiter.done():
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
+            self._waiters.clear()  # they hold the error: see §4
 
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
         """Try operation(*args) until it does not block, and return its result.
@@ -1243,17 +1303,20 @@ async def lookup(host: str, port: int) -> list[Address]:
 
 
 async def _connect(address: Address) -> Stream:
-    """Return a stream to one address. If it fails or is cancelled, no socket stays open."""
+    """Return a stream to one address. If it fails or is cancelled, no socket stays open.
+
+    Raises OSError (TimeoutError after CONNECT_TIMEOUT seconds)."""
     stream = Stream(socket.socket(*address[:3]))
     try:
         # The socket becomes writable when it is connected or has failed; SO_ERROR says which.
         code = stream.sock.connect_ex(address[4])
         if code == errno.EINPROGRESS:
-            await stream._until_ready(EVENT_WRITE)
+            await wait_for(stream._until_ready(EVENT_WRITE), CONNECT_TIMEOUT)
             code = stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # on macOS, it fails if the server has reset the connection
+            stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return stream
     except BaseException:
         stream.close()
@@ -1272,7 +1335,7 @@ async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
     try:
         while len(errors) < len(addresses):
             if waiting:
-                attempt = create_task(wait_for(_connect(waiting[0]), CONNECT_TIMEOUT))
+                attempt = create_task(_connect(waiting[0]))
                 attempt.add_done_callback(ended.put_nowait)
                 attempts[attempt] = waiting.pop(0)
             with suppress(TimeoutError):
@@ -1300,17 +1363,17 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (by default those that lookup() finds) race for the TCP connection: the next one
     starts after ATTEMPT_DELAY seconds, or when an attempt fails, and each has CONNECT_TIMEOUT
     seconds. TLS follows on the connection that wins, whose address moves to the front of the list.
-    If all fail, raises OSError: the first error that is not "network unreachable" or "host
-    unreachable" or, if there is no other, the first of those. If the caller is cancelled, no socket
-    stays open. (RFC 8305)"""
+    If all fail, raises OSError: the first error that does not say that a network, a host or a kind
+    of address is out of reach or, if there is no other, the first of those. If the caller is
+    cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
     stream = await _race(addresses)
     if isinstance(stream, list):
-        # Prefer any other error to "network unreachable", which may only mean that this machine
-        # has no IPv6.
-        unreachable = (errno.ENETUNREACH, errno.EHOSTUNREACH)
+        # Prefer any other error to those that may only mean that this machine has no IPv6.
+        unreachable = (
+            errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
         stream.sort(key=lambda error: isinstance(error, OSError) and error.errno in unreachable)
         raise stream.pop(0)  # out of the list, so that this frame does not keep it alive (§4)
     if ssl is not None:
@@ -1593,7 +1656,7 @@ class Response(NamedTuple):
     version         1 for HTTP/1.1, 0 for HTTP/1.0
     status, reason  200 and "OK"
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
-                    by a line end if it is Location
+                    by a line end if it is Location or Set-Cookie
     body            decoded; empty if it was not wanted
     reusable        whether the connection can take another request: not after a leniency
     truncated       whether the body was compressed and lacks its end: a part of it was decoded"""
@@ -1623,40 +1686,34 @@ _LINE_END = re.compile(rb"\n")
 _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 
 
-def _parse_fields(text: str) -> tuple[Headers, bool]:
-    """Return the fields of a head, and whether all its lines were valid."""
+def _parse_head(text: str) -> tuple[Response, bool]:
+    """Return the Response whose head is *text* (RFC 9112, sections 4 and 5), and whether its
+    version, its Connection field and the form of its lines allow another response after it."""
+    line, _, rest = text.partition("\n")
+    status_line = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
+    if not status_line:
+        raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
+    version, status, reason = status_line.groups("")
+    stays_open = version != "0"
     fields: Headers = {}
-    all_valid = True
-    for line in filter(None, _FOLD.sub(" ", text.replace("\r\n", "\n")).split("\n")):
+    for line in filter(None, _FOLD.sub(" ", rest.replace("\r\n", "\n")).split("\n")):
         if "\0" in line or "\r" in line:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
         match = _FIELD.fullmatch(line)
         if not match or match[2]:
-            all_valid = False
+            stays_open = False
         if not match:
             continue
         name = match[1].lower()
         value = match[3].rstrip(" \t")
         if name in fields:
-            glue = "\n" if name == "location" else ", "    # a Location may hold a comma
+            # A Location or a cookie may hold a comma.
+            glue = "\n" if name in ("location", "set-cookie") else ", "
             value = fields[name] + glue + value
         fields[name] = value
-    return fields, all_valid
-
-
-def _parse_head(text: str) -> Response:
-    """Return the Response whose head is *text* (RFC 9112, sections 4 and 5).
-
-    It is reusable as far as the version, Connection and the lines of the head say so."""
-    line, _, rest = text.partition("\n")
-    match = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
-    if not match:
-        raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
-    version = int(match[1])
-    fields, all_valid = _parse_fields(rest)
-    stays_open = version >= 1 and "close" not in fields.get("connection", "").lower()
-    return Response(version, int(match[2]), match[3] or "", fields,
-                    reusable=stays_open and all_valid)
+    if "close" in fields.get("connection", "").lower():
+        stays_open = False
+    return Response(int(version), int(status), reason, fields), stays_open
 
 
 def _framing(method: str, response: Response) -> tuple[int | str, bool]:
@@ -1753,13 +1810,13 @@ class ResponseParser:
             head = yield from self._take_through(_HEAD_END, "head")
             if not head.strip():  # empty lines before the head are allowed
                 continue
-            response = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
+            response, stays_open = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
             framing, is_usual = _framing(method, response)
-            if not (response.reusable and is_usual):
+            if not (stays_open and is_usual):
                 self._reusable = False
             if response.status >= 200:
                 break
-        response = self.response = response._replace(reusable=False)  # until its body is read
+        self.response = response
         keep = wanted(response)
         if isinstance(framing, int):
             if keep:
@@ -1920,25 +1977,30 @@ class Client:
         self.addresses = dict[tuple[str, int], list[Address]]()     # by host and port
 
     async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
-                    wanted: Wanted = _read_all, max_body: int | None = None) -> Response:
+                    wanted: Wanted = _read_all, max_body: int | None = None,
+                    body: bytes = b"") -> Response:
         """Send one request and return the response. Redirects are not followed.
 
-        *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *method*
-        must be one that may be sent twice, such as GET or HEAD. *own_headers* says whether to send
-        the client's *headers*, which may hold secrets meant only for some hosts; the
-        User-Agent is always sent. The body is read only if *wanted(response)*, called once the
-        head has arrived, returns true; it may have *max_body* bytes, by default self.max_body.
+        *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *body* is
+        that of a POST or the like. A request other than GET and HEAD is sent on a connection of
+        its own, and never twice. *own_headers* says whether to send the client's *headers*, which
+        may hold secrets meant only for some hosts; the User-Agent is always sent. The response's
+        body is read only if *wanted(response)*, called once the head has arrived, returns true; it
+        may have *max_body* bytes, by default self.max_body.
         Raises OSError if no response arrives (TimeoutError after self.timeout seconds), and
         ProtocolError if the response is malformed or truncated. If the caller is cancelled, the
         connection is closed."""
         if isinstance(url, str):
             url = parse_url(url)
         fields = self._all if own_headers else self._usual
+        may_repeat = method in ("GET", "HEAD")
+        if not may_repeat:
+            fields = fields | {"Content-Length": f"{len(body)}"}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         request = (f"{method} {url.target} HTTP/1.1\r\nHost: {url.origin.partition('//')[2]}\r\n"
-                   f"{lines}\r\n").encode()
+                   f"{lines}\r\n").encode() + body
         async with TimeLimit(self.timeout):
-            kept = self._take_idle(url.origin)
+            kept = self._take_idle(url.origin) if may_repeat else None
             while True:
                 parser = ResponseParser(method, wanted, max_body or self.max_body)
                 try:
@@ -1974,8 +2036,10 @@ class Client:
             while not parser.feed(await stream.read()):
                 pass
             return cast(Response, parser.response)
-        except ssl.SSLEOFError:  # without a closing message, TLS does not say that this is the end
-            raise TruncatedError("the connection was closed before the response ended")
+        except ssl.SSLError as error:
+            if "EOF" in f"{error}":  # the stream has ended without TLS's closing message
+                raise TruncatedError("the connection was closed before the response ended")
+            raise
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
@@ -1998,13 +2062,13 @@ class Client:
 
 
 async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
-                max_body: int = MAX_BODY) -> Response:
-    """Return the response to GET *url*, which needs its http:// or https://.
+                max_body: int = MAX_BODY, method: str = "GET", body: bytes = b"") -> Response:
+    """Return the response to a request for *url*, which needs its http:// or https://.
 
     Redirects are not followed. The other arguments, and the exceptions, are those of Client and
     of Client.fetch. Raises ValueError if *url* or one of the headers is not valid."""
     with closing(Client(headers, timeout, max_body)) as client:
-        return await client.fetch(url)
+        return await client.fetch(url, method, body=body)
 
 
 # This is a good place to stop. The second part begins with a site that has two broken links:
@@ -2310,7 +2374,7 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
     # compile() keeps what it has compiled. An unterminated tag does not count.
     found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
-        _check_count(len([groups for groups in found if any(groups)]), MAX_REFERENCES)
+        _check_count(sum(map(any, found)), MAX_REFERENCES)
     for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
@@ -2600,8 +2664,11 @@ def _explain(error: Exception) -> str:
     text = f"{error}" or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         text = f"certificate not trusted ({error.verify_message})"
-        if 18 <= error.verify_code <= 21:  # the issuer is not known on this machine
+        if error.verify_code in (18, 19):  # it is self-signed
             text += "; set SSL_CERT_FILE=ca.pem to trust it"
+        if error.verify_code in (20, 21):  # its issuer is not known on this machine
+            text += ("; the server does not send its intermediate certificate, or SSL_CERT_FILE "
+                     "has to name your own authority, or this Python has no certificates installed")
     elif _lacks_tls(error):
         text = "the server does not speak TLS"
     elif _is_unknown_host(error):
@@ -2814,8 +2881,8 @@ def takes(options: Callable[P, object]) -> Callable[
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
 # The first turn of a site goes to its robots.txt (§21). Until that is known, there is one turn at a
-# time. The responses also show how fast the crawler may go. After its first 429, a site on a host
-# in scope has a pace above zero and gets one request at a time:
+# time. The responses also show how fast the crawler may go. After its first 429, a site has a pace
+# above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
 #     429             Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
@@ -2825,6 +2892,7 @@ MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened 
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
 REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also the most to which 429s
                     # raise the pace: few sites need more
+PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
 
 
 class Site:
@@ -2839,6 +2907,7 @@ class Site:
         self.robots_tries = 0           # attempts to get robots.txt
         self.delay = delay              # seconds between requests, from --delay or robots.txt
         self.pace = delay               # seconds between requests now; 0: any number at a time
+        self.slowed = 0                 # 429s in a row
         self.turns = 0                  # turns that have not ended
         self.free_at = 0.0              # the loop time until which the site rests
         self.waiting = deque["Node"]()  # URLs that wait for a turn
@@ -2915,7 +2984,7 @@ class PoliteQueue(Queue["Node"]):
             site.timer = loop.call_at(site.free_at, self._update, site)
         else:
             self._free[site] = None
-            self._wake(self._getters)
+            _wake(self._getters)
 
 
 # 17  Scope
@@ -3545,15 +3614,22 @@ class Fetcher:
         node.tries += 1
         response, error = await self._send(url, method, partial(self._wants, url, node.is_check))
         is_covered = self._frontier.scope.covers(url)
-        is_slowed = response.status == 429 and is_covered
+        is_slowed = response.status == 429
+        if is_slowed:
+            node.site.slowed += 1
+        else:
+            node.site.slowed = 0
+        # Another host that says nothing but 429 gets one attempt for each URL.
+        is_hopeless = node.site.slowed >= PATIENCE and not is_covered
         after = response.headers.get("retry-after", "")
         pause = 0.0
         # Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one slow root
         # would hold up the whole crawl.
         if after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(after), MAX_PAUSE)
-        node.site.adapt(is_slowed, pause)
-        if self._may_retry(response, error, node.tries):  # 5: a temporary failure
+        node.site.adapt(is_slowed and not is_hopeless, pause)
+        # 5: a temporary failure
+        if not is_hopeless and self._may_retry(response, error, node.tries):
             return Again() if is_slowed else Again(max(_back_off(node.tries), pause))
         is_wanted = self._wants(url, node.is_check, response)
         # 6: some servers refuse any HEAD, or redirect it elsewhere.
@@ -3854,6 +3930,8 @@ class Journal:
         try:
             if recheck:
                 os.stat(path)  # it must exist
+            if os.path.isfile(path) and os.path.realpath(path) == os.path.realpath("/dev/stdout"):
+                raise ValueError("is where the report goes; choose another file, or use a pipe")
             self._file = self._files.enter_context(open(path, "ab", buffering=0))
             if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -4029,7 +4107,9 @@ class Report:
         self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
-        self.pages = 0                              # that were read
+        self.moved = 0                              # URLs that have moved for good
+        self.pages = 0                              # that were read, including sitemaps
+        self.html_pages = 0                         # of these, those that are not sitemaps
         self.truncated = 0                          # of these, those whose compressed body was cut
 
     def add(self, record: Record) -> None:
@@ -4045,11 +4125,15 @@ class Report:
             self.statuses[record.status] += 1
         if record.truncated:
             self.truncated += 1
+        if record.status in (301, 308) and record.depth > 0:
+            self.moved += 1
         if record.nofollow and not record.links:  # with --no-robots there are some
             self.skipped[NOFOLLOW] += 1
         if not record.is_check:
             if record.encoding:
                 self.pages += 1
+                if _type_of(record.content_type) in _TAGS_WITH_IDS:
+                    self.html_pages += 1
             elif record.status and not (record.kind or record.next_url or record.skipped):
                 self.unread[record.content_type.partition(";")[0].strip().lower() or "?"] += 1
 
@@ -4114,6 +4198,14 @@ class Report:
         yield f"{_count_of(requested, 'URL')} requested, {_count_of(self.pages, 'page')} read"
         if self.statuses:
             yield f"statuses: {_counts(self.statuses)}"
+        if self.moved:
+            yield f"moved for good: {_count_of(self.moved, 'URL')}"
+        for record in self.roots:
+            if record.encoding and not (record.links or record.nofollow):
+                yield (f"no links found on {record.url}: it needs JavaScript, or is not the page "
+                       "that was meant")
+        if self.pages and not self.html_pages:
+            yield "sitemaps were read, but no page: see --depth"
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
         if self.truncated:
@@ -4150,6 +4242,8 @@ async def _show_progress(crawler: Crawler, report: Report) -> None:
     try:
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            if not columns:  # the terminal does not know its size
+                columns = 80
             line = (f"{report.statuses.total()} done, {crawler.num_waiting()} queued, "
                     f"{_count_of(len(report.problems), 'problem')} "
                     f"{''.join(crawler.fetches()[:1])}")
