@@ -760,12 +760,12 @@ def terminal_output(
 
 
 def run_in_shell(
-    script: str, *arguments: str, **environment: str
+    script: str, *arguments: str, shell: Sequence[str] = ("/bin/sh",), **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a line of shell, in which `crawl` runs crawl.py, in an otherwise empty environment."""
     script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
     return subprocess.run(
-        ["/bin/sh", "-c", script, "sh", *arguments],
+        [*shell, "-c", script, "sh", *arguments],
         capture_output=True,
         text=True,
         encoding="utf-8",

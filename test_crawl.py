@@ -61,6 +61,7 @@ from contextlib import ExitStack, closing, redirect_stderr, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, cast
+from xml.etree import ElementTree
 
 import pytest
 from pytest import raises
@@ -8391,38 +8392,101 @@ def test_the_recipes_for_jq_give_problems_pages_and_moved_links(
         ["/a#no /", "/a#no /a", "/gone /a", "/lost /", "/lost /a", "/rest /a"],
         ["/: /old is now /a", "/a: /old is now /a"],
         ["2: /rest 503"],
+        [
+            "::error title=broken::/a#no no id 'no' on the page, found on /",
+            "::error title=broken::/gone 404 Not Found, found on /a",
+            "::error title=broken::/lost 404 Not Found, found on /a",
+            "::error title=broken::/rest 503 Words, found on /a",
+        ],
     ]
+    junit = re.findall(r"(?ms)^jq (?:(?!^jq ).)*?> junit\.xml$", commands)[0]
+    subprocess.run(junit, shell=True, cwd=tmp_path, check=True)
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert suite.get("failures") == "4" and suite.get("tests") == str(len(suite))
+    failures = {case.get("name"): case[0].get("message") for case in suite if len(case)}
+    assert failures[f"{site.url}/gone"] == "404 Not Found"
 
 
 def recipe(word: str, site: Server) -> str:
-    """Return the recipe of README that holds *word*, for a site that is served here."""
-    (found,) = [text for language, text in README if language == "sh" and word in text]
+    """Return the first recipe of README that holds *word*, for a site that is served here."""
+    found = [text for language, text in README if language == "sh" and word in text][0]
     return str(found).replace("python3 crawl.py", "crawl").replace("example.com", site.url)
 
 
-def test_the_recipe_for_ci_fails_only_for_new_problems(site: Server, tmp_path: Path) -> None:
+SHELLS = [
+    shell
+    for shell in (["/bin/sh"], ["dash"], ["bash"], ["zsh"], ["busybox", "sh"])
+    if shutil.which(shell[0])
+]
+
+
+@each("shell", SHELLS)
+def test_the_recipe_for_ci_fails_only_for_new_problems(
+    shell: list[str], site: Server, tmp_path: Path
+) -> None:
+    accept = f"cd {tmp_path}; {recipe('> known.txt', site)}"
+    each_time = f"cd {tmp_path}; {recipe('now.txt', site)}"
+    site.add("/")
+    assert run_in_shell(accept, shell=shell).returncode == 1  # grep has found no problem
+    assert (tmp_path / "known.txt").read_text() == ""
     site.add("/", "<a href=/gone><img src=/lost.png>")
-    once, _, each_time = recipe("known.txt", site).partition("# In each run")
-    each_time = f"cd {tmp_path}; # In each run{each_time}"
-    assert run_in_shell(f"cd {tmp_path}; {once}").returncode == 0
+    assert run_in_shell(each_time, shell=shell).returncode == 1, "no problem is known"
+    assert run_in_shell(accept, shell=shell).returncode == 0
     assert (tmp_path / "known.txt").read_text() == f"  {site.url}/gone\n  {site.url}/lost.png\n"
-    assert run_in_shell(each_time).returncode == 0
+    assert run_in_shell(each_time, shell=shell).returncode == 0
     site.add("/", "<a href=/gone>")
-    assert run_in_shell(each_time).returncode == 0, "one is fixed"
+    assert run_in_shell(each_time, shell=shell).returncode == 0, "one is fixed"
     site.add("/", "<a href=/gone><a href=/new>")
-    done = run_in_shell(each_time)
+    done = run_in_shell(each_time, shell=shell)
     assert done.returncode == 1 and done.stdout.endswith(f"\n  {site.url}/new\n")
     site.add("/robots.txt", "User-agent: *\nDisallow: /")
-    assert run_in_shell(each_time).returncode == 2
+    assert run_in_shell(each_time, shell=shell).returncode == 2
 
 
-def test_the_recipe_for_each_night_shows_what_has_changed(site: Server, tmp_path: Path) -> None:
+@each("shell", SHELLS)
+def test_the_recipe_for_each_night_shows_what_has_changed(
+    shell: list[str], site: Server, tmp_path: Path
+) -> None:
     site.add("/", "<a href=/gone>")
-    night = f"cd {tmp_path}; {recipe('old.txt', site)}".replace("\\%", "%")
-    shown = [run_in_shell(night).stdout for _ in range(2)]
+    night = f"cd {tmp_path}; {recipe('old.txt', site)}"
+    shown = [run_in_shell(night, shell=shell).stdout for _ in range(2)]
     assert f"\n+  {site.url}/gone\n" in shown[0] and shown[1] == ""
     site.add("/gone")
-    assert f"\n-  {site.url}/gone\n" in run_in_shell(night).stdout
+    assert f"\n-  {site.url}/gone\n" in run_in_shell(night, shell=shell).stdout
+
+
+@each("shell", SHELLS)
+def test_the_recipe_for_accepted_statuses_shows_only_other_problems(
+    shell: list[str], site: Server
+) -> None:
+    site.add("/", "<a href=/403><a href=/999>")
+    for status in (403, 429, 999):
+        site.add(f"/{status}", "", status)
+    command = recipe("getline", site)
+    done = run_in_shell(command, shell=shell)
+    assert (done.returncode, done.stdout) == (0, "")
+    site.add("/", "<a href=/403><a href=/404><a href=http://[>")
+    done = run_in_shell(command, shell=shell)
+    assert done.returncode == 1 and done.stdout.splitlines() == [
+        f"  {site.url}/404", "    404 Not Found", "  http://[", "    not a URL: '[' is not a host"]
+
+
+@each("shell", SHELLS)
+def test_the_recipe_for_a_folder_reads_nothing_else(shell: list[str], site: Server) -> None:
+    site.add("/docs/", "<a href=a><a href=/other>")
+    site.add("/docs/a", "<a href=/gone>")
+    command = recipe("[.]com/docs/", site).replace(
+        "https://example[.]com", site.url).replace(f"https://{site.url}", site.url)
+    done = run_in_shell(command, shell=shell)
+    assert "2 URLs requested, 2 pages read" in done.stdout and "2  not included" in done.stdout
+
+
+def test_the_commands_of_readme_hold_no_comment() -> None:
+    """In an interactive zsh, which is what a Mac has, a comment is an error."""
+    commands = [line for language, text in README if language in ("sh", "console")
+                for line in text.splitlines()]
+    assert len(commands) > 25
+    assert not [line for line in commands if re.search("(^|[ ])#[ ]", line)]
 
 
 def test_the_file_can_be_run_by_itself(tmp_path: Path) -> None:
@@ -8436,6 +8500,14 @@ def test_the_file_can_be_run_by_itself(tmp_path: Path) -> None:
 
 
 PROGRAMS = [text for language, text in README if language == "python"]
+(FOR_SEVERAL_MACHINES,) = [text for text in PROGRAMS if "dask" in text]
+(AS_A_LIBRARY,) = [text for text in PROGRAMS if "on_page" in text]
+
+
+def test_the_readmes_program_for_several_machines_is_short_and_typed(tmp_path: Path) -> None:
+    """`make soak` runs it, where dask.distributed is there."""
+    assert len(FOR_SEVERAL_MACHINES.splitlines()) <= 25
+    compile(FOR_SEVERAL_MACHINES, "several_machines.py", "exec")
 
 
 def run_beside_crawl(program: str, folder: Path) -> str:
@@ -8461,5 +8533,5 @@ def test_the_readmes_library_program_prints_the_size_of_each_page(
     site: Server, tmp_path: Path
 ) -> None:
     site.add("/", "<a href=/x>")
-    program = PROGRAMS[1].replace("http://localhost:8765", site.url)
+    program = AS_A_LIBRARY.replace("http://localhost:8765", site.url)
     assert run_beside_crawl(program, tmp_path) == f"{{'{site.url}/': 11}}\n"

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import socket
 import subprocess
@@ -23,7 +24,7 @@ import pytest
 import crawl
 from conftest import HERE, OK, Expression, MeteredLoop, Server, check_linear, expressions
 from crawl import get_running_loop
-from test_crawl import HOSTILE, kill_and_resume
+from test_crawl import FOR_SEVERAL_MACHINES, HOSTILE, kill_and_resume
 
 
 def filled(
@@ -242,7 +243,7 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
             crawler = crawl.Crawler([site.url])
             await crawler.crawl()
             status = Path("/proc/self/statm").read_text().split()
-            used.append((int(status[1]) * 4096, len(os.listdir("/proc/self/fd"))))
+            used.append((int(status[1]) * 4096, len(os.listdir("/dev/fd"))))
             if turn % 20 == 0:
                 print(
                     f"{(turn + 1) * 1001} pages, {used[-1][0] / 1e6:.1f} MB, "
@@ -331,3 +332,36 @@ def test_many_urls_that_wait_take_little_memory(site: str, megabytes: int) -> No
     print(f"{tasks} tasks, {used} MB")
     assert tasks <= 13
     assert used <= megabytes
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="dask.distributed is not installed")
+def test_the_readmes_program_for_several_machines_crawls_each_site(
+    site: Server, closed: int, tmp_path: Path
+) -> None:
+    """With two worker processes; the site that does not answer does not end the others."""
+    site.add("/", "<a href=/gone>")
+    (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
+    (tmp_path / "several.py").write_text(FOR_SEVERAL_MACHINES)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    run = [sys.executable, "-m"]
+    scheduler = subprocess.Popen(
+        [*run, "distributed.cli.dask_scheduler", "--port", str(port), "--no-dashboard"])
+    workers = [
+        subprocess.Popen([*run, "distributed.cli.dask_worker", address, "--no-dashboard"])
+        for _ in range(2)
+    ]
+    try:
+        sites = [site.url, f"http://127.0.0.1:{closed}", f"{site.url}/"]
+        subprocess.run(
+            [sys.executable, "several.py", address, str(tmp_path), *sites],
+            cwd=tmp_path, check=True, timeout=120)
+    finally:
+        for process in (*workers, scheduler):
+            process.terminate()
+            process.wait()
+    reports = [(tmp_path / f"{number}.txt").read_text() for number in range(3)]
+    assert "404 Not Found" in reports[0] and "404 Not Found" in reports[2]
+    assert "connection refused" in reports[1]
