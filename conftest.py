@@ -89,15 +89,46 @@ IEL3rwRte2E3WzRXUZN3V6pXnb6Q1aqQvon0uNTRPDP7
 -----END CERTIFICATE-----
 """
 
+# Certificates of the same key: one that expired in 2001, and one for other.test.
+EXPIRED = """\
+-----BEGIN CERTIFICATE-----
+MIIBXjCCAQWgAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
+c3QwHhcNMDAwMTAxMDAwMDAwWhcNMDEwMTAxMDAwMDAwWjAUMRIwEAYDVQQDDAls
+b2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARoZ+ScoIJkporJF+Bq
+csE6xMhLugfZuPV5U1OU3Bo3b8HsdF67/QthpLQE1LUl+2ZTKx+ySIgmyaubjIms
+BAhdo0gwRjAPBgNVHRMBAf8EBTADAQH/MB0GA1UdDgQWBBRZQTqCv2rK/GVDw+Nz
+8tJQnIVe0DAUBgNVHREEDTALgglsb2NhbGhvc3QwCgYIKoZIzj0EAwIDRwAwRAIg
+dDMgPaOUw2QcGu9eW/5YLh8V/8zbhDJu6pjuszEjZFsCICetl4h/d4cy8ERiL/ym
++NWSMfz4MmJIu+gfAI5QXdiN
+-----END CERTIFICATE-----
+"""
+FOR_ANOTHER_HOST = """\
+-----BEGIN CERTIFICATE-----
+MIIBZDCCAQqgAwIBAgIBAjAKBggqhkjOPQQDAjAVMRMwEQYDVQQDDApvdGhlci50
+ZXN0MCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAwMDAwWjAVMRMwEQYDVQQD
+DApvdGhlci50ZXN0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaGfknKCCZKaK
+yRfganLBOsTIS7oH2bj1eVNTlNwaN2/B7HReu/0LYaS0BNS1JftmUysfskiIJsmr
+m4yJrAQIXaNJMEcwDwYDVR0TAQH/BAUwAwEB/zAdBgNVHQ4EFgQUWUE6gr9qyvxl
+Q8Pjc/LSUJyFXtAwFQYDVR0RBA4wDIIKb3RoZXIudGVzdDAKBggqhkjOPQQDAgNI
+ADBFAiEA4hgMI2Z0SzJCDu+wbOxlviVJh4fg/ugZrzeLZ9tR1zUCIEZqY0VGcMo+
+yVuIBz9kTTRvTKF8Rk+n7laJtTiesnJV
+-----END CERTIFICATE-----
+"""
+
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Does not sleep: instead of waiting for a deadline, it moves the clock there."""
+    """Does not sleep: instead of waiting for a deadline, it moves the clock there.
+
+    It remembers whether a socket was watched then: real sockets need real time."""
 
     now = 0.0
+    watched_sockets = False
 
     def select(self, timeout: float | None = None) -> Any:
         events = super().select(0 if timeout else timeout)
         if not events and timeout:
+            if len(self.get_map()) > 1:  # more than the self-pipe
+                self.watched_sockets = True
             self.now += timeout
         return events
 
@@ -122,6 +153,7 @@ def play(main: Any) -> Any:
     loop = JumpingLoop()
     result = crawl.run(main, loop_factory=lambda: loop)
     assert loop.reported == []
+    assert not loop.clock.watched_sockets, "a test that uses sockets needs the mark real_time"
     return result
 
 
@@ -1037,6 +1069,16 @@ def tls_site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(path)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with contextlib.closing(Server(context)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def server_with_certificate(text: str, path: pathlib.Path) -> Iterator[Server]:
+    """A web server on https://localhost with a certificate; *path* holds it for SSL_CERT_FILE."""
+    path.write_text(CERTIFICATE.partition("-----BEGIN CERT")[0] + text)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(path)
     with contextlib.closing(Server(context)) as server:
         yield server
 

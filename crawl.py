@@ -22,7 +22,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler built 
 The file also explains both: it is meant to be read from here to the end. Good places to rest are
 after sections 8, 11 and 20.
 
-     1  Names            you can skip this at first
+     1  Names            the public names, and what is used everywhere
      2  Event loop       callbacks: now, later, when a socket is ready
      3  Future           a result that is not available yet
      4  Task             a coroutine, driven by the futures it waits for
@@ -585,7 +585,7 @@ class Future(Generic[T]):
 #    step: add_done_callback      the task returns to the loop; others run
 #    poll: readable -> callback   set_result moves the task to the ready queue
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
-#    recv again -> bytes          readiness is only a hint: recv may still block
+#    recv again -> bytes          readiness is a hint: it may raise BlockingIOError again
 #
 # When one coroutine waits for another, `yield from` is a pipe. While the outer coroutine is
 # suspended there, Python passes every send() and throw() straight to the inner one, and passes each
@@ -1194,7 +1194,7 @@ class Semaphore:
 # end. Ending the race means cancelling the other tasks. The same happens if the whole connect() is
 # cancelled. In both cases each attempt closes its own socket on its way out.
 
-READ_SIZE = 65_536      # bytes: large, to save system calls; above 128 KB each malloc maps memory
+READ_SIZE = 65_536      # bytes: large, to save system calls
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
 CONNECT_TIMEOUT = 10.0  # seconds for one address, and for TLS: enough to resend a lost packet
 ATTEMPT_DELAY = 0.25    # seconds until the next address joins the race: RFC 8305 section 5
@@ -1451,8 +1451,8 @@ _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace"
 _escape = partial(quote, safe=bytes(range(32, 127)).decode(), errors="replace")
 
 
-# You may skip the details of hosts, from here to _parse_path().
-# Characters that have no effect in a host (UTS 46 calls them ignored).
+# A host can be written in any alphabet, but the DNS knows only ASCII. UTS 46 has the rules for
+# turning one into the other. These characters have no effect in a host:
 _IGNORED = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200b\u2060\u2064"
                       "\u3164\ufe00-\ufe0f\ufeff\uffa0\U0001bca0-\U0001bca3\U000e0100-\U000e01ef]")
 
@@ -3486,7 +3486,8 @@ class References:
 
 # 21  Requests
 # ============
-# The problem: find out the outcome of one URL with as few requests as possible.
+# The problem: find out the outcome of one URL with few requests, and without bodies that nobody
+# reads.
 # The idea: ask the server last. A worker has taken a URL from the queue, so it is a turn of its
 # site. fetch() goes through these cases in order. It returns a Result (§15), or Again if the URL
 # needs another turn:

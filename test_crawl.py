@@ -4,7 +4,7 @@
 
 Read conftest.py first: `play` runs a coroutine on a clock that jumps, `crawl_site` crawls a site
 that is a dict, and `site` is a web server in a thread that answers as scripted. Two sections have
-parts:
+parts, and a last one has no number:
 
     21  What is only checked       --pages-only, --external
         Robots                     --no-robots
@@ -17,6 +17,7 @@ parts:
         The end                    interrupted and cancelled crawls
         Resumed crawls             -o, and a model of the rules of a crawl
         Everything at once
+        The file itself            README, and the files of the project
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import functools
 import gc
 import gzip
 import http.server
+import importlib.util
 import inspect
 import io
 import itertools
@@ -68,8 +70,11 @@ from pytest import raises
 
 import crawl
 from conftest import (
+    CERTIFICATE,
     CHUNKED,
     CSS,
+    EXPIRED,
+    FOR_ANOTHER_HOST,
     GZIPPED,
     HERE,
     OK,
@@ -90,6 +95,7 @@ from conftest import (
     url_of,
     crawler_and_task,
     run_program,
+    server_with_certificate,
     crawl_servers,
     request_gaps,
     check_claim,
@@ -1448,6 +1454,13 @@ async def test_cancelling_a_getter_does_not_lose_the_item_put_at_any_moment(mome
     assert await second == "item" and first.cancelled()
 
 
+async def test_a_queue_with_a_negative_size_is_unbounded() -> None:
+    queue: Queue[int] = Queue(-1)
+    for number in range(100):
+        queue.put_nowait(number)
+    assert not queue.full() and queue.qsize() == 100
+
+
 async def test_three_tasks_that_want_one_place_get_equal_shares() -> None:
     semaphore = crawl.Semaphore()
     turns: Counter[str] = Counter()
@@ -1825,7 +1838,9 @@ async def test_each_address_has_ten_seconds_and_a_name_twenty(
     assert get_running_loop().time() == 10 + crawl.ATTEMPT_DELAY
     with raises(TimeoutError, match="timed out after 20 s"):
         await crawl.lookup("h", 80)
-    assert get_running_loop().time() == pytest.approx(30 + crawl.ATTEMPT_DELAY)
+    loop: Any = get_running_loop()
+    assert loop.time() == pytest.approx(30 + crawl.ATTEMPT_DELAY)
+    loop.clock.watched_sockets = False  # on purpose: a server that is silent needs no real time
 
 
 @real_time
@@ -2697,6 +2712,25 @@ def test_a_post_has_a_body_and_a_connection_of_its_own(site: Server) -> None:
     assert site.heads[3].endswith("Content-Length: 0\r\n\r\n")
     assert crawl.run(crawl.fetch(f"{site.url}/", method="PUT", body=b"x\r\n\r\n")).status == 200
     assert site.heads[4].startswith("PUT / ") and site.heads[4].endswith("5\r\n\r\nx\r\n\r\n")
+
+
+@real_time
+async def test_a_tls_handshake_that_does_not_end_times_out(
+    server: socket.socket, monkeypatch: Patch
+) -> None:
+    """The server accepts the connection, and then says nothing."""
+    monkeypatch.setattr(crawl, "CONNECT_TIMEOUT", 0.05)
+    with raises(TimeoutError):
+        await crawl.connect("h", 1, ssl=crawl._tls_context(), addresses=[address_of(server)])
+
+
+def test_a_user_agent_goes_to_other_hosts_with_head_as_well(site: Server) -> None:
+    with closing(Server()) as other:
+        other.add("/x")
+        site.add("/", f"<a href={other.url}/x>")
+        crawl_servers(site.url, headers={"User-Agent": "Mine/1", "X-Secret": "x"}, external=True)
+        assert other.heads[-1].startswith("HEAD /x ")
+        assert "User-Agent: Mine/1\r\n" in other.heads[-1] and "X-Secret" not in other.heads[-1]
 
 
 def test_responses_and_records_can_be_pickled() -> None:
@@ -3935,6 +3969,30 @@ def test_links_to_a_host_that_limits_its_rate_are_checked_at_its_pace(tasks: int
     assert len(crawler.emitted) == 41
 
 
+@each("tasks", [2, 10])
+def test_after_a_429_a_site_gets_one_request_at_a_time(tasks: int) -> None:
+    """Also when a URL that was to be retried comes back."""
+    site: Site = {"/": "".join(f"<a href=/{number}>" for number in range(20))}
+    site |= {f"/{number}": slow_answer(0.5) for number in range(20)}
+    site["/0"] = [too_many_requests(), slow_answer(0.5)]
+    site["/1"] = [slow_answer(0.5, status=503), slow_answer(0.5)]
+    site["/2"] = [slow_answer(0.1, status=503), slow_answer(0.5)]
+
+    class Watching(Busy):
+        after_429 = 0
+
+        async def fetch(self, url: crawl.URL, *args: Any, **options: Any) -> Any:
+            response = await super().fetch(url, *args, **options)
+            if get_running_loop().time() > 2:  # the requests before the 429 have ended
+                self.after_429 = max(self.after_429, self.under_way + 1)
+            return response
+
+    client = Watching(site)
+    crawler = crawl_site(client, max_tasks=tasks)
+    assert client.after_429 == 1
+    assert {record.status for record in crawler.emitted} == {200}
+
+
 def test_a_host_that_always_says_429_does_not_hold_up_the_crawl() -> None:
     client = RateLimitedHost(12, 0)
     crawler = crawl_site(client, external=True)
@@ -5138,6 +5196,27 @@ def test_with_one_task_the_links_of_a_host_are_requested_in_their_order() -> Non
 # Failures
 
 
+@each(
+    "certificate, trusted, reason",
+    [
+        (EXPIRED, True, "certificate has expired"),
+        (FOR_ANOTHER_HOST, True, "Hostname mismatch, certificate is not valid for 'localhost'"),
+        (CERTIFICATE.partition("-----END PRIVATE KEY-----\n")[2], False, "self-signed certificate"),
+    ],
+)
+def test_a_certificate_that_is_not_valid_is_a_bad_certificate(
+    certificate: str, trusted: bool, reason: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    path = tmp_path / "certificate.pem"
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with server_with_certificate(certificate, path) as server:
+        (record,) = crawl_servers(server.url, no_robots=True).emitted
+    assert (record.kind, record.tries) == ("bad certificate", 1)
+    shown = record.error.replace("self signed", "self-signed").replace(". (", " (")
+    assert shown.startswith(f"certificate not trusted ({reason}")
+
+
 def test_the_error_of_a_certificate_names_no_line_of_openssl(
     site: Server, tls_site: Server, impatient: None, monkeypatch: Patch
 ) -> None:
@@ -5976,7 +6055,7 @@ async def test_the_oldest_fetch_is_named_first() -> None:
     assert fetches == ["4.9 s http://h/1", "4.9 s http://h/2"]
 
 
-# Going on with a journal, and the rules of a crawl
+# Resumed crawls
 
 
 PIECES: Site = {
@@ -7055,10 +7134,18 @@ def test_a_record_is_written_to_the_journal_before_on_record_gets_it(tmp_path: P
 def test_a_line_is_written_whole_however_few_bytes_each_write_takes(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    path, write = tmp_path / "journal", os.write
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:9]))
-    with closing(crawl.Journal(str(path))) as journal:
+    class Reluctant(io.FileIO):
+        writes = 0
+
+        def write(self, data: Any) -> int:
+            self.writes += 1
+            return super().write(data[:9])
+
+    path = tmp_path / "journal"
+    with closing(crawl.Journal(str(path))) as journal, Reluctant(path, "ab") as file:
+        monkeypatch.setattr(journal, "_file", file)
         journal.write(crawl.Record("http://h/1"))
+        assert file.writes == 3
     assert path.read_bytes() == b'{"url": "http://h/1"}\n'
 
 
@@ -7258,6 +7345,13 @@ def test_references_that_are_not_urls_are_problems() -> None:
         "    not a URL: port 99999 is not between 0 and 65535",
         "    found on /",
     ]
+
+
+def test_text_that_is_not_a_url_has_the_depth_of_a_link() -> None:
+    site = {"/": "<a href=/a>", "/a": "<a href=http://[><a href=mailto:x>"}
+    records = crawl_site(site).records
+    assert (records["http://["].depth, records["mailto:x"].depth) == (2, 2)
+    assert records["http://["].parent == "http://h/a"
 
 
 def test_a_mistyped_scheme_may_be_excluded_and_others_are_counted() -> None:
@@ -8180,6 +8274,21 @@ def test_sigquit_prints_where_the_crawl_waits_and_the_crawl_goes_on(site: Server
     assert status == 0 and out.startswith("1 URL requested")
 
 
+def test_sigquit_does_not_stop_a_crawl_that_has_urls_queued(site: Server) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(9)))
+    for number in range(9):
+        site.add(f"/{number}")
+
+    def ask(connection: socket.socket, request: str) -> None:
+        os.kill(os.getpid(), signal.SIGQUIT)
+        connection.sendall(with_body(b""))
+
+    site.answers["/0"] = ask
+    status, out, err = run_main("--max-tasks", "1", site.url)
+    assert "1 in flight, 8 queued" in err
+    assert status == 0 and out.startswith("10 URLs requested, 10 pages read")
+
+
 def test_headers_are_sent_to_the_site(site: Server) -> None:
     site.add("/")
     assert crawl.main([site.url, "-q", "-H", "X-Word: a: b", "-H", "accept:text/html"]) == 0
@@ -8277,6 +8386,7 @@ fetch("http://h/", timeout="3")     # an error
 """
 
 
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
 def test_type_checkers_find_wrong_names_and_types_of_options(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)
@@ -8481,6 +8591,34 @@ def test_the_recipe_for_a_folder_reads_nothing_else(shell: list[str], site: Serv
     assert "2 URLs requested, 2 pages read" in done.stdout and "2  not included" in done.stdout
 
 
+NOT_LOOKED_AT = {  # by the words of README
+    "forms": "<form action=/no><button formaction=/no></form>",
+    "`cite`": "<q cite=/no></q><blockquote cite=/no></blockquote>",
+    "`data-src`": "<img data-src=/no>",
+    "`srcdoc`": "<iframe srcdoc='<a href=/no>'></iframe>",
+    "`imagesrcset`": "<link rel=preload as=image imagesrcset='/no 1x'>",
+    "`style=`": "<p style='background: url(/no)'>",
+    "`background=`": "<table background=/no></table>",
+    "`xlink:href`": "<svg><a xlink:href=/no></a></svg>",
+    "`image-set()`": "<style>p { background: image-set('/no' 1x) }</style>",
+    "URLs with escapes in stylesheets": r"<style>p { background: url(/\6eo) }</style>",
+    "shadow roots": "<div><template shadowrootmode=open><a href=/no></a></template></div>",
+}
+
+
+@each("name", NOT_LOOKED_AT)
+def test_what_readme_says_is_not_looked_at_is_not_requested(name: str) -> None:
+    readme = " ".join(project_file("README.md").split())
+    (sentence,) = re.findall(r"It does not look at forms.*?header fields[.]", readme)
+    assert name in sentence
+    assert crawl_site({"/": NOT_LOOKED_AT[name]}).outcomes == {"/": "200"}
+
+
+def test_header_fields_with_urls_are_not_looked_at() -> None:
+    fields = {"refresh": "0; url=/no", "link": "</no>; rel=preload"}
+    assert crawl_site({"/": (200, fields, "")}).outcomes == {"/": "200"}
+
+
 def test_the_commands_of_readme_hold_no_comment() -> None:
     """In an interactive zsh, which is what a Mac has, a comment is an error."""
     commands = [line for language, text in README if language in ("sh", "console")
@@ -8510,22 +8648,12 @@ def test_the_readmes_program_for_several_machines_is_short_and_typed(tmp_path: P
     compile(FOR_SEVERAL_MACHINES, "several_machines.py", "exec")
 
 
-def run_beside_crawl(program: str, folder: Path) -> str:
-    """Run a program in a folder that holds crawl.py; return its output."""
-    (folder / "crawl.py").symlink_to(HERE / "crawl.py")
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True
-    )
-    assert done.stderr == ""
-    return done.stdout
-
-
 def test_the_readmes_picture_program_draws_each_fetch(tmp_path: Path) -> None:
     (tmp_path / "site.jsonl").write_text(
         '{"url": "http://h/", "at": 1.0, "seconds": 0.5}\n'
         '{"url": "http://h/x", "at": 1.1, "kind": "x"}\n'
     )
-    run_beside_crawl(PROGRAMS[0], tmp_path)
+    output_of(PROGRAMS[0], tmp_path)
     assert (tmp_path / "timeline.svg").read_text().count("<rect") == 2
 
 
@@ -8534,4 +8662,4 @@ def test_the_readmes_library_program_prints_the_size_of_each_page(
 ) -> None:
     site.add("/", "<a href=/x>")
     program = AS_A_LIBRARY.replace("http://localhost:8765", site.url)
-    assert run_beside_crawl(program, tmp_path) == f"{{'{site.url}/': 11}}\n"
+    assert output_of(program, tmp_path) == f"{{'{site.url}/': 11}}\n"

@@ -200,6 +200,17 @@ def foreign_code(tree: ast.Module) -> list[str]:
     return faults
 
 
+def wrong_map(tests: str) -> list[str]:
+    """Compare the map at the top of test_crawl.py with the headings of its parts."""
+    docstring = ast.get_docstring(ast.parse(tests)) or ""
+    mapped = re.findall(r"(?m)^    (?:[0-9]+|  )  ([A-Z].*?)(?:  .*)?$", docstring)
+    parts = re.findall(r"(?m)^\n# ([A-Z].*)\n(?:# =+\n)?\n\n", tests)
+    if mapped == parts:
+        return []
+    return [f"test_crawl.py: the map at the top names the parts {mapped}, but the headings are "
+            f"{parts}: make them the same"]
+
+
 def possessive_groups(tree: ast.Module) -> list[str]:
     """Return expressions with `(?:...)*+` or `(?:...)?+`, which CPython up to 3.11.4 matches
     wrongly (gh-106052, gh-100061)."""
@@ -239,7 +250,8 @@ def main() -> int:
     docstrings = docstring_lines(tree)
     faults = [*too_many_tokens(source), *long_sections(source, docstrings),
               *long_functions(tree, source, docstrings),
-              *undocumented(tree), *wrong_headings(source, tests), *foreign_code(tree),
+              *undocumented(tree), *wrong_headings(source, tests), *wrong_map(tests),
+              *foreign_code(tree),
               *possessive_groups(tree), *wide_lines(), *early_names(tree)]
     print(*faults, sep="\n", end="\n" * bool(faults))
     return 1 if faults else 0
