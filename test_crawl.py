@@ -59,7 +59,7 @@ import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, redirect_stderr, suppress
+from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -8299,6 +8299,140 @@ def test_headers_are_sent_to_the_site(site: Server) -> None:
 
 # The file itself
 # ===============
+
+
+SIX_PROGRAMS = {  # written for asyncio; each pair is a line of it, and that line for crawl.py
+    "a pipeline of producers and consumers": ("""
+async def produce(queue, numbers):
+    for number in numbers:
+        await queue.put(number)
+        await asyncio.sleep(0)
+
+async def consume(queue, results):
+    while True:
+        results.append(await queue.get() ** 2)
+        queue.task_done()
+
+async def main(port):
+    queue, results = asyncio.Queue(3), []
+    consumers = [asyncio.create_task(consume(queue, results)) for _ in range(2)]
+    await asyncio.gather(produce(queue, range(5)), produce(queue, range(5, 10)))
+    await queue.join()
+    for consumer in consumers:
+        consumer.cancel()
+    print(sorted(results))
+""", {}),
+    "a rate limiter": ("""
+async def call(limit, number, log):
+    async with limit:
+        log.append(number)
+        await asyncio.sleep(0.001)
+
+async def main(port):
+    limit, log = asyncio.Semaphore(2), []
+    async with asyncio.timeout(5):
+        await asyncio.gather(*[call(limit, number, log) for number in range(6)])
+    print(log, limit.locked())
+""", {}),
+    "a port scanner": ("""
+async def is_open(port):
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), 2)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+async def main(port):
+    print(await asyncio.gather(is_open(port), is_open(1)))
+""", {'reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port), 2)':
+          'writer = await asyncio.wait_for(asyncio.connect("127.0.0.1", port), 2)'}),
+    "a chat client": ("""
+async def main(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for word in (b"hello", b"bye"):
+        writer.write(word + b"\\n")
+        await writer.drain()
+        line = await reader.readline()
+        print(line)
+    writer.close()
+""", {'reader, writer = await asyncio.open_connection("127.0.0.1", port)':
+          'reader = writer = await asyncio.connect("127.0.0.1", port)',
+      'line = await reader.readline()': """line = b""
+        while not line.endswith(b"\\n"):
+            line += await reader.read()"""}),
+    "a client that retries": ("""
+async def flaky(attempts):
+    attempts.append(len(attempts))
+    if len(attempts) < 3:
+        await asyncio.sleep(9)
+    return "done"
+
+async def main(port):
+    attempts = []
+    for pause in (0.001, 0.002, 0.004):
+        try:
+            print(await asyncio.wait_for(flaky(attempts), 0.01))
+            break
+        except TimeoutError:
+            await asyncio.sleep(pause)
+    print(attempts)
+""", {}),
+    "a pool of workers that ends gracefully": ("""
+async def work(queue, log):
+    try:
+        while True:
+            item = await queue.get()
+            log.append(await asyncio.to_thread(str, item))
+            queue.task_done()
+    finally:
+        log.append("end")
+
+async def main(port):
+    queue, log = asyncio.Queue(), []
+    workers = [asyncio.create_task(work(queue, log), name=f"w{number}") for number in range(3)]
+    for item in range(5):
+        queue.put_nowait(item)
+    await queue.join()
+    for worker in workers:
+        worker.cancel()
+    outcomes = await asyncio.gather(*workers, return_exceptions=True)
+    print(sorted(log), [type(outcome).__name__ for outcome in outcomes])
+""", {}),
+}
+
+
+@each("name", SIX_PROGRAMS)
+def test_a_program_for_asyncio_does_the_same_on_crawl(name: str) -> None:
+    """After its import line, and the lines that are listed here, were changed."""
+    program, changes = SIX_PROGRAMS[name]
+    ported = program
+    for theirs, ours in changes.items():
+        assert ported.count(theirs) == 1
+        ported = ported.replace(theirs, ours)
+
+    def serve(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    while data := connection.recv(100):
+                        connection.sendall(data.upper())
+
+    outputs = list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=[server])
+        thread.start()
+        for module, text in ((asyncio, program), (crawl, ported)):
+            names: dict[str, Any] = {"asyncio": module}
+            exec(text, names)
+            with redirect_stdout(io.StringIO()) as out:
+                run: Any = module.run
+                run(names["main"](server.getsockname()[1]))
+            outputs.append(out.getvalue())
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert outputs[0] == outputs[1] != ""
 
 
 def test_file_and_readme_name_the_same_options() -> None:
