@@ -2086,10 +2086,10 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 #     round 0    /                    is requested: a page. It is held, not processed, until all
 #                                     roots have responded and all hosts of the crawl are known
-#     round 1    /                    is processed: admits /cats/ and /birds to round 1, and
+#                /                    is processed: admits /cats/ and /birds to round 1, and
 #                                     /map.png, an image, to CHECKS; leaves out the link to the
 #                                     lion, on another host
-#                /cats/               admits /staff/keys to round 1, and the lion, an image here,
+#     round 1    /cats/               admits /staff/keys to round 1, and the lion, an image here,
 #                                     to CHECKS; moves /map.png to round 1, because it is a link
 #                /birds, /map.png     a page without links, and an image: neither admits a URL
 #                /staff/keys          is forbidden by robots.txt
@@ -2104,7 +2104,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
 #     queue.end_turn(node.site)               the next URL of the site may be taken
 #     if it is a Result:                      a Record, §15, and perhaps a page
-#         await self._admit_and_emit(...)     admits the references, §20, and emits the Record
+#         await self._process(...)            admits the references, §20, and emits the Record
 #         queue.task_done()                   when all URLs are done, the round ends
 #     else:                                   it is Again: the URL needs another turn
 #         queue.put_back(node)
@@ -2500,8 +2500,9 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 # that contain our name apply; if there are none, the groups for "*" do. Of the rules that match a
 # URL, the one with the longest pattern wins; if two are equally long, the one that allows the URL
 # wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A Crawl-delay is
-# obeyed (§16), and other lines are ignored. Only Allow and Disallow end the names of a group (RFC
-# 9309, 2.2.4), so a Crawl-delay between two names belongs to both. So with
+# obeyed (§16), and other lines are ignored. A Crawl-delay between two names does not end a group
+# (RFC 9309, 2.2.4): it applies to the names above it, and the rules below apply to all names. So
+# with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2868,11 +2869,11 @@ def takes(options: Callable[P, object]) -> Callable[
 # =========
 # The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
 # or say "not now" (429). While one site rests, the workers should send requests to others.
-# The idea: a queue that knows the sites. Each site has its own line of waiting URLs. get() takes
-# the first URL of a site that may be asked now, as a doctor calls the next patient; that begins a
-# turn of the site. In a turn at most one request is sent. A URL that needs another one goes back to
-# the front of its line. A site with a delay has one turn at a time, and rests after each request.
-# With a delay of 3 s:
+# The idea: a queue that knows the sites. Each site has its own line of waiting URLs. get() picks a
+# site that may be asked now, and takes the first URL of its line. This begins a turn of the site,
+# which lasts until end_turn(). In a turn at most one request is sent. A URL that needs another one
+# goes back to the front of its line. A site with a delay has one turn at a time, and rests after
+# each request. With a delay of 3 s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -2880,18 +2881,20 @@ def takes(options: Callable[P, object]) -> Callable[
 #     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# The first turn of a site goes to its robots.txt (§21). Until that is known, there is one turn at a
-# time. The responses also show how fast the crawler may go. After its first 429, a site has a pace
+# The first turn of a site goes to its robots.txt (§21), including the requests for its redirects.
+# Until robots.txt is known, there is one turn at a time; after it, the site does not rest.
+#
+# The other responses also show how fast the crawler may go. After its first 429, a site has a pace
 # above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
-#     429             Retry-After, or 2 s            doubles: 0.1 s, 0.2 s ... 2 s
+#     429             Retry-After, or 2 s            doubles, up to 2 s: 0.1 s, 0.2 s ...
 #     anything else   its pace                       shrinks by 3 %, but not below the delay
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
-REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also the most to which 429s
-                    # raise the pace: few sites need more
+REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also, 429s do not raise the
+                    # pace above this, because few sites need more
 PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
 
 
@@ -3260,8 +3263,9 @@ class Frontier:
 
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have at most a class, an href and a title: no anchor. They are rejected at once, except
-# those whose first two letters may begin the name of a raw element (script, style, iframe ...).
+# Most tags have no attributes but a class, an href and a title, so they hold no anchor. They are
+# rejected early, unless their first two letters may begin the name of a raw element (script, style,
+# iframe ...).
 _ID_TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] )
     (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
@@ -3297,7 +3301,7 @@ def anchors_of(text: str, content_type: str = "text/html") -> array[int] | None:
     anchors = array("q", [hash("top")])
     for anchor in _ids_of(text, tags):
         anchors.append(hash(anchor))
-        if len(anchors) > MAX_ANCHORS:
+        if len(anchors) > MAX_ANCHORS + 1:
             return None
     return anchors
 
@@ -3346,7 +3350,7 @@ class Fragments:
             yield node
 
     def records(self) -> Iterator[Record]:
-        """Yield a record of each fragment that does not exist or could not be checked.
+        """Yield a record of each fragment that does not exist, is excluded or is not checked.
 
         Must be called after the last round."""
         for linked, nodes in self._nodes.items():
@@ -3362,7 +3366,7 @@ class Fragments:
                 if self._frontier.scope.excludes(node.text):
                     yield record._replace(skipped="excluded")
                 elif page.anchors is None:
-                    if page.is_well:  # otherwise the report lists the page itself
+                    if page.is_well:  # otherwise the page itself is a problem
                         yield record._replace(skipped="fragment not checked")
                 elif not anchors & _anchors_named(fragment):
                     yield record._replace(
@@ -3380,12 +3384,13 @@ class Fragments:
 #
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
 # those of assets. A reference is joined to its page as plain text, and the result is looked up. An
-# unusual spelling is not found there, so that reference is parsed. A wrong Node is never found: if
-# the joined text is the normal spelling of a URL, parsing would give that URL. On the zoo's /cats/
+# unusual spelling is not found there, so that reference is parsed. The lookup never finds a wrong
+# Node: only normal spellings are found, and if the joined text is the normal spelling of a URL,
+# parsing would give that URL. On the zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
-#     mailto:me                stays as it is: such text also has a Node, which holds the reason
+#     mailto:me                is looked up as it is: its Node says why it is not requested
 
 # The user name and password of a reference, which are never shown.
 _USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
@@ -3502,16 +3507,21 @@ class References:
 #     5  a failure that may be temporary         Again after 1 s, 2 s ...; after a 429, when the
 #                                                site has rested
 #     6  HEAD failed or redirects, or the URL    Again, this time with GET
-#        is a stylesheet
+#        is a stylesheet of the crawl's hosts
 #     7  anything else                           Result
 #
-# This is the life of /map.png, whose server refuses HEAD. In the middle are the lines at which a
-# worker may stop for it. On the right is what the loop would have to keep for each URL if there
-# were only callbacks, because no local variable would survive from one callback to the next:
+# Two lives show this: that of an image whose server refuses HEAD, and that of the page /cats/. In
+# the middle are the lines that a worker runs; it may stop at each `await`. On the right is what the
+# program would have to store for the URL at that point if it were written with callbacks, because
+# the local variables of a callback are gone when it returns:
 #
 #     its turn      node = await queue.get()         the idle workers
 #     HEAD          await client.fetch(...)          the URL, the method, when the request began
 #     405           return Again()                   that HEAD was refused
+#     its turn      node = await queue.get()         the idle workers
+#     GET           await client.fetch(...)          the URL, the method, when the request began
+#     200           return Result(record)
+#
 #     its turn      node = await queue.get()         the idle workers
 #     GET           await client.fetch(...)          the URL, the method, when the request began
 #     200           return Result(record, page)
@@ -3519,7 +3529,8 @@ class References:
 #     the callback  await on_page(record, page)      the page, and what comes after the callback
 #
 # So between its admission (§18) and its record, a URL waits for its round in `later`, for its turn
-# in the line of its site, or for a retry with a timer; or a worker has it.
+# in the line of its site, or for a retry with a timer; or a worker has it. (Only the result of a
+# root may have to wait once more, until the other roots have theirs: §22.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: at least five redirects are followed (RFC 9309, 2.3.1.2)
@@ -3602,7 +3613,6 @@ class Fetcher:
         if rule := site.robots.rule(url.target):  # 3: robots.txt forbids it
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
         if record := self._remembered(node):  # 4: the journal has it
-            self.ages.append(record.at)
             return Result(record, from_journal=True)
         return await self._request(node, url)
 
@@ -3620,7 +3630,7 @@ class Fetcher:
             node.site.slowed += 1
         else:
             node.site.slowed = 0
-        # Another host that says nothing but 429 gets one attempt for each URL.
+        # For another host that says nothing but 429, nothing is retried.
         is_hopeless = node.site.slowed >= PATIENCE and not is_covered
         after = response.headers.get("retry-after", "")
         pause = 0.0
@@ -3712,9 +3722,10 @@ class Fetcher:
 # ===========
 # The problem: fetch many pages at once, survive failures, and stop when there are no more.
 # The idea: workers run the loop that was shown before §12. A redirect is not followed on the spot:
-# its target is admitted like a link (§18). In round 0 only redirects are processed; other results
-# are held until all hosts are known, and their URLs are put into the queue once more. A failure of
-# a server becomes a Record; any other error ends the crawl.
+# its target is admitted like a link (§18). In round 0 only redirects are processed. Other results
+# are held until all hosts are known. Then their links are admitted, and their URLs go through the
+# queue once more, to a worker that emits the held result. A failure of a server becomes a Record;
+# any other error ends the crawl.
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
@@ -3753,7 +3764,9 @@ class Crawler:
             raise CrawlError(f"-H: {error}")
         self.in_flight = dict[Node, float]()
         self.ended = False
-        self._held = dict[Node, Result]()     # the results of round 0 other than redirects
+        self._hosts_are_known = False   # whether each root has responded, or failed
+        self._held = dict[Node, Result]()   # the results of roots other than redirects, until a
+                                            # worker can emit them
 
     async def crawl(self) -> None:
         """Crawl until no URL is left. May be called only once. An exception in a callback or in the
@@ -3786,11 +3799,18 @@ class Crawler:
         frontier = self.frontier
         for url in self._roots:
             frontier.admit(url, None, 0)
-        while frontier.later or self._held:
-            frontier.begin(min(frontier.later, default=1))
-            for node in self._held:     # after round 0: now all hosts are known
-                frontier.queue.put_nowait(node)
+        frontier.begin(0)
+        await frontier.queue.join()
+        self._hosts_are_known = True
+        # The links of all roots are admitted first, so that no longer way to a URL comes before.
+        for node, result in list(self._held.items()):
+            record = await self._admit(node, result)
+            self._held[node] = result._replace(record=record)
+            frontier.queue.put_nowait(node)
+        while frontier.later:
+            frontier.begin(min(frontier.later))
             await frontier.queue.join()
+        await frontier.queue.join()
         for record in itertools.chain(frontier.left_out(), self._fragments.records()):
             self._emit(record)
         for worker in workers:  # all of them wait for the queue
@@ -3807,36 +3827,49 @@ class Crawler:
                 return
             self.in_flight[node] = loop.time()
             await sleep(0)  # let the loop poll, because the lines below may never wait
-            result = self._held.pop(node, None) or await self.fetcher.fetch(node)
+            held = self._held.pop(node, None)
+            result = held or await self.fetcher.fetch(node)
             queue.end_turn(node.site)
-            if not isinstance(result, Again):
-                await self._admit_and_emit(node, result)
-                queue.task_done()
-            elif result.pause:
-                loop.call_later(result.pause, queue.put_back, node)
+            if isinstance(result, Again):
+                if result.pause:
+                    loop.call_later(result.pause, queue.put_back, node)
+                else:
+                    queue.put_back(node)
             else:
-                queue.put_back(node)
+                await self._process(node, result, is_admitted=held is not None)
+                queue.task_done()
             # Not in a `finally`: after an interruption, the report names the URLs still in flight.
-            del self.in_flight[node], result  # free the page before waiting for the next URL
+            del self.in_flight[node], held, result  # free the page before waiting for the next URL
 
-    async def _admit_and_emit(self, node: Node, result: Result) -> None:
-        """Admit the URLs that a result leads to, and emit its Record."""
-        record = result.record._replace(depth=node.depth, parent=node.parent)
-        page = result.page
-        if self.frontier.round == 0 and not record.next_url:
+    async def _process(self, node: Node, result: Result, is_admitted: bool) -> None:
+        """Hold a result of round 0, or admit the URLs that it leads to, and emit its Record."""
+        if is_admitted:
+            await self._finish(node, result, result.record)
+        elif self._hosts_are_known or result.record.next_url:
+            await self._finish(node, result, await self._admit(node, result))
+        else:
             self._held[node] = result
-            return
+
+    async def _admit(self, node: Node, result: Result) -> Record:
+        """Admit the URLs that a result leads to. Return its Record, with these URLs in it."""
+        record = result.record._replace(depth=node.depth, parent=node.parent)
         if record.next_url:
             if "#" in record.next_url:
                 node.fragment = fragment_of(record.next_url)
-            record = self.frontier.follow(node, record)
-        elif record.encoding:  # a document was read, now or by an earlier crawl
-            base = page.base if page else node.url
-            record = await self._references.admit(node, record, base)
-            if page and not node.is_check and self.options.on_page:
-                work = self.options.on_page(record, page)
-                if isinstance(work, Awaitable):
-                    await work
+            return self.frontier.follow(node, record)
+        if record.encoding:  # a document was read, now or by an earlier crawl
+            base = result.page.base if result.page else node.url
+            return await self._references.admit(node, record, base)
+        return record
+
+    async def _finish(self, node: Node, result: Result, record: Record) -> None:
+        """Call on_page, if a page was read, and emit the *record*."""
+        if result.page and not node.is_check and self.options.on_page:
+            work = self.options.on_page(record, result.page)
+            if isinstance(work, Awaitable):
+                await work
+        if result.from_journal:
+            self.fetcher.ages.append(record.at)
         # A record from the journal is not written again, unless it has changed: a redirect may
         # have become a problem, for example with a lower --max-redirect.
         self._emit(record, result.from_journal and record.kind == result.record.kind)
@@ -3846,7 +3879,7 @@ class Crawler:
         """Return how many URLs wait. A URL that moved to another round may be counted twice."""
         waiting = (self.frontier.queue.unfinished - len(self.in_flight)
                    + sum(map(len, self.frontier.later.values())))
-        if self.frontier.round == 0:  # later the held results are in the queue
+        if not self._hosts_are_known:  # later the held results are in the queue
             waiting += len(self._held)
         return waiting
 
@@ -3864,8 +3897,8 @@ class Crawler:
 # 23  Journal
 # ===========
 # The problem: a long crawl may be interrupted, and a crawl that found problems should be repeated.
-# The idea: write a line of JSON to a journal for each record. If a URL has several lines, the last
-# one counts, not including lines that say that the URL was not requested. A later crawl looks in
+# The idea: write a line of JSON to a journal for each record. Lines that say that a URL was not
+# requested do not count. Of the other lines of a URL, the last one counts. A later crawl looks in
 # the journal before it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
@@ -3953,7 +3986,8 @@ class Journal:
 
     def _index(self) -> None:
         """Store the offset of each URL's last line. Lines of URLs that were not requested do not
-        count. A last line that was cut off, by a crash or a full disk, is removed."""
+        count. A last line that was cut off, by a crash or a full disk, is removed. (If it is the
+        only one, it has to begin like a record.)"""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line.startswith(b'{"url": "') and not line.endswith(b"}")
@@ -4067,7 +4101,8 @@ class Journal:
 #     a chain of redirects is too long            a problem                 --max-redirect
 #     it is not a valid URL                       a problem                 --exclude
 #     its result came from the journal            results from the journal  leave out --resume
-#     the crawl was interrupted                   interrupted               --resume
+#     the crawl was interrupted (what was left
+#         out before is then not counted)         interrupted               --resume
 #
 # Assets are not counted with --pages-only: their URLs are not even parsed.
 
@@ -4424,12 +4459,13 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     the kernel interrupts epoll, and Python calls run()'s handler                         §6
 #     which calls call_soon_threadsafe(task.cancel): a byte in the self-pipe                §2
 #     the loop wakes; task.cancel() goes on to gather(), for which that task waits          §5
-#         and to each worker, and the future at the bottom of the worker's pipe             §4, §3
+#         and to each worker, and to the future that the worker waits for                   §4, §3
 #     CancelledError rises from there: a stream in use is closed                            §11
 #     until crawl() has seen all of them end, and has closed the idle streams               §22
 #     and run() raises KeyboardInterrupt: the report names the URLs in flight               §6, §24
 #     and main() returns 130 (143 if it was SIGTERM)                                        §25
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100 ms for each
-# response, this program gets 9.7 pages a second with --max-tasks 1, and idles 99 % of the time.
+# response, this program gets 9.7 pages a second with --max-tasks 1, because it waits for the server
+# 97 % of the time.
 # With --max-tasks 100 it gets 804 (`make bench`), because one select() waits for all responses.

@@ -7163,16 +7163,18 @@ def test_a_journal_need_not_be_a_regular_file_and_may_be_full() -> None:
 def test_a_full_disk_leaves_a_journal_that_can_be_resumed(
     site: Server, tmp_path: Path
 ) -> None:
-    site.add("/", "<a href=/a>")
-    site.add("/a")
+    site.add("/")
     path = tmp_path / "journal"
     assert run_program("-o", str(path), site.url).returncode == 0
     before = path.read_bytes()
+    site.add("/", "<a href=/a>")
+    site.add("/a")
 
     def small() -> None:
-        """Leave room for a part of one more line."""
+        """Leave room for the line of / and a part of one more."""
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, len(before) + 20))
+        size = 2 * len(before) + 60
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     done = run_program("-o", str(path), "--resume", site.url, preexec_fn=small)
     assert done.returncode == 2 and path.read_bytes().startswith(before)
@@ -7384,6 +7386,48 @@ def test_a_start_page_without_a_link_is_named() -> None:
     lines = crawl_site(site, "/", "http://o/").lines()
     named = [line for line in lines if "no links" in line]
     assert named == ["no links found on /: it needs JavaScript, or is not the page that was meant"]
+
+
+def test_a_link_of_a_root_is_found_before_a_longer_way_to_its_target() -> None:
+    """However many links the root has, and however long another root takes."""
+    many = "".join(f"<a href=/{number}>" for number in range(1000))
+    site: Site = {
+        "/": f"<a href=/x>{many}<a href=/y>",
+        "/x": "<a href=/y><a href=http://o/z>",
+        "/y": "",
+        "http://o/": slow_answer(5, "<a href=/z>"),
+        "http://o/z": "",
+    } | {f"/{number}": "" for number in range(1000)}
+    for depth in (1, 2, 100):
+        records = crawl_site(site, "/", "http://o/", depth=depth).records
+        for path, parent in (("/y", "http://h/"), ("http://o/z", "http://o/")):
+            assert (records[path].status, records[path].depth, records[path].parent) == (
+                200, 1, parent)
+
+
+async def test_an_interrupted_resumed_crawl_never_counts_less_than_no_requests(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal"
+    site = site_of_pages(30)
+
+    async def hold(record: crawl.Record, page: crawl.Page) -> None:
+        await sleep(1)
+
+    async def crawl_for(seconds: float, **options: Any) -> list[str]:
+        with closing(crawl.Journal(str(path), resume=True)) as journal:
+            crawler, task = crawler_and_task(site, journal=journal, **options)
+            await sleep(seconds)
+            task.cancel()
+            with suppress(CancelledError):
+                await task
+            return crawler.lines()
+
+    await crawl_for(100)
+    lines = await crawl_for(0.126, max_tasks=5)
+    assert not [line for line in lines if line.startswith("-")]
+    requested = [line for line in lines if "requested, " in line]
+    assert len(requested) == 1 and re.match("[0-9]+ URLs? requested", requested[0])
 
 
 def test_a_crawl_that_read_only_sitemaps_says_so() -> None:
