@@ -1982,18 +1982,18 @@ class Client:
         """Send one request and return the response. Redirects are not followed.
 
         *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *body* is
-        that of a POST or the like. A request other than GET and HEAD is sent on a connection of
-        its own, and never twice. *own_headers* says whether to send the client's *headers*, which
-        may hold secrets meant only for some hosts; the User-Agent is always sent. The response's
-        body is read only if *wanted(response)*, called once the head has arrived, returns true; it
-        may have *max_body* bytes, by default self.max_body.
+        that of a POST or the like. A request that has one, or is neither GET nor HEAD, is sent on
+        a connection of its own, and never twice. *own_headers* says whether to send the client's
+        *headers*, which may hold secrets meant only for some hosts; the User-Agent is always sent.
+        The response's body is read only if *wanted(response)*, called once the head has arrived,
+        returns true; it may have *max_body* bytes, by default self.max_body.
         Raises OSError if no response arrives (TimeoutError after self.timeout seconds), and
         ProtocolError if the response is malformed or truncated. If the caller is cancelled, the
         connection is closed."""
         if isinstance(url, str):
             url = parse_url(url)
         fields = self._all if own_headers else self._usual
-        may_repeat = method in ("GET", "HEAD")
+        may_repeat = method in ("GET", "HEAD") and not body
         if not may_repeat:
             fields = fields | {"Content-Length": f"{len(body)}"}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -2171,10 +2171,16 @@ def _decode_entity(entity: str) -> str:
     return decoded if len(decoded) <= longest else entity
 
 
+def _without_quotes(value: str) -> str:
+    """Return the value of an attribute, or a URL in a stylesheet, without its quotes."""
+    if value[:1] in ('"', "'"):
+        return value[1:].removesuffix(value[0])
+    return value
+
+
 def _value_of(value: str) -> str:
     """Return an attribute's value without its quotes, and with entities decoded."""
-    if value[:1] in ('"', "'"):
-        value = value[1:].removesuffix(value[0])
+    value = _without_quotes(value)
     if "&" not in value:
         return value
     # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed.
@@ -2198,7 +2204,8 @@ def read_stylesheet(text: str) -> Markup:
     URLs with escapes, and those that are only a fragment, are left out. Raises LimitError if there
     are too many."""
     values = re.findall(
-        rf"""(?isx) {_CSS_COMMENT} | @namespace [^;]*+          # comments are skipped
+        rf"""(?aisx) {_CSS_COMMENT}                             # comments are skipped,
+        | @namespace (?> (?: {_CSS_STRING} | [^;] )* )         # and so are namespaces
         | (?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+         # the name must be a whole word
           (?: ( {_CSS_STRING} | {_CSS_BARE} )
             | (?! ["'] ) (?> (?: [^)\\]++ | \\. )* ) )        # an invalid URL is skipped,
@@ -2206,7 +2213,7 @@ def read_stylesheet(text: str) -> Markup:
         | {_CSS_STRING}                                       # and so are other strings,
         | ["'] (?> (?: [^\\\n]++ | \\. )* )                    # up to the end of an invalid one""",
         text)
-    used = [value.strip("\"'") for value in itertools.chain(*values)]
+    used = map(_without_quotes, itertools.chain(*values))
     urls = [url for url in used if url and "\\" not in url and url[0] != "#"]
     _check_count(len(urls), MAX_REFERENCES)
     return Markup(assets=tuple(urls))
@@ -2277,7 +2284,7 @@ _LINK = rf"""
     [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}*?
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 # 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
-_COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) (?=--) .*? (?: --!?> | \Z ) | [^>]*+ )"
+_COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
 # 3. A named tag. The first %s stands for the names of raw elements, the second for other names,
 # and the third for _CLOSED or nothing. If the group `raw` has matched, the text up to its end tag,
 # or up to the end of the page, is its inside.
@@ -2396,7 +2403,8 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
 
 
 _READ_BEFORE = 4096     # bytes: a meta element names the charset within these
-_META = re.compile(rf"<!-- .*? (?: --> | \Z ) | < (meta (?=[\s/]) {_REST})", _FLAGS | re.IGNORECASE)
+_META = re.compile(
+    rf"<!-- (?: -?> | .*? (?: --> | \Z ) ) | < (meta (?=[\s/]) {_REST})", _FLAGS | re.IGNORECASE)
 _CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""")
 _XML_ENCODING = re.compile(r"""(?ai)\A<\?xml[^>]*?\sencoding\s*+=\s*+["']([a-z0-9_:.+-]{1,40})""")
 _CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard than in Python
@@ -2424,7 +2432,7 @@ def _codec_of(label: str) -> str:
     label = _ISO_8859.sub(r"iso8859-\1", label)
     # Python has codecs that are not for pages.
     if not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
-        with suppress(LookupError, UnicodeError):
+        with suppress(LookupError, ValueError):  # there is none, or it holds a NUL
             codec = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
             return _CODECS.get(codec, codec)
     return ""
@@ -3013,8 +3021,7 @@ def _parse_root(text: str) -> URL:
     """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
 
     Raises CrawlError."""
-    _, at, rest = text.rpartition("@")
-    shown = f"***@{rest}" if at else text
+    shown = re.sub("(?s)^.*@", "***@", text)
     if re.match("[./~]|file:", text):
         raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
                          f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")
@@ -3623,7 +3630,8 @@ class Fetcher:
         at = time.time()
         began = loop.time()
         node.tries += 1
-        response, error = await self._send(url, method, partial(self._wants, url, node.is_check))
+        wanted = partial(self._wants, url, node.is_check)
+        response, error = await self._send(url, method, wanted)
         is_covered = self._frontier.scope.covers(url)
         is_slowed = response.status == 429
         if is_slowed:
@@ -3642,7 +3650,7 @@ class Fetcher:
         # 5: a temporary failure
         if not is_hopeless and self._may_retry(response, error, node.tries):
             return Again() if is_slowed else Again(max(_back_off(node.tries), pause))
-        is_wanted = self._wants(url, node.is_check, response)
+        is_wanted = wanted(response)
         # 6: some servers refuse any HEAD, or redirect it elsewhere.
         if method == "HEAD" and (error or response.status >= 300 or is_wanted):
             return Again()
@@ -3964,8 +3972,9 @@ class Journal:
         try:
             if recheck:
                 os.stat(path)  # it must exist
-            if os.path.isfile(path) and os.path.realpath(path) == os.path.realpath("/dev/stdout"):
-                raise ValueError("is where the report goes; choose another file, or use a pipe")
+            with suppress(OSError):  # there is no such file, or no stdout
+                if os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(1)):
+                    raise ValueError("is where the report goes; choose another file or a pipe")
             self._file = self._files.enter_context(open(path, "ab", buffering=0))
             if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -3990,7 +3999,7 @@ class Journal:
         only one, it has to begin like a record.)"""
         start = 0
         for number, line in enumerate(self._lines, 1):
-            begins_a_record = line.startswith(b'{"url": "') and not line.endswith(b"}")
+            begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
             if not line.endswith(b"\n") and (start or begins_a_record):
                 self._file.truncate(start)
                 break
@@ -4241,7 +4250,7 @@ class Report:
                 yield (f"no links found on {record.url}: it needs JavaScript, or is not the page "
                        "that was meant")
         if self.pages and not self.html_pages:
-            yield "sitemaps were read, but no page: see --depth"
+            yield "sitemaps were read, but no page"
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
         if self.truncated:
@@ -4318,20 +4327,20 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     with suppress(OSError, ValueError):  # macOS has infinite limits that cannot be set
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_FILES)), hard))
-    given: Any = {name: getattr(options, name) for name in Options._fields}
-    given["on_record"] = on_record
-    given["headers"] = {}
+    options.on_record = on_record
+    options.headers = {}
     for text in options.header:
         name, colon, value = text.partition(":")
         if not colon:  # the text may be a secret
             raise CrawlError("-H: a header is 'Name: value', but there is no colon")
-        given["headers"][name] = value.strip()
+        options.headers[name] = value.strip()
     failures = list[str]()
     with ExitStack() as files:
         if options.output is not None:
-            given["journal"] = files.enter_context(closing(
+            options.journal = files.enter_context(closing(
                 Journal(options.output, options.resume, options.recheck)))
-        crawler = Crawler(options.roots, **given)
+        crawler = Crawler(
+            options.roots, **{name: getattr(options, name) for name in Options._fields})
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
