@@ -117,7 +117,7 @@ P = ParamSpec("P")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]   # a coroutine that returns a T
 Texts = str | Iterable[str]     # one string, or several
-VERSION = "3.0"
+VERSION = "3.1"
 
 
 # 2  Event loop

@@ -7070,6 +7070,16 @@ def test_a_journal_answers_under_the_options_of_today(
     assert crawl_with_journal(path, site, *options.pop("roots", ["/"]), **options).outcomes == asked
 
 
+def test_a_redirect_to_a_mail_address_is_not_requested_again_by_resume(tmp_path: Path) -> None:
+    site: Site = {"/": "<a href=/mail>", "/mail": "-> mailto:a@b.c"}
+    for requests in (["/", "/mail"], ["/"]):
+        crawler = crawl_with_journal(tmp_path / "journal", site)
+        assert crawler.requested == requests
+        assert crawler.records["/mail"].skipped == "mailto URL: neither http nor https"
+        assert "           1  mailto URL" in crawler.lines()
+        assert "statuses: 1 x 200, 1 x 302" in crawler.lines()
+
+
 def test_a_stylesheet_is_read_again_when_its_host_becomes_the_crawls(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     site: Site = {
