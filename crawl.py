@@ -2178,11 +2178,8 @@ def _without_quotes(value: str) -> str:
     return value
 
 
-def _value_of(value: str) -> str:
-    """Return an attribute's value without its quotes, and with entities decoded."""
-    value = _without_quotes(value)
-    if "&" not in value:
-        return value
+def _decode_entities(value: str) -> str:
+    """Return the value of an attribute with its entities decoded."""
     # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed.
     return re.sub(
         "&(?:#(?:[0-9]{1,40}(?![0-9])|[xX][0-9a-fA-F]{1,40}(?![0-9a-fA-F]));?"
@@ -2190,10 +2187,19 @@ def _value_of(value: str) -> str:
         lambda match: _decode_entity(match[0]), value)
 
 
+def _value_of(value: str) -> str:
+    """Return an attribute's value without its quotes, and with entities decoded."""
+    value = _without_quotes(value)
+    if "&" in value:
+        return _decode_entities(value)
+    return value
+
+
 _CSS_COMMENT = r"/\* .*? (?: \*/ | \Z )"
 # A string in quotes. A line end inside it makes it invalid.
 _CSS_STRING = r"""(?: " (?> (?: [^"\\\n]++ | \\. )* ) (?: " | \Z )
                     | ' (?> (?: [^'\\\n]++ | \\. )* ) (?: ' | \Z ) )"""
+_CSS_URL = r"(?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+"    # the name must be a whole word
 # A URL without quotes. A blank, a quote or a bracket inside it makes it invalid.
 _CSS_BARE = r"""(?> (?: [^"'()\\\s]++ | \\. )+ ) (?= \s*+ (?: \) | \Z ) )"""
 
@@ -2205,15 +2211,14 @@ def read_stylesheet(text: str) -> Markup:
     are too many."""
     values = re.findall(
         rf"""(?aisx) {_CSS_COMMENT}                             # comments are skipped,
-        | @namespace (?> (?: {_CSS_STRING} | [^;] )* )         # and so are namespaces
-        | (?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+         # the name must be a whole word
-          (?: ( {_CSS_STRING} | {_CSS_BARE} )
-            | (?! ["'] ) (?> (?: [^)\\]++ | \\. )* ) )        # an invalid URL is skipped,
-        | @import (?> (?: \s++ | {_CSS_COMMENT} )* ) ( {_CSS_STRING} )
+        | @namespace (?> (?: {_CSS_STRING} | [^;"']++ )* )     # and so are namespaces
+        | (?: {_CSS_URL} | @import (?> (?: \s++ | {_CSS_COMMENT} )* ) (?= ["'] ) )
+          ( {_CSS_STRING} | {_CSS_BARE} )
+        | {_CSS_URL} (?! ["'] ) (?> (?: [^)\\]++ | \\. )* )     # an invalid URL is skipped,
         | {_CSS_STRING}                                       # and so are other strings,
         | ["'] (?> (?: [^\\\n]++ | \\. )* )                    # up to the end of an invalid one""",
         text)
-    used = map(_without_quotes, itertools.chain(*values))
+    used = [_without_quotes(value) for value in values if value]
     urls = [url for url in used if url and "\\" not in url and url[0] != "#"]
     _check_count(len(urls), MAX_REFERENCES)
     return Markup(assets=tuple(urls))
@@ -2230,8 +2235,8 @@ def read_sitemap(text: str) -> Markup:
           ( [^<\s]++ (?: [ ] [^<\s]++ )* )
         | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
     _check_count(len(urls), MAX_LISTED)
-    return Markup(tuple(_value_of(url.removesuffix("]]>"))
-                        for url in itertools.chain(*urls) if url))
+    texts = (text.removesuffix("]]>") for text in map("".join, urls) if text)
+    return Markup(tuple(_value_of(text) for text in texts))
 
 
 # 13  Links

@@ -148,9 +148,9 @@ def metered(name: str, roots: list[str], **options: Any) -> None:
     took = time.thread_time() - began
     print(f"{name[:40]!r}: {took:.2f} s of CPU time, {loop.longest:.2f} s in the longest callback")
     assert loop.longest < 2  # 1.3 for the worst where this was written
-    assert took < (
-        15 if "/" in name[:2] or "\ufdfa" in name else 5
-    )  # rules, each tried on each URL; names
+    # More is allowed for rules, each of which is tried on each URL; for names; and for a sitemap,
+    # which may list a million URLs.
+    assert took < (15 if "/" in name[:2] or "\ufdfa" in name or "<loc>{}" in name else 5)
 
 
 @pytest.mark.parametrize("name", HOSTILE_BODIES)
