@@ -2742,8 +2742,9 @@ class Result(NamedTuple):
 
 
 NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a response
-MAX_JOINED = 6_000_000  # characters of a page's path, times its references, which it may be joined
-                        # to: a page of a megabyte could otherwise become a gigabyte of URLs
+MAX_JOINED = 6_000_000  # the length of a page's path, times the number of its references. Each of
+                        # them may be joined to that path, so without a limit a page of a megabyte
+                        # could become a gigabyte of URLs
 
 
 def _next_url(url: URL, response: Response) -> str:
@@ -2903,6 +2904,9 @@ def takes(options: Callable[P, object]) -> Callable[
 #     the response    the site rests for at least    its pace
 #     429             Retry-After, or 2 s            doubles, up to 2 s: 0.1 s, 0.2 s ...
 #     anything else   its pace                       shrinks by 3 %, but not below the delay
+#
+# A host outside the crawl that says nothing but 429 should not hold up the crawl. After ten 429s in
+# a row, its URLs are not retried, and it rests only for its pace.
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
