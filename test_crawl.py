@@ -1911,6 +1911,47 @@ async def test_a_stream_that_nobody_reads_is_not_watched(pair: Pair) -> None:
         assert await stream.read() == b"more"
 
 
+class StrictSelector(selectors.DefaultSelector):
+    """Complains about closed sockets, as kqueue would, and counts what was unregistered."""
+
+    unregistered = 0
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        assert fileobj.fileno() >= 0, "a closed socket was registered"
+        return super().register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        assert fileobj.fileno() >= 0, "a socket was closed before it was unregistered"
+        self.unregistered += 1
+        return super().unregister(fileobj)
+
+    def select(self, timeout: float | None = None) -> Any:
+        for key in self.get_map().values():
+            assert cast(socket.socket, key.fileobj).fileno() >= 0, "a closed socket is watched"
+        return super().select(timeout)
+
+
+def test_a_loop_never_watches_a_closed_socket(site: Server, closed: int) -> None:
+    """Whether a stream is read to its end, reset, timed out, cancelled or refused."""
+    site.add("/", "".join(f"<a href=/{name}>" for name in ("a", "cut", "silent", "b")))
+    site.add("/a")
+    site.answers["/cut"] = lambda connection, _: connection.close()
+    site.answers["/silent"] = say_nothing
+    selector = StrictSelector()
+
+    async def main() -> None:
+        crawler = crawl.Crawler(
+            [site.url, f"http://127.0.0.1:{closed}"], no_robots=True, timeout=0.2, max_tries=1)
+        await crawler.crawl()
+        waiting = create_task(crawl.fetch(f"{site.url}/silent"))
+        await sleep(0.05)
+        waiting.cancel()
+        await crawl.gather(waiting, return_exceptions=True)
+
+    crawl.run(main(), loop_factory=lambda: crawl.EventLoop(selector))
+    assert selector.unregistered > 5
+
+
 @real_time
 @each("victim", ["the race", "the first attempt", "the last attempt", "all attempts"])
 async def test_a_race_that_is_cancelled_in_any_tick_leaves_no_socket_open(
