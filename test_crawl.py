@@ -615,7 +615,7 @@ async def read_from_stream_that_is_closed(keep: object) -> None:
 
     ours, theirs = socket.socketpair()
     with closing(theirs), closing(crawl.Stream(ours)) as stream:
-        get_running_loop().call_later(1, stream.close)
+        get_running_loop().call_later(0.01, stream.close)
         with raises(ConnectionAbortedError):
             await read(stream, keep)
 
@@ -623,7 +623,7 @@ async def read_from_stream_that_is_closed(keep: object) -> None:
 async def look_at_the_exception(keep: object) -> None:
     """Call exception() of a task that has failed."""
     task = create_task(sleep_and_fail(keep))
-    await sleep(1)
+    await sleep(0.01)
     assert isinstance(task.exception(), KeyError)
 
 
@@ -5545,7 +5545,7 @@ def test_a_root_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tri
     site.add("/")
     tls_site.add("/")
     assert list(crawl_servers(f"localhost:{site.port}").records) == [site.url + "/"]
-    (failed,) = crawl_servers(f"localhost:{tls_site.port}").emitted
+    (failed,) = crawl_servers(f"localhost:{tls_site.port}", max_tries=1).emitted
     assert failed.error == "connection reset by peer"
     assert tls_site.requests == []
 
