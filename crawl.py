@@ -4484,6 +4484,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     and main() returns 130 (143 if it was SIGTERM)                                        §25
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100 ms for each
-# response, this program gets 9.7 pages a second with --max-tasks 1, because it waits for the server
-# 97 % of the time.
+# response, this program gets 9.7 pages a second with --max-tasks 1, and is idle 98 % of the time.
 # With --max-tasks 100 it gets 804 (`make bench`), because one select() waits for all responses.
