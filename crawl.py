@@ -2435,9 +2435,10 @@ _ISO_8859 = re.compile("(?:cs)?iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso885
 def _codec_of(label: str) -> str:
     """Return Python's codec for a label of a charset, or "" if there is none."""
     label = _ISO_8859.sub(r"iso8859-\1", label)
-    # Python has codecs that are not for pages.
-    if not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
-        with suppress(LookupError, ValueError):  # there is none, or it holds a NUL
+    # Python has codecs that are not for pages, and ignores odd characters in their names.
+    is_odd = not re.fullmatch("[a-z0-9_:.+-]{1,40}", label)
+    if not is_odd and not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
+        with suppress(LookupError, UnicodeError):
             codec = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
             return _CODECS.get(codec, codec)
     return ""

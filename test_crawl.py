@@ -3017,6 +3017,9 @@ def test_hostile_stylesheets_take_linear_time(piece: str) -> None:
         # Without a known label, the bytes decide.
         (b"\xff", "", "\u00ff", "windows-1252"),
         (b"\x80\xe9", "text/html", "\u20ac\u00e9", "windows-1252"),
+        (b'<meta charset="cp\x1b1251">\xe9', "", '<meta charset="cp\x1b1251">\u00e9',
+         "windows-1252"),
+        (b'<meta charset="cp1251\xe9">', "", '<meta charset="cp1251\u00e9">', "windows-1252"),
         (b'<meta charset="a\0b">\xe9', "", '<meta charset="a\0b">\u00e9', "windows-1252"),
         (b"<!--><meta charset=cp1251>\xef", "", "<!--><meta charset=cp1251>\u043f", "cp1251"),
         (b"<meta charset=nonsense>\xe9", "", "<meta charset=nonsense>\u00e9", "windows-1252"),
