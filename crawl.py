@@ -2104,7 +2104,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
 #     queue.end_turn(node.site)               the next URL of the site may be taken
 #     if it is a Result:                      a Record, §15, and perhaps a page
-#         await self._process(...)            admits the references, §20, and emits the Record
+#         await self._admit_and_emit(...)     admits the references, §20, and emits the Record
 #         queue.task_done()                   when all URLs are done, the round ends
 #     else:                                   it is Again: the URL needs another turn
 #         queue.put_back(node)
@@ -2932,7 +2932,7 @@ class Site:
         self.turns = 0                  # turns that have not ended
         self.free_at = 0.0              # the loop time until which the site rests
         self.waiting = deque["Node"]()  # URLs that wait for a turn
-        self.timer: Handle | None = None        # calls update() when the site has rested
+        self.timer: Handle | None = None        # tells the queue that the site has rested
 
     def is_busy(self) -> bool:
         """Return whether the next turn must wait for the end of another."""
@@ -3583,8 +3583,8 @@ class Fetcher:
         trusted = self._frontier.scope.trusts(url)
         try:
             response = await self.client.fetch(url, method, trusted, wanted, max_body)
-            if (reader_of(url, response.content_type) is read_sitemap
-                    and response.body.startswith(GZIP_MAGIC)):  # a file such as /sitemap.xml.gz
+            if (response.body.startswith(GZIP_MAGIC)  # a file such as /sitemap.xml.gz
+                    and reader_of(url, response.content_type) is read_sitemap):
                 body, has_end = _decode(response.body, "gzip", self._options.max_body)
                 response = response._replace(body=body, truncated=not has_end)
             return response, None
@@ -3845,8 +3845,12 @@ class Crawler:
                 return
             self.in_flight[node] = loop.time()
             await sleep(0)  # let the loop poll, because the lines below may never wait
-            held = self._held.pop(node, None)
-            result = held or await self.fetcher.fetch(node)
+            is_admitted = node in self._held
+            result: Result | Again
+            if is_admitted:
+                result = self._held.pop(node)
+            else:
+                result = await self.fetcher.fetch(node)
             queue.end_turn(node.site)
             if isinstance(result, Again):
                 if result.pause:
@@ -3854,12 +3858,12 @@ class Crawler:
                 else:
                     queue.put_back(node)
             else:
-                await self._process(node, result, is_admitted=held is not None)
+                await self._admit_and_emit(node, result, is_admitted)
                 queue.task_done()
             # Not in a `finally`: after an interruption, the report names the URLs still in flight.
-            del self.in_flight[node], held, result  # free the page before waiting for the next URL
+            del self.in_flight[node], result  # free the page before waiting for the next URL
 
-    async def _process(self, node: Node, result: Result, is_admitted: bool) -> None:
+    async def _admit_and_emit(self, node: Node, result: Result, is_admitted: bool) -> None:
         """Hold a result of round 0, or admit the URLs that it leads to, and emit its Record."""
         if is_admitted:
             await self._finish(node, result, result.record)

@@ -3854,6 +3854,7 @@ def queue_of_sites(**delays: float) -> tuple[crawl.PoliteQueue, dict[str, crawl.
 
 
 def node_of(site: crawl.Site, path: str) -> crawl.Node:
+    """Return a Node of a site, which may be put into the queue."""
     node = crawl.Node(f"{site.url}{path}")
     node.site = site
     return node
@@ -4025,30 +4026,6 @@ def test_links_to_a_host_that_limits_its_rate_are_checked_at_its_pace(tasks: int
     crawler = crawl_site(RateLimitedHost(40, 5), external=True, max_tasks=tasks)
     assert {record.status for record in crawler.emitted} == {200}
     assert len(crawler.emitted) == 41
-
-
-@each("tasks", [2, 10])
-def test_after_a_429_a_site_gets_one_request_at_a_time(tasks: int) -> None:
-    """Also when a URL that was to be retried comes back."""
-    site: Site = {"/": "".join(f"<a href=/{number}>" for number in range(20))}
-    site |= {f"/{number}": slow_answer(0.5) for number in range(20)}
-    site["/0"] = [too_many_requests(), slow_answer(0.5)]
-    site["/1"] = [slow_answer(0.5, status=503), slow_answer(0.5)]
-    site["/2"] = [slow_answer(0.1, status=503), slow_answer(0.5)]
-
-    class Watching(Busy):
-        after_429 = 0
-
-        async def fetch(self, url: crawl.URL, *args: Any, **options: Any) -> Any:
-            response = await super().fetch(url, *args, **options)
-            if get_running_loop().time() > 2:  # the requests before the 429 have ended
-                self.after_429 = max(self.after_429, self.under_way + 1)
-            return response
-
-    client = Watching(site)
-    crawler = crawl_site(client, max_tasks=tasks)
-    assert client.after_429 == 1
-    assert {record.status for record in crawler.emitted} == {200}
 
 
 def test_a_host_that_always_says_429_does_not_hold_up_the_crawl() -> None:
@@ -5079,6 +5056,30 @@ def test_with_a_delay_every_request_to_a_site_keeps_the_distance() -> None:
     }
     assert len(moments) == 11
     assert min(after - before for before, after in zip(moments, moments[1:])) >= 2
+
+
+@each("tasks", [2, 10])
+def test_after_a_429_a_site_gets_one_request_at_a_time(tasks: int) -> None:
+    """Also when a URL that was to be retried comes back."""
+    site: Site = {"/": "".join(f"<a href=/{number}>" for number in range(20))}
+    site |= {f"/{number}": slow_answer(0.5) for number in range(20)}
+    site["/0"] = [too_many_requests(), slow_answer(0.5)]
+    site["/1"] = [slow_answer(0.5, status=503), slow_answer(0.5)]
+    site["/2"] = [slow_answer(0.1, status=503), slow_answer(0.5)]
+
+    class Watching(Busy):
+        after_429 = 0
+
+        async def fetch(self, url: crawl.URL, *args: Any, **options: Any) -> Any:
+            response = await super().fetch(url, *args, **options)
+            if get_running_loop().time() > 2:  # the requests before the 429 have ended
+                self.after_429 = max(self.after_429, self.under_way + 1)
+            return response
+
+    client = Watching(site)
+    crawler = crawl_site(client, max_tasks=tasks)
+    assert client.after_429 == 1
+    assert {record.status for record in crawler.emitted} == {200}
 
 
 def test_a_503_delays_no_other_url_of_a_site_with_a_delay() -> None:
