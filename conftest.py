@@ -163,8 +163,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {
-        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
-    }
+        name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
     run = crawl.run if pyfuncitem.get_closest_marker("real_time") else play
     run(pyfuncitem.obj(**arguments))
     return True
@@ -240,8 +239,7 @@ class Server:
                 method, path = head.decode().split(" ")[:2]
                 self.heads.append(head.decode())
                 answer = self.answers.get(
-                    path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-                )
+                    path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 if method == "HEAD":
                     self.checked.append(path)
                     if self.head_status is not None:
@@ -296,21 +294,14 @@ class SimulatedClient:
     def __init__(self, site: Site) -> None:
         self.site = {
             url_of(path): answer[:] if isinstance(answer, list) else answer
-            for path, answer in site.items()
-        }
+            for path, answer in site.items()}
         self.requests: list[tuple[float, str]] = []  # with GET: the time, and the path or URL
         self.checked: list[str] = []  # with HEAD, which takes no time
         self.trusted: dict[str, bool] = {}  # whether the user's headers were sent there
         self.lookups, self.pool, self.user_agent = dict[Any, Any](), dict[Any, str](), "crawl"
 
-    async def fetch(
-        self,
-        url: crawl.URL,
-        method: str = "GET",
-        own_headers: bool = True,
-        wanted: Any = None,
-        max_body: int | None = None,
-    ) -> crawl.Response:
+    async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
+                    wanted: Any = None, max_body: int | None = None) -> crawl.Response:
         answer, path = self.site.get(str(url), 404), path_of(str(url))
         self.trusted[path] = own_headers
         if method == "HEAD":
@@ -382,21 +373,20 @@ class RecordingCrawler(crawl.Crawler):
 
 def finished(crawler: RecordingCrawler) -> RecordingCrawler:
     """Return a finished crawler. It has left nothing behind, and has emitted each URL once."""
-    assert not crawler.in_flight and crawler.num_waiting() == 0
+    assert not crawler.in_flight
+    assert crawler.num_waiting() == 0
     assert get_running_loop().tasks == {crawl.current_task()}
     assert len(crawler.records) == len(crawler.emitted)
     return crawler
 
 
-def crawler_and_task(
-    site: Site | SimulatedClient, *roots: str, **options: Any
-) -> tuple[RecordingCrawler, Any]:
+def crawler_and_task(site: Site | SimulatedClient, *roots: str,
+                     **options: Any) -> tuple[RecordingCrawler, Any]:
     """Begin to crawl a simulated site; return the crawler and its task."""
     client = SimulatedClient(site) if isinstance(site, dict) else site
     robots = any(url.endswith("robots.txt") for url in client.site)
     crawler = RecordingCrawler(
-        [url_of(root) for root in roots or ["/"]], client, **{"no_robots": not robots} | options
-    )
+        [url_of(root) for root in roots or ["/"]], client, **{"no_robots": not robots} | options)
     return crawler, create_task(crawler.crawl())
 
 
@@ -412,14 +402,8 @@ def crawl_site(site: Site | SimulatedClient, *roots: str, **options: Any) -> Rec
     return result
 
 
-def crawl_with_journal(
-    path: pathlib.Path,
-    site: Site,
-    *roots: str,
-    stop_after: int = 0,
-    recheck: bool = False,
-    **options: Any,
-) -> RecordingCrawler:
+def crawl_with_journal(path: pathlib.Path, site: Site, *roots: str, stop_after: int = 0,
+                       recheck: bool = False, **options: Any) -> RecordingCrawler:
     """Crawl a simulated site, continuing a journal; perhaps *stop_after* so many requests."""
 
     async def main() -> RecordingCrawler:
@@ -453,15 +437,13 @@ def project_file(name: str) -> str:
     return (HERE / name).read_text("utf-8")
 
 
-def slow_answer(
-    seconds: float, body: str = "", status: int = 200, **headers: str
-) -> tuple[int, dict[str, Any], str]:
+def slow_answer(seconds: float, body: str = "", status: int = 200,
+                **headers: str) -> tuple[int, dict[str, Any], str]:
     """An answer that takes so many seconds."""
     return (
         status,
         {"seconds": seconds} | {name.replace("_", "-"): value for name, value in headers.items()},
-        body,
-    )
+        body)
 
 
 def too_many_requests(after: str = "") -> tuple[int, dict[str, Any], str]:
@@ -477,9 +459,8 @@ def request_times(crawler: RecordingCrawler, path: str) -> list[float]:
 CSS = "text/css"
 
 
-def answer_of_type(
-    content_type: str, body: str | bytes = ""
-) -> tuple[int, dict[str, Any], str | bytes]:
+def answer_of_type(content_type: str,
+                   body: str | bytes = "") -> tuple[int, dict[str, Any], str | bytes]:
     """An answer of some type."""
     return 200, {"content-type": content_type}, body
 
@@ -510,20 +491,15 @@ def request_gaps(crawler: RecordingCrawler) -> list[float]:
 def run_program(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run crawl.py as a user does."""
     return subprocess.run(
-        [sys.executable, str(HERE / "crawl.py"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
+        [sys.executable, str(HERE / "crawl.py"), *arguments], capture_output=True,
+        text=True, timeout=60, **options)
 
 
 def run_main(*arguments: str) -> tuple[int, str, str]:
     """Run main; return its status and its output on stdout and stderr."""
     with (
-        contextlib.redirect_stdout(io.StringIO()) as out,
-        contextlib.redirect_stderr(io.StringIO()) as err,
-    ):
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err):
         status = crawl.main(list(arguments))
     return status, out.getvalue(), err.getvalue()
 
@@ -558,11 +534,8 @@ class Expression(NamedTuple):
 
 # The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
 EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
-    "tags": [
-        crawl._HTML_TAGS, crawl._XML_TAGS, crawl._HTML_ID_TAGS, crawl._XML_ID_TAGS
-    ],
-    "pattern": [],
-}
+    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS, crawl._HTML_ID_TAGS, crawl._XML_ID_TAGS],
+    "pattern": []}
 
 
 def expressions() -> list[Expression]:
@@ -576,12 +549,10 @@ def expressions() -> list[Expression]:
                 patterns = [re.compile(text, crawl._FLAGS) for text in EXPRESSIONS_BY_NAME[name]]
                 method = "findall"
             case ast.Call(ast.Attribute(ast.Name("re"), method), [first, *_]) if method in (
-                "match", "fullmatch", "search", "findall", "finditer", "sub", "split"
-            ):
+                    "match", "fullmatch", "search", "findall", "finditer", "sub", "split"):
                 patterns = [re.compile(eval(ast.unparse(first), names))]
             case ast.Call(ast.Attribute(ast.Name(name), method)) if isinstance(
-                names.get(name), re.Pattern
-            ):
+                    names.get(name), re.Pattern):
                 patterns = [names[name]]
             case _:
                 continue
@@ -665,8 +636,7 @@ def check_linear(expression: Expression, size: int, texts: int, rng: random.Rand
                 seconds = min(seconds, expression.seconds(text))
             assert seconds < noise or seconds <= 3 * expected, (
                 f"twice the text takes {seconds / (expected or 0.001):.0f} times as long: "
-                f"{before!r} + {half // len(piece)} * {piece!r} + {after!r}"
-            )
+                f"{before!r} + {half // len(piece)} * {piece!r} + {after!r}")
             half *= 2
             expected = max(seconds, noise / 3)
 
@@ -728,8 +698,7 @@ def output_of(program: str, path: pathlib.Path) -> str:
     (path / "crawl.py").symlink_to(HERE / "crawl.py")
     (path / "program.py").write_text(textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=path, capture_output=True, text=True, timeout=60
-    )
+        [sys.executable, "program.py"], cwd=path, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     return done.stdout
 
@@ -739,9 +708,8 @@ def say_nothing(connection: socket.socket, request: str = "") -> None:
     connection.recv(1)
 
 
-def answer_and(
-    data: bytes, then: Callable[[socket.socket], None]
-) -> Callable[[socket.socket, str], None]:
+def answer_and(data: bytes,
+               then: Callable[[socket.socket], None]) -> Callable[[socket.socket, str], None]:
     """Answer with *data* and do something *then*."""
 
     def answer(connection: socket.socket, request: str) -> None:
@@ -766,9 +734,8 @@ def with_body(body: bytes, *fields: bytes) -> bytes:
     return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def terminal_output(
-    *arguments: str, columns: int = 80, stream: str = "stdout", shown: bytearray | None = None
-) -> str:
+def terminal_output(*arguments: str, columns: int = 80, stream: str = "stdout",
+                    shown: bytearray | None = None) -> str:
     """Run main with stdout (or stderr) on a pseudo-terminal. Return its output, also in *shown*."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
@@ -791,24 +758,18 @@ def terminal_output(
     return shown.decode().replace("\r\n", "\n")
 
 
-def run_in_shell(
-    script: str, *arguments: str, shell: Sequence[str] = ("/bin/sh",), **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run_in_shell(script: str, *arguments: str, shell: Sequence[str] = ("/bin/sh",),
+                 **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line of shell, in which `crawl` runs crawl.py, in an otherwise empty environment."""
     script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
     return subprocess.run(
-        [*shell, "-c", script, "sh", *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
+        [*shell, "-c", script, "sh", *arguments], capture_output=True, text=True,
+        encoding="utf-8", timeout=60,
         env={
             "PYTHON": sys.executable,
             "CRAWL": str(HERE / "crawl.py"),
             "PATH": os.defpath,
-            **environment,
-        },
-    )
+            **environment})
 
 
 def interrupted_crawl(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -822,12 +783,8 @@ def interrupted_crawl(site: Server, *arguments: str, **options: Any) -> subproce
     site.add("/", "<a href=/silent><a href=/next>")
     site.answers["/silent"] = site.answers["/next"] = ask
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "crawl.py"), site.url, *arguments],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **options,
-    )
+        [sys.executable, str(HERE / "crawl.py"), site.url, *arguments], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     assert asked.wait(60)
     return process
 
@@ -868,38 +825,30 @@ def random_plan(rng: random.Random, depth: int = 0) -> Plan:
     """Return random steps for a task: a few waits, some nested; no two end at the same moment."""
     plan: Plan = []
     for _ in range(rng.randrange(1, 5)):
-        kind = rng.choice(
-            (
-                "put",
-                "get",
-                "get",
-                "join",
-                "sleep",
-                "sleep",
-                "fail",
-                "cancel",
-                "timeout",
-                "timeout",
-                "gather",
-                "gather",
-                "finally",
-                # before 3.13 it took nothing back
-                *(["uncancel"] if sys.version_info >= (3, 13) else []),
-            )
-        )
+        kind = rng.choice((
+            "put",
+            "get",
+            "get",
+            "join",
+            "sleep",
+            "sleep",
+            "fail",
+            "cancel",
+            "timeout",
+            "timeout",
+            "gather",
+            "gather",
+            "finally",
+            # before 3.13 it took nothing back
+            *(["uncancel"] if sys.version_info >= (3, 13) else [])))
         if kind in ("timeout", "gather", "finally"):
             if depth < 2:
                 # asyncio.timeout(0) swallows a cancellation that is on its way; crawl.timeout(0)
                 # does not.
                 delays = (rng.random() * 2,) if kind == "timeout" else (0, rng.random() * 2)
-                plan.append(
-                    (
-                        kind,
-                        rng.randrange(4),
-                        rng.choice(delays),
-                        [random_plan(rng, depth + 1) for _ in range(1 + (kind == "gather"))],
-                    )
-                )
+                plan.append((
+                    kind, rng.randrange(4), rng.choice(delays),
+                    [random_plan(rng, depth + 1) for _ in range(1 + (kind == "gather"))]))
         else:
             plan.append((kind, rng.randrange(4), rng.choice((0, rng.random() * 2))))
     return plan
@@ -911,8 +860,7 @@ class Performance:
     def __init__(self, lib: Any, log: Callable[..., None]) -> None:
         self.lib, self.log, self.began = lib, log, lib.get_running_loop().time()
         self.timeout = (
-            specified_timeout if lib is asyncio and sys.version_info < (3, 11, 7) else lib.timeout
-        )
+            specified_timeout if lib is asyncio and sys.version_info < (3, 11, 7) else lib.timeout)
         self.queues: list[Any] = [lib.Queue(1), lib.Queue()]
         self.tasks: list[Any] = []
 
@@ -927,8 +875,7 @@ class Performance:
             await self.lib.sleep(10)
         self.log(
             [task.cancelled() or type(task.exception()).__name__ for task in self.tasks],
-            [queue.qsize() for queue in self.queues],
-        )
+            [queue.qsize() for queue in self.queues])
 
     async def act(self, name: str, plan: Plan) -> str:
         """Do one step after the other, and log how and when each ended."""
@@ -938,19 +885,14 @@ class Performance:
             except (TimeoutError, KeyError, self.lib.CancelledError) as error:
                 outcome = error
             self.log(
-                name,
-                number,
-                kind,
-                outcome,
-                round(self.lib.get_running_loop().time() - self.began, 6),
-            )
+                name, number, kind, outcome,
+                round(self.lib.get_running_loop().time() - self.began, 6))
             if isinstance(outcome, (KeyError, self.lib.CancelledError)) and what:
                 raise outcome
         return name
 
-    async def do(
-        self, name: str, kind: str, what: int, delay: float, inner: Sequence[Plan] = ()
-    ) -> Any:
+    async def do(self, name: str, kind: str, what: int, delay: float,
+                 inner: Sequence[Plan] = ()) -> Any:
         """Perform one step of a plan, and return an entry for the transcript."""
         queue = self.queues[what % 2]
         match kind:
@@ -976,8 +918,7 @@ class Performance:
             case "gather":
                 parts = [
                     self.lib.create_task(self.act(name + letter, part))
-                    for letter, part in zip("ab", inner)
-                ]
+                    for letter, part in zip("ab", inner)]
                 self.tasks.extend(parts)
                 return await self.lib.gather(*parts, return_exceptions=what > 1)
             case _:  # a clean-up that waits
@@ -1032,9 +973,8 @@ def server() -> Iterator[socket.socket]:
 def full() -> Iterator[socket.socket]:
     """A listening socket whose backlog is full: a connect to it waits."""
     with (
-        socket.create_server(("127.0.0.1", 0), backlog=0) as server,
-        socket.create_connection(server.getsockname()),
-    ):
+            socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+            socket.create_connection(server.getsockname())):
         yield server
 
 

@@ -48,17 +48,14 @@ def page(number):
     rng = random.Random(number)
     parts = [
         "<!DOCTYPE html><html><head><title>A page</title>"
-        "<link rel=stylesheet href=/x.css></head><body>"
-    ]
+        "<link rel=stylesheet href=/x.css></head><body>"]
     for step in range(LINKS):
         other = (number * 10 + step) % PAGES if step < 10 else rng.randrange(PAGES)
         href = rng.choice(
-            ('/p{}.html', 'p{}.html', './p{}.html', '/p{}.html#part', 'http://{host}/p{}.html')
-        )
+            ('/p{}.html', 'p{}.html', './p{}.html', '/p{}.html#part', 'http://{host}/p{}.html'))
         parts.append(
             f'<li><p>{"some words " * 14}'
-            f'<a class="link" href="{href.replace("{}", str(other))}">more</a></p></li>'
-        )
+            f'<a class="link" href="{href.replace("{}", str(other))}">more</a></p></li>')
     listing = spans() if number % 3 == 0 else ""
     return "".join(parts) + listing + "</body></html>"
 
@@ -71,8 +68,7 @@ def serve(listener, late):
         body = page(number).replace("{host}", host).encode()
         answers[f"/p{number}.html".encode()] = (
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body)
-            + body
-        )
+            + body)
     missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     loop = crawl.EventLoop()
 
@@ -81,8 +77,7 @@ def serve(listener, late):
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
-        )  # an answer fits at once
+            socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # an answer fits at once
         loop.add_reader(connection, answer, connection)
 
     def answer(connection):
@@ -112,12 +107,8 @@ def crawl_py(root, workers=WORKERS, most=PAGES):
     async def main():
         pages = []
         await crawl.Crawler(
-            [root],
-            max_tasks=workers,
-            max_pages=most,
-            pages_only=True,
-            on_record=lambda record: record.encoding and pages.append(record),
-        ).crawl()
+            [root], max_tasks=workers, max_pages=most, pages_only=True,
+            on_record=lambda record: record.encoding and pages.append(record)).crawl()
         return len(pages)
 
     return crawl.run(main())
@@ -164,8 +155,7 @@ class Links(html.parser.HTMLParser):
             for name, value in attributes:
                 if name == "href":
                     self.found.add(
-                        urllib.parse.urldefrag(urllib.parse.urljoin(self.base, value))[0]
-                    )
+                        urllib.parse.urldefrag(urllib.parse.urljoin(self.base, value))[0])
 
 
 def threads(root):
@@ -312,8 +302,7 @@ MEASURES = {
     "timeouts a second": timeouts,
     "queue hand-overs a second": handovers,
     "socket echoes a second": echoes,
-    "bytes a sleeping task": bytes_per_sleeper,
-}
+    "bytes a sleeping task": bytes_per_sleeper}
 
 
 def run(*arguments):
@@ -336,8 +325,7 @@ def pin(core):
 def serving(late):
     """Yield the root of a server's site."""
     server = subprocess.Popen(
-        [sys.executable, __file__, "serve", str(late)], stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, __file__, "serve", str(late)], stdout=subprocess.PIPE, text=True)
     try:
         yield f"http://{server.stdout.readline().strip()}/p0.html"
     finally:
@@ -350,8 +338,7 @@ def main():
         print(
             f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
             f"one core, "
-            f"{datetime.date.today()}; {PAGES} pages, {WORKERS} at a time, medians of {ROUNDS}\n"
-        )
+            f"{datetime.date.today()}; {PAGES} pages, {WORKERS} at a time, medians of {ROUNDS}\n")
         figures = medians(CRAWLERS, lambda name: ("crawl", name, root))
         print("| crawler | pages a second | ratio |\n|---|--:|--:|")
         for name, figure in figures.items():
@@ -362,12 +349,10 @@ def main():
             print(
                 f"| {name} | {figures['crawl']:,.0f} | {figures['asyncio']:,.0f} | "
                 f"{figures['crawl'] / figures['asyncio']:.2f} |",
-                flush=True,
-            )
+                flush=True)
     with serving(LATE) as root:
         print(
-            f"\n| pages that come after {LATE:g} s | a second | of the time idle |\n|---|--:|--:|"
-        )
+            f"\n| pages that come after {LATE:g} s | a second | of the time idle |\n|---|--:|--:|")
         for workers, most in (1, 100), (100, PAGES):
             rate, idle = map(float, run("late", root, str(workers), str(most)).split())
             print(f"| {workers} at a time | {rate:,.1f} | {idle:.1%} |", flush=True)

@@ -27,9 +27,8 @@ from crawl import get_running_loop
 from test_crawl import FOR_SEVERAL_MACHINES, HOSTILE, kill_and_resume
 
 
-def filled(
-    piece: str | bytes, before: str = "", after: str = "", size: int = crawl.MAX_BODY
-) -> bytes:
+def filled(piece: str | bytes, before: str = "", after: str = "",
+           size: int = crawl.MAX_BODY) -> bytes:
     """Return *size* bytes of a piece, over and over; {} in it is counted."""
     head, tail = before.encode(), after.encode()
     size -= len(head) + len(tail)
@@ -43,8 +42,7 @@ def filled(
 
 @pytest.mark.parametrize("expression", expressions())
 def test_every_regular_expression_takes_linear_time_for_10_mb(
-    expression: Expression, rng: Random
-) -> None:
+        expression: Expression, rng: Random) -> None:
     check_linear(expression, crawl.MAX_BODY, 5, rng)
 
 
@@ -52,32 +50,15 @@ HOSTILE_BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     **{
         piece: ("text/html", functools.partial(filled, piece))
         for piece in (
-            *HOSTILE,
-            "<img src={}>",
-            "<link rel=x href={}>",
-            "<base href={}>",
-            "<meta name=robots content={}>",
-            "<a href={}>",
-            '<a href="/{}">',
-            "<a href=//a{}/>",
-            "<a href=//{}/>",
-            "<a href=mailto:{}>",
-            "<a href='//a b{}/'>",
-            "<a href='//\u00e9{}.de/'>",
-            "<a href='//" + "\ufdfa." * 30 + "{}/'>",
-            '<a href="' + "&#9;" * 20 + '{}">',
-            "<a href='{}" + "\U0001f600" * 1900 + "'>",
-            '<a href="' + "../" * 1000 + '{}">',
+            *HOSTILE, "<img src={}>", "<link rel=x href={}>", "<base href={}>",
+            "<meta name=robots content={}>", "<a href={}>", '<a href="/{}">',
+            "<a href=//a{}/>", "<a href=//{}/>", "<a href=mailto:{}>",
+            "<a href='//a b{}/'>", "<a href='//\u00e9{}.de/'>",
+            "<a href='//" + "\ufdfa." * 30 + "{}/'>", '<a href="' + "&#9;" * 20 + '{}">',
+            "<a href='{}" + "\U0001f600" * 1900 + "'>", '<a href="' + "../" * 1000 + '{}">',
             '<a href="/' + "a/../" * 1000 + '{}">',
             "<meta name=robots content='" + "," * 100 + "{}'>",
-            "<img srcset='{} 1x, b 2x'>",
-            "<?",
-            "<![CDATA[",
-            "<!DOCTYPE ",
-            "\0",
-            "<b>",
-        )
-    },
+            "<img srcset='{} 1x, b 2x'>", "<?", "<![CDATA[", "<!DOCTYPE ", "\0", "<b>")},
     **{
         f"{before}{piece}...": ("text/html", functools.partial(filled, piece, before, after))
         for before, piece, after in (
@@ -96,9 +77,7 @@ HOSTILE_BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
             ("<img ", "a{}=1 ", ">"),
             ("<img srcset='", "{} 1x,", "'>"),
             ("<meta name=robots content='", ",", "'>"),
-            ("<style>", "url({})", "</style>"),
-        )
-    },
+            ("<style>", "url({})", "</style>"))},
     **{
         f"{charset} {piece!r}": (f"text/html; charset={charset}", functools.partial(filled, piece))
         for charset, piece in (
@@ -109,31 +88,14 @@ HOSTILE_BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
             ("shift_jis", b"\xff"),
             ("iso-2022-jp", b"\x1b$B\xff"),
             ("utf-8", b"\xff"),
-            ("utf-16", b"\xd8\0"),
-        )
-    },
+            ("utf-16", b"\xd8\0"))},
     **{
         f"stylesheet: {piece}": ("text/css", functools.partial(filled, piece))
         for piece in (
-            "url({})",
-            "url(",
-            "url('",
-            "@import '{}';",
-            "/*",
-            "*/",
-            "\\",
-            '"',
-            "'\\",
-            "@namespace ",
-            '""',
-            "url(\\",
-        )
-    },
-    **{
-        f"sitemap: {piece}": ("application/xml", functools.partial(filled, piece))
-        for piece in ("<loc>{}</loc>", "<loc>", "<loc", "<loc><![CDATA[", "<a:loc ", "<loc>&amp;")
-    },
-}
+            "url({})", "url(", "url('", "@import '{}';", "/*", "*/", "\\", '"', "'\\",
+            "@namespace ", '""', "url(\\")},
+    **{f"sitemap: {piece}": ("application/xml", functools.partial(filled, piece))
+       for piece in ("<loc>{}</loc>", "<loc>", "<loc", "<loc><![CDATA[", "<a:loc ", "<loc>&amp;")}}
 
 
 def metered(name: str, roots: list[str], **options: Any) -> None:
@@ -162,21 +124,15 @@ def test_a_hostile_page_of_ten_megabytes_takes_a_second_or_so(name: str, site: S
     metered(name, [site.url], depth=0, pages_only=pages_only, max_pages=1)
 
 
-@pytest.mark.parametrize(
-    "name, head",
-    [
-        ("fields", b"a:\r\n" * 16_000),
-        ("lengths", b"Content-Length: " + b"0," * 32_000 + b"0\r\n"),
-        ("continued", b"a:\r\n" + b" b\r\n" * 12_000),
-        ("1xx", b"\r\nHTTP/1.1 100 \r\n" * 3000),
-        (
-            "chunks",
-            b"Transfer-Encoding: chunked\r\nContent-Type: text/html\r\n\r\n"
-            + b"1\r\nx\r\n" * 1_000_000,
-        ),
-        ("trailers", b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a:\r\n" * 16_000),
-    ],
-)
+@pytest.mark.parametrize("name, head", [
+    ("fields", b"a:\r\n" * 16_000),
+    ("lengths", b"Content-Length: " + b"0," * 32_000 + b"0\r\n"),
+    ("continued", b"a:\r\n" + b" b\r\n" * 12_000),
+    ("1xx", b"\r\nHTTP/1.1 100 \r\n" * 3000),
+    ("chunks",
+     b"Transfer-Encoding: chunked\r\nContent-Type: text/html\r\n\r\n"
+     + b"1\r\nx\r\n" * 1_000_000),
+    ("trailers", b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a:\r\n" * 16_000)])
 def test_a_hostile_answer_takes_a_second_or_so(name: str, head: bytes, site: Server) -> None:
     for path in [f"/{number}" for number in range(10)] if name != "chunks" else ["/0"]:
         site.answers[path] = OK + head + b"\r\n"
@@ -184,22 +140,12 @@ def test_a_hostile_answer_takes_a_second_or_so(name: str, head: bytes, site: Ser
     metered(name, [site.url], max_tries=1, timeout=20)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "/{}",
-        "/*{}",
-        "/*a{}",
-        "/" + "*a" * 200 + "{}",
-        "/*" + "a" * 200 + "b" + "a" * 200 + "{}",
-        "/$",
-        "*" * 500,
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    "/{}", "/*{}", "/*a{}", "/" + "*a" * 200 + "{}",
+    "/*" + "a" * 200 + "b" + "a" * 200 + "{}", "/$", "*" * 500])
 def test_a_hostile_robots_file_takes_a_second_or_so(rule: str, site: Server) -> None:
     site.add(
-        "/robots.txt", filled(f"Disallow: {rule}q\n", "User-agent: *\n", size=crawl.MAX_ROBOTS)
-    )
+        "/robots.txt", filled(f"Disallow: {rule}q\n", "User-agent: *\n", size=crawl.MAX_ROBOTS))
     site.add("/", "".join(f"<a href=/{'a' * 7900}{number}>" for number in range(40)))
     metered(rule[:30], [site.url])
 
@@ -208,13 +154,10 @@ def test_a_journal_of_hundred_thousand_lines_is_taken_in_in_seconds(tmp_path: Pa
     path = tmp_path / "journal"
     for name, line in (
         ("short", '{"url": "http://h/%d", "status": 301, "next_url": "http://h/%d"}\n'),
-        (
-            "links",
-            '{"url": "http://h/%d", "status": 200, "links": ["http://h/%d"'
-            + ', "http://h/"' * 60
-            + "]}\n",
-        ),
-    ):
+        ("links",
+         '{"url": "http://h/%d", "status": 200, "links": ["http://h/%d"'
+         + ', "http://h/"' * 60
+         + "]}\n")):
         path.write_text("".join(line % (number, number + 1) for number in range(100_000)))
         began = time.process_time()
         for recheck in (False, True):
@@ -224,8 +167,7 @@ def test_a_journal_of_hundred_thousand_lines_is_taken_in_in_seconds(tmp_path: Pa
 
 
 def test_a_crawl_survives_kill_9_at_a_hundred_random_points(
-    site: Server, tmp_path: Path, rng: Random
-) -> None:
+        site: Server, tmp_path: Path, rng: Random) -> None:
     for run in range(20):
         kill_and_resume(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
 
@@ -247,8 +189,7 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
             if turn % 20 == 0:
                 print(
                     f"{(turn + 1) * 1001} pages, {used[-1][0] / 1e6:.1f} MB, "
-                    f"{used[-1][1]} descriptors"
-                )
+                    f"{used[-1][1]} descriptors")
             assert len(site.requests) == 1002
             site.requests.clear()
             site.checked.clear()
@@ -262,38 +203,29 @@ def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
 
 
 @pytest.mark.real_time
-async def test_many_origins_leave_nothing_open(
-    site: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_origins_leave_nothing_open(site: Server,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other server closes the connection that it promised to keep."""
 
     def leave(connection: socket.socket, request: str) -> None:
         connection.sendall(OK + b"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n")
         connection.close()
 
-    monkeypatch.setattr(
-        socket,
-        "getaddrinfo",
-        lambda host, port, **options: [
-            (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))
-        ],
-    )
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, port, **options: [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))])
     monkeypatch.setattr(crawl, "MAX_IDLE", 20)
     site.add("/stay", "", content_type="text/plain")
     site.answers["/leave"] = leave
-    site.add(
-        "/",
-        "".join(
-            f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>"
-            for number in range(150)
-        ),
-    )
+    site.add("/", "".join(
+        f"<a href=http://host{number}.test:{site.port}/{('stay', 'leave')[number % 2]}>"
+        for number in range(150)))
     loop, watched = get_running_loop(), list[int]()
     crawler = crawl.Crawler(
-        [site.url], external=True, on_record=lambda _: watched.append(len(loop._watched))
-    )
+        [site.url], external=True, on_record=lambda _: watched.append(len(loop._watched)))
     await crawler.crawl()
-    assert len(loop._watched) == 1 and not crawler.fetcher.client.pool and len(loop.tasks) == 1
+    assert len(loop._watched) == 1
+    assert not crawler.fetcher.client.pool
+    assert len(loop.tasks) == 1
     assert all(entry.callback is None for _, _, entry in loop._timeouts)
     assert len(watched) == 151
     assert 10 < max(watched) <= 21 + crawler.options.max_tasks
@@ -337,8 +269,7 @@ def test_many_urls_that_wait_take_little_memory(site: str, megabytes: int) -> No
 @pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask.distributed is not installed")
 def test_the_readmes_program_for_several_machines_crawls_each_site(
-    site: Server, closed: int, tmp_path: Path
-) -> None:
+        site: Server, closed: int, tmp_path: Path) -> None:
     """With two worker processes; the site that does not answer does not end the others."""
     site.add("/", "<a href=/gone>")
     (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
@@ -351,8 +282,7 @@ def test_the_readmes_program_for_several_machines_crawls_each_site(
         [*run, "distributed.cli.dask_scheduler", "--port", str(port), "--no-dashboard"])
     workers = [
         subprocess.Popen([*run, "distributed.cli.dask_worker", address, "--no-dashboard"])
-        for _ in range(2)
-    ]
+        for _ in range(2)]
     try:
         sites = [site.url, f"http://127.0.0.1:{closed}", f"{site.url}/"]
         subprocess.run(
@@ -363,5 +293,6 @@ def test_the_readmes_program_for_several_machines_crawls_each_site(
             process.terminate()
             process.wait()
     reports = [(tmp_path / f"{number}.txt").read_text() for number in range(3)]
-    assert "404 Not Found" in reports[0] and "404 Not Found" in reports[2]
+    assert "404 Not Found" in reports[0]
+    assert "404 Not Found" in reports[2]
     assert "connection refused" in reports[1]
