@@ -304,6 +304,9 @@ class SimulatedClient:
                     wanted: Any = None, max_body: int | None = None) -> crawl.Response:
         answer, path = self.site.get(str(url), 404), path_of(str(url))
         self.trusted[path] = own_headers
+        if url.target == "/robots.txt" and str(url) not in self.site:
+            await sleep(0)
+            return crawl.Response(1, 404, "Not Found", {})  # takes no time, and is not noted
         if method == "HEAD":
             self.checked.append(path)
         else:
@@ -384,14 +387,12 @@ def crawler_and_task(site: Site | SimulatedClient, *roots: str,
                      **options: Any) -> tuple[RecordingCrawler, Any]:
     """Begin to crawl a simulated site; return the crawler and its task."""
     client = SimulatedClient(site) if isinstance(site, dict) else site
-    robots = any(url.endswith("robots.txt") for url in client.site)
-    crawler = RecordingCrawler(
-        [url_of(root) for root in roots or ["/"]], client, **{"no_robots": not robots} | options)
+    crawler = RecordingCrawler([url_of(root) for root in roots or ["/"]], client, **options)
     return crawler, create_task(crawler.crawl())
 
 
 def crawl_site(site: Site | SimulatedClient, *roots: str, **options: Any) -> RecordingCrawler:
-    """Crawl a simulated site from its "/" or from *roots*; robots.txt is read only if present."""
+    """Crawl a simulated site from its "/" or from *roots*, with the program's own defaults."""
 
     async def main() -> RecordingCrawler:
         crawler, task = crawler_and_task(site, *roots, **options)

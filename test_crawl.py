@@ -4192,8 +4192,7 @@ def test_the_body_of_a_check_that_falls_back_to_get_is_not_read() -> None:
     crawler = crawl_site(
         Wishes({"/": "<img src=/logo>", "/logo": {"HEAD": 501, "GET": "<a href=/x>"}}))
     assert crawler.outcomes == {"/": "200", "/logo": "GET 200 x2"}
-    assert wishes == {
-        "/": True, "/logo": False}
+    assert wishes == {"/robots.txt": False, "/": True, "/logo": False}
 
 
 # Robots
@@ -4299,7 +4298,7 @@ def test_a_robots_txt_that_redirects_to_a_dead_host_is_not_a_dead_site() -> None
 
 
 def test_a_check_whose_robots_txt_failed_is_marked_as_a_check() -> None:
-    site: Site = {"/": "<img src=http://s.h/i>", "http://s.h/robots.txt": 503, "/robots.txt": 404}
+    site: Site = {"/": "<img src=http://s.h/i>", "http://s.h/robots.txt": 503}
     crawler = crawl_site(site, subdomains=True)
     assert crawler.records["http://s.h/i"].is_check
     assert not crawler.records["/"].is_check
@@ -4346,7 +4345,7 @@ def test_with_a_delay_every_request_to_a_site_keeps_the_distance() -> None:
         "/slowed": [too_many_requests("1"), ""],
         "/page": ""}
     crawler = crawl_site(Busy(site), delay=2)
-    moments = [moment for moment, _, _ in crawler.client.began]
+    moments = [moment for moment, _, path in crawler.client.began if path != "/robots.txt"]
     assert crawler.outcomes == {
         "/": "200", "/failing": "200 x3", "/slowed": "200 x2", "/page": "200",
         "/refused": "GET 200 x2", "/late": "GET 200 x2"}
@@ -4703,7 +4702,7 @@ def test_a_response_that_is_not_a_page_is_not_read(site: Server) -> None:
         {"/": "<a href=/meta>",
          "/meta": "<meta name=robots content=nofollow><a href=/x><a href=/><img src=/logo>",
          "/logo": ""},
-        {"no_robots": False}, {"/": "200", "/meta": "200", "/logo": "HEAD 200"})})
+        {}, {"/": "200", "/meta": "200", "/logo": "HEAD 200"})})
 def test_references_of_pages(story: Story) -> None:
     crawler = crawl_story(story)
     assert len(crawler.requested) == len(set(crawler.requested))
@@ -4958,8 +4957,7 @@ def test_only_with_a_depth_a_level_waits_for_the_one_before(depth: int, waits: b
 def test_headers_are_for_the_hosts_that_were_named() -> None:
     crawler = crawl_site(
         {"/": "-> http://o/",
-         "http://o/": "<a href=/a><a href=http://h/b><img src=//o/c>",
-         "/robots.txt": 404},
+         "http://o/": "<a href=/a><a href=http://h/b><img src=//o/c>"},
         headers={"Cookie": "secret"})
     assert crawler.client.trusted == {
         "/": True, "/b": True, "/robots.txt": True, "http://o/robots.txt": False,
@@ -5422,7 +5420,7 @@ def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
                 if not url.endswith("/robots.txt")]
             assert order == sorted(order)
         path.unlink(missing_ok=True)
-        how: dict[str, Any] = {"max_redirect": 100, "no_robots": False}
+        how: dict[str, Any] = {"max_redirect": 100}
         crawl_with_journal(path, site, stop_after=cut, **how, **other)
         check(crawl_with_journal(path, site, **how, **options))
         again = {
@@ -6389,7 +6387,7 @@ NOT_READ: dict[str, tuple[Site, dict[str, Any], str]] = {  # a site, options, a 
         {"/": "<a href=//a.h/>", "http://a.h/robots.txt": 503, "/robots.txt": ""},
         {"subdomains": True}, "           1  robots.txt failed               --no-robots"),
     "a page whose robots meta tag closes its links": (
-        {"/": "<a href=/a>", "/a": f"{NOFOLLOW}<a href=/gone>"}, {"no_robots": False},
+        {"/": "<a href=/a>", "/a": f"{NOFOLLOW}<a href=/gone>"}, {},
         "           1  links not followed (nofollow)   --no-robots"),
     "a URL that is too deep": (
         {"/": "<a href=/a>", "/a": "<a href=/b><a href=/c>"}, {"depth": 1},
