@@ -8,7 +8,7 @@
 
     python3 crawl.py xkcd.com
 
-crawls a site: it follows every link that stays on the site, and reports what is broken.
+crawls a site: it follows the links that stay on the site, and reports what is broken.
 The same file is a small typed asyncio, with an HTTP client and a crawler built on it:
 
     import crawl
@@ -49,7 +49,7 @@ after sections 8, 11 and 20.
     25  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
 You need to know generators (as iterators), sockets (to connect, send and receive), and that HTTP
-exists. From section 8 on you also need regular expressions. Of their less common forms, `*+`,
+exists. From section 9 on you also need regular expressions. Of their less common forms, `*+`,
 `++`, `?+` and `(?>...)` never give back what they have matched (they do not backtrack), and
 `(?(name)...)` applies only if that group has matched.
 """
@@ -122,32 +122,36 @@ VERSION = "3.1"
 
 # 2  Event loop
 # =============
-# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and about one
-# to process, so a crawler that waits for each page in turn idles 99 % of the time. Threads can
-# wait in parallel, with one blocking `recv` each. But a thread costs tens of kilobytes, and the
-# kernel switches between threads at arbitrary points, so all shared state needs a lock.
+# The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and
+# about one to process, so a crawler that waits for each page in turn idles 99 % of the
+# time. Threads can wait in parallel, with one blocking `recv` each. But a thread costs
+# tens of kilobytes, and the kernel switches between threads at arbitrary points, so all
+# shared state needs a lock.
 #
-# The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never waits:
-# `recv` returns the bytes that have arrived, or fails with BlockingIOError. The system call that
-# waits, epoll on Linux, takes any number of sockets and one deadline, sleeps, and returns the
-# sockets that are readable or writable. Each socket has a callback: a function, registered
-# beforehand, that handles the event. The loop sleeps, collects the callbacks that are due, and
-# calls them. That is one tick:
+# The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never
+# waits: `recv` returns the bytes that have arrived, or fails with BlockingIOError. The
+# system call that waits, epoll on Linux, takes any number of sockets and one deadline,
+# sleeps, and returns the sockets that are readable or writable. For each event that is
+# awaited, a socket has a callback: a function, registered beforehand, that handles the
+# event. The loop sleeps, collects the callbacks that are due, and calls them. That is
+# one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (which mostly add more)
 #        |    call_soon, threads, futures done --+--> ready queue
 #        +------------------------ run each once <--------+
 #
-# The invariants. Callbacks run in one place (`_run`), one at a time, so they need no locks. A tick
-# runs the ready queue last, and callbacks that are added meanwhile wait for the next tick, which
-# first polls the sockets, if there are any. So a callback that adds itself again cannot starve the
-# others. And a loop that nothing could ever wake raises DeadlockError. The cost: a callback that
-# computes for a second stops everything for a second.
+# The invariants. Callbacks run in one place (`_run`), one at a time, so they need no
+# locks. A tick runs the ready queue last, and callbacks that are added meanwhile wait
+# for the next tick, which first polls the sockets, if there are any. So a callback that
+# adds itself again cannot starve the others. And a loop that has nothing to run raises
+# DeadlockError, unless there is a socket, a deadline, another thread or a signal
+# handler that could wake it. The cost: a callback that computes for a second stops
+# everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
-MAX_WAIT = 1.0       # seconds: the longest sleep. A signal that arrives just before the sleep does
-                     # not end it: Python runs the handler afterwards, between two bytecodes.
+MAX_WAIT = 1.0       # seconds: the longest sleep. If a signal arrives just before a sleep, the
+                     # sleep does not end early, and Python runs the handler only after it.
 _EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
@@ -158,9 +162,11 @@ class CancelledError(BaseException):
 
 
 class DeadlockError(RuntimeError):
-    """Every task is waiting, and no socket, deadline or thread could wake one.
+    """Every task is waiting, and the loop knows of nothing that could wake one.
 
-    The message lists each task and the lines at which it waits."""
+    There is no socket, no deadline, no other thread (of the module threading) and no
+    signal handler. The message lists each task, and the lines at which its `async def`
+    functions wait."""
 
 
 class Handle:
@@ -195,7 +201,7 @@ os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 
 def _say(text: str, end: str = "\n") -> None:
     """Print on stderr, if stderr can be written: a terminal that is gone should not end a loop."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: it was closed
         print(text, end=end, file=sys.stderr, flush=True)
 
 
@@ -221,7 +227,8 @@ class EventLoop:
     def __init__(self, selector: selectors.BaseSelector | None = None):
         self._selector = selector or selectors.DefaultSelector()
         self._ready = deque["Handle | Task[Any]"]()
-        # A heap of (deadline, sequence number, handle). The number keeps equal deadlines in order.
+        # A heap of (deadline, sequence number, handle). The number keeps equal
+        # deadlines in order.
         self._timeouts = list[tuple[float, int, Handle]]()
         self._sequence = itertools.count()
         self._sweep_at = TIMEOUT_SWEEP  # the size of the heap at which it is swept
@@ -241,8 +248,8 @@ class EventLoop:
     def call_soon(self, callback: Callback, *args: Any) -> Handle:
         """Call callback(*args) after the callbacks that are already ready.
 
-        The Handle that is returned can cancel the call. Raises RuntimeError if the loop is
-        closed."""
+        The Handle that is returned can cancel the call. Raises RuntimeError if the loop
+        is closed."""
         if self.is_closed():
             raise RuntimeError("the event loop is closed")
         handle = Handle(callback, args)
@@ -266,34 +273,37 @@ class EventLoop:
             raise ValueError(f"a delay or deadline must be a number of seconds, not {deadline!r}")
         handle = Handle(callback, args)
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), handle))
-        # Cancelled handles stay until they are at the top of the heap, or until the heap has
-        # doubled since the last sweep. A sweep removes them all, in amortised O(1) each.
+        # Cancelled handles stay until they are at the top of the heap, or until the
+        # heap is large and has doubled since the last sweep. A sweep removes them all,
+        # in amortised O(1) each.
         if len(self._timeouts) >= self._sweep_at:
-            self._timeouts[:] = [item for item in self._timeouts if item[2].callback]
+            self._timeouts[:] = [item for item in self._timeouts if item[2].callback is not None]
             heapq.heapify(self._timeouts)
             self._sweep_at = max(TIMEOUT_SWEEP, 2 * len(self._timeouts))
         return handle
 
     def add_reader(self, sock: socket.socket, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in every tick in which *sock* is readable, until it is removed."""
+        """Call callback(*args) in every tick in which *sock* is readable.
+
+        This ends when the callback is removed, or replaced by another add_reader()."""
         self._watch(sock, EVENT_READ, Handle(callback, args))
 
     def add_writer(self, sock: socket.socket, callback: Callback, *args: Any) -> None:
-        """Call callback(*args) in every tick in which *sock* is writable, until it is removed."""
+        """Call callback(*args) in every tick in which *sock* is writable, as in add_reader()."""
         self._watch(sock, EVENT_WRITE, Handle(callback, args))
 
     def remove_reader(self, sock: socket.socket) -> bool:
-        """Stop watching for readability. Return whether the socket was watched."""
+        """Stop watching for readability. Return whether the socket was watched for that."""
         return self._watch(sock, EVENT_READ)
 
     def remove_writer(self, sock: socket.socket) -> bool:
-        """Stop watching for writability. Return whether the socket was watched."""
+        """Stop watching for writability. Return whether the socket was watched for that."""
         return self._watch(sock, EVENT_WRITE)
 
     def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
         """Tick until stop() is called or *until()* returns true. May raise DeadlockError."""
         if _running.loop is not None or self.is_closed():
-            raise RuntimeError("this event loop is closed, or another is already running here")
+            raise RuntimeError("this event loop is closed, or a loop is already running here")
         _running.loop = self
         try:
             while not (self._stopping or until()):
@@ -319,7 +329,8 @@ class EventLoop:
             # call_soon_threadsafe() and ended.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # With callbacks to run and no socket to watch, a poll would find nothing.
+        # With callbacks to run and no socket to watch, a poll could only find the
+        # self-pipe, which is written after the callback has been added.
         if watching or not ready:
             self._poll(wait)
         if timeouts:
@@ -330,7 +341,7 @@ class EventLoop:
             self._run(ready.popleft())
 
     def _poll(self, wait: float) -> None:
-        """Sleep at most *wait* seconds, then run the callbacks of the sockets that are ready."""
+        """Wait for about *wait* seconds, or until sockets are ready; then run their callbacks."""
         for key, events in self._selector.select(wait):
             # key.data is the dict that _watch() changes: one callback may remove the next.
             for event in list(key.data):
@@ -397,7 +408,7 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        told = self.create_future()  # resolved one tick after *future*, as in asyncio
+        told = self.create_future()  # resolved by a callback of *future*, as in asyncio
         waited.add_done_callback(told.set_result)
         self.run_forever(told.done)
         return waited.result()
@@ -405,38 +416,42 @@ class EventLoop:
 
 # 3  Future
 # =========
-# The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a chain of
-# functions in which each names the next. Loops, `try` and local variables cannot span several
-# functions. The idea: a Future is a result that is not available yet. The producer sets the result,
-# the consumer waits for it, and neither needs to know the other:
+# The problem: with callbacks alone, a fetch of connect, send, recv, recv, ... is a
+# chain of functions in which each names the next. Loops, `try` and local variables
+# cannot span several functions. The idea: a Future is a result that is not available
+# yet. The producer sets the result, the consumer waits for it, and neither needs to
+# know the other:
 #
 #                   set_result(x)      -> resolved    result() returns x
 #       pending  -- set_exception(e)   -> failed      result() raises e
 #                   cancel()           -> cancelled   result() raises CancelledError
 #
-# A future leaves the pending state once. Its callbacks then go to the ready queue; none of them is
-# called immediately.
+# A future leaves the pending state once. Its callbacks then go to the ready queue; none
+# of them is called immediately.
 #
-# What is missing is a function that can stop in the middle and later continue where it left off.
-# Python has such functions, called generators. A generator's frame (its variables, and the line it
-# has reached) has memory of its own and survives. `yield x` stops the function where it is, inside
-# its loops and `try` blocks, and x becomes the value of the caller's send(). The next send() goes
-# on from there. (next() is send(None).) A function that stops in this way is a coroutine. It waits
-# with `yield from future`, and is driven like this:
+# What is missing is a function that can stop in the middle and later continue where it
+# left off. Python has such functions, called generators. A generator's frame (its
+# variables, and the line it has reached) has memory of its own and survives. `yield x`
+# stops the function where it is, inside its loops and `try` blocks, and x becomes the
+# value of the caller's send(). The next send() goes on from there. (next() is
+# send(None).) A function that stops in this way is a coroutine. It waits with
+# `yield from future`, and is driven like this:
 #
 #     def fetch():                           waiting = fetch()         none of it has run yet
 #         response = yield from future       waiting.send(None)        -> future: it stops here
 #         print(response)                    future.set_result("ok")   the response has arrived
 #                                            waiting.send(None)        prints ok: StopIteration
 #
-# `yield from future` runs Future.__iter__ inside the coroutine. __iter__ yields the future itself,
-# which comes out of the driver's send(), so the driver sees which future the coroutine is waiting
-# for. When that future is done, the driver calls send() again, and the value that __iter__ then
-# returns is the value of the `yield from` expression.
+# `yield from future` runs Future.__iter__ inside the coroutine. __iter__ yields the
+# future itself, which comes out of the driver's send(), so the driver sees which future
+# the coroutine is waiting for. When that future is done, the driver calls send() again,
+# and the value that __iter__ then returns is the value of the `yield from` expression.
 #
-# Errors are not lost: an exception that nobody retrieves is reported as soon as its future is
-# freed, which is normally at once. (As in asyncio, a cancellation is not reported. Nor is an error
-# that comes too late, after its gather() has failed or its to_thread() has been cancelled.)
+# Errors are not lost: an exception that nobody retrieves is reported when its future is
+# freed, normally as soon as nothing refers to the future. These are not reported: a
+# cancellation, as in asyncio; SystemExit and KeyboardInterrupt, with which a task
+# leaves the loop; an error in a gather() that is done already; and an error in a thread
+# whose to_thread() was cancelled, or whose loop has ended.
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
@@ -490,8 +505,8 @@ class Future(Generic[T]):
     def result(self) -> T:
         """Return the result.
 
-        Raises the exception of a failed future, CancelledError if the future was cancelled, and
-        InvalidStateError if it is pending."""
+        Raises the exception of a failed future, CancelledError if the future was
+        cancelled, and InvalidStateError if it is pending."""
         if self._state != "resolved":
             self.exception()  # raises if the future is pending or cancelled
         failure = self._failure
@@ -523,8 +538,9 @@ class Future(Generic[T]):
     def set_exception(self, exception: BaseException) -> None:
         """Make the future fail. Raises InvalidStateError unless it is pending.
 
-        An exception that nobody retrieves, by result(), exception() or `await`, is reported when
-        the last reference to the future disappears, without waiting for the garbage collector."""
+        An exception that nobody retrieves, by result(), exception() or `await`, is
+        reported when the last reference to the future disappears. (A traceback that
+        leads to the future is such a reference: see the end of §4.)"""
         self._finish("failed")
         self._failure = _Failure(exception, self)
 
@@ -575,10 +591,11 @@ class Future(Generic[T]):
 
 # 4  Task
 # =======
-# The problem: a function that stops at `yield from future` needs a driver, which calls send() again
-# when the future is done. The idea: a Task is that driver. Each step sends None into the coroutine
-# and gets back the next future that the coroutine waits for. The task then adds itself to the
-# callbacks of that future. This is all that happens between "recv would block" and the next line:
+# The problem: a function that stops at `yield from future` needs a driver, which calls
+# send() again when the future is done. The idea: a Task is that driver. Each step sends
+# None into the coroutine, or raises an error there, and gets back the next future that
+# the coroutine waits for. The task then adds itself to the callbacks of that future.
+# This is all that happens between "recv would block" and the next line:
 #
 #    recv -> BlockingIOError      coroutine: watch the socket, make a future,
 #    yield from future            the future comes out of send()
@@ -587,17 +604,19 @@ class Future(Generic[T]):
 #    step: coroutine.send(None)   the coroutine goes on after its `yield from`
 #    recv again -> bytes          readiness is a hint: it may raise BlockingIOError again
 #
-# When one coroutine waits for another, `yield from` is a pipe. While the outer coroutine is
-# suspended there, Python passes every send() and throw() straight to the inner one, and passes each
-# value that the inner one yields straight to the caller. A return value travels up one level, an
-# exception as far as the first `except`:
+# When one coroutine waits for another, `yield from` is a pipe. While the outer
+# coroutine is suspended there, Python passes every send() and throw() straight to the
+# inner one, and passes each value that the inner one yields straight to the caller. A
+# return value travels up one level. An exception travels up to the first `except` that
+# matches it:
 #
 #    Task --send--> fetch --yield from--> read --yield from--> Future.__iter__
 #         <----------------------- future ------------------------ yield self
 #
-# `async def` and `await` do the same, with two safeguards: `await` accepts only awaitables (a
-# generator needs @coroutine), and a coroutine that is never awaited causes a warning. Here is a
-# fetch in both styles, and its behaviour when it is driven by hand, as a Task drives it:
+# `async def` and `await` do the same, with two safeguards: `await` accepts only
+# awaitables (a generator needs @coroutine), and a coroutine that is never awaited
+# causes a warning. Here is a fetch in both styles, and its behaviour when it is driven
+# by hand, as a Task drives it:
 #
 #     @coroutine
 #     def fetch(sock):                               async def fetch(sock):
@@ -614,20 +633,23 @@ class Future(Generic[T]):
 #     waiting.send(None)       -> StopIteration(b"HTTP/1.0 200 OK\r\n\r\n"): it has returned
 #
 # A Task is itself a Future, resolved by the coroutine's `return` (which Python spells
-# StopIteration). So waiting for a byte, for a pause or for a whole crawl looks the same.
+# StopIteration). So waiting for a byte, for a pause or for a whole crawl looks the
+# same.
 #
-# Cancelling must reach a coroutine deep in its pipe and release its resources on the way out. Only
-# an exception does that. cancel() cancels the future (which may be a task) that the task waits for.
-# Then CancelledError is raised at that `await`, runs the `finally` blocks and, unless something
-# catches it, ends the task. A task that is not waiting for a future gets CancelledError later:
+# Cancelling must reach a coroutine deep in its pipe and release its resources on the
+# way out. Only an exception does that. cancel() cancels the future (which may be a
+# task) that the task waits for. Then CancelledError is raised at that `await`, runs the
+# `finally` blocks and, unless something catches it, ends the task. (If the future is a
+# task that catches it, the `await` returns the result of that task instead.) A task
+# that is not waiting for a future gets CancelledError later:
 #
 #    if it was woken already      at its next step
 #    if it is running             at its next wait; if it returns first, it ends as cancelled
 #    if it has not begun          instead of its first step
 #
-# The invariant: an unfinished task is running, or is in the ready queue once, or is among the
-# callbacks of the one future in `_waiting_for`; and it is in the loop's `tasks`, which keeps it
-# alive.
+# The invariant: an unfinished task is running, or is in the ready queue once, or is
+# among the callbacks of the one future in `_waiting_for`; and it is in the loop's
+# `tasks`, which keeps it alive.
 
 class Task(Future[T]):
     """Runs *coro*, beginning soon, in a copy of the current context.
@@ -697,8 +719,9 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # `_waiting_for` is None during the inner cancel(). Otherwise two tasks that wait for each
-        # other would cancel each other forever.
+        # `_waiting_for` is None during the inner cancel(). Otherwise, if two tasks wait
+        # for each other, their cancel() would recurse forever. (Such tasks cannot be
+        # cancelled.)
         waited = self._waiting_for
         self._waiting_for = None
         if waited is None or not waited.cancel():
@@ -714,11 +737,13 @@ class Task(Future[T]):
         """Undo one cancel(). Return how many remain."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
         if not self._cancel_requests:
-            self._must_cancel = False  # no request is left, so CancelledError is not raised
+            self._must_cancel = False  # no request is left, so the next step raises no error
         return self._cancel_requests
 
     def where(self) -> str:
-        """Return the task's repr() and the lines at which it waits, the outermost first."""
+        """Return the task's repr() and the lines at which its `async def` functions wait.
+
+        The outermost line is the first, and the list ends at the first generator."""
         lines = [repr(self)]
         inner: Any = self._coro
         while at := getattr(inner, "cr_frame", None):  # down the pipe
@@ -730,13 +755,14 @@ class Task(Future[T]):
 Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather() accept
 
 
-# A note on memory. A future holds its exception, the exception holds its traceback, and the
-# traceback holds the frames that the exception passed through, with their variables. If one of
-# these variables is the future, then future, exception, traceback and frame keep one another alive
-# until the garbage collector runs, and an exception that nobody retrieves is reported late. So the
-# methods of Future and Task through which such an exception passes delete their variable for the
-# future (`del self`). And if several tasks await a failed future, each raises the exception with
-# the traceback that it had when the future failed: otherwise every `await` would make the traceback
+# A note on memory. A future holds its exception, the exception holds its traceback, and
+# the traceback holds the frames that the exception passed through, with their
+# variables. If one of these variables is the future, then future, exception, traceback
+# and frame keep one another alive until the garbage collector runs, and an exception
+# that nobody retrieves is reported late. So the methods of Future and Task through
+# which such an exception passes delete their variable for the future (`del self`). And
+# if several tasks await a failed future, each raises the exception with the traceback
+# that it had when the future failed: otherwise every `await` would make the traceback
 # longer.
 
 
@@ -776,12 +802,14 @@ async def sleep(delay: float, result: Any = None) -> Any:
 class TimeLimit:
     """`async with timeout(delay):` limits its block to *delay* seconds; None means no limit.
 
-    At the deadline the block is cancelled, and the `async with` raises TimeoutError."""
+    At the deadline the block is cancelled. If CancelledError then leaves the block, the
+    `async with` raises TimeoutError. A limit may be used again, but not inside its own
+    block."""
 
     def __init__(self, delay: float | None):
         self._delay = delay
         self._task: Task[Any]           # the task that runs the block
-        self._cancelling = 0            # the calls of its cancel() before the block
+        self._cancelling = 0            # its cancelling() when the block began
         self._expired = False           # whether this limit has cancelled it
         self._timeout = Handle(self._expire, ())    # not scheduled yet, but can be cancelled
 
@@ -797,8 +825,9 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # This limit undoes its own cancel(). If more calls remain than there were at the start,
-        # something else has cancelled the task as well, and CancelledError propagates:
+        # This limit undoes its own cancel(). If more calls remain than there were at
+        # the start, something else has cancelled the task as well, and CancelledError
+        # propagates:
         #
         #     calls of cancel() by                  at the start  at the end  left
         #     this limit                            0             1           0    TimeoutError
@@ -817,7 +846,9 @@ timeout = TimeLimit  # asyncio's name for it
 
 
 async def wait_for(fut: Awaitable[T], timeout: float | None) -> T:
-    """Return the result of *fut*. After *timeout* seconds, cancel it and raise TimeoutError."""
+    """Return the result of *fut*. After *timeout* seconds, cancel it and raise TimeoutError.
+
+    If *fut* is a task that catches the cancellation, its result is returned nevertheless."""
     try:
         async with TimeLimit(timeout):
             return await fut
@@ -846,8 +877,9 @@ def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. It then fails as soon as one of them has failed or been
-    cancelled, or else when all have ended; with *return_exceptions*, only when all have ended."""
+    Cancelling it cancels its children. It then fails as soon as one of them has failed
+    or been cancelled, or else when all have ended; with *return_exceptions*, only when
+    all have ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -868,9 +900,10 @@ class _Gathering(Future[list[Any]]):
 def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Future[list[Any]]:
     """Return the Future of all results, in the order of the arguments. Coroutines become tasks.
 
-    If one of them fails or is cancelled, the future fails immediately, and the others keep
-    running. With *return_exceptions* the future waits for all of them, and exceptions are among
-    the results. Cancelling the future cancels all of them."""
+    If one of them fails or is cancelled, the future fails without waiting for the
+    others, which keep running. With *return_exceptions* the future waits for all of
+    them, and exceptions are among the results. Cancelling the future cancels those that
+    have not ended."""
     children = [each if isinstance(each, Future) else create_task(each) for each in awaitables]
     outer = _Gathering(children)
     left = len(children)
@@ -898,9 +931,10 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), called in a thread, in a copy of the context.
 
-    The call begins at once, and the number of threads has no limit. The thread is a daemon: it is
-    killed when the program ends, so it should not hold a lock that the end of the program needs, as
-    input() does. If the future is cancelled, the thread goes on and its result is dropped."""
+    The call begins at once, and the number of threads has no limit. The thread is a
+    daemon: it is killed when the program ends, so it should not hold a lock that the
+    end of the program needs, as input() does. If the future is cancelled, the thread
+    goes on and its result is dropped."""
     loop = get_running_loop()
     context = copy_context()
     future = loop.create_future()
@@ -931,19 +965,22 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 
 # 6  Running
 # ==========
-# A program with tasks has to begin and to end somewhere. `run` makes a loop, ticks until the main
-# task is done, and leaves nothing behind: it cancels the tasks that are still running and waits for
-# them, so that their `finally` blocks run.
+# A program with tasks has to begin and to end somewhere. `run` makes a loop and ticks
+# until the main task is done. It leaves no task behind: it cancels those that are still
+# running and waits for them, so that their `finally` blocks run.
 #
-# The end may also come from outside, as Ctrl-C. Python would raise KeyboardInterrupt at the next
-# bytecode, wherever that is: between taking a task from the ready queue and running it, say, and
-# the task would be lost. So run() has a signal handler, which only cancels the main task:
+# The end may also come from outside, as Ctrl-C. Python would raise KeyboardInterrupt at
+# the next bytecode, wherever that is: between taking a task from the ready queue and
+# running it, say, and the task would be lost. So run() has a signal handler, which only
+# cancels the main task:
 #
 #     the first signal     cancels main, whose `finally` blocks run; then run() raises
-#                          KeyboardInterrupt, unless main has caught the cancellation
+#                          KeyboardInterrupt if the cancellation has ended main
 #     the second signal    raises KeyboardInterrupt at once, wherever the program is
 #
-# When run() returns or raises, no task is left, except after a second signal.
+# After the second signal tasks may be left. Otherwise some are left only if a task that
+# is being cancelled raises SystemExit or KeyboardInterrupt, or waits for something that
+# cannot happen.
 
 def interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt(number). run() may replace this signal handler with its own."""
@@ -953,7 +990,7 @@ def interrupt(number: int, frame: object) -> None:
 def _replace_handlers(handler: Callback) -> list[tuple[int, Any]]:
     """Install *handler* for SIGINT and SIGTERM, and return the old handlers.
 
-    It replaces only Python's own handler and interrupt(), never one that the program has set."""
+    It replaces only Python's own handler and interrupt(). Any other handler stays."""
     if threading.current_thread() is not threading.main_thread():
         return []  # only the main thread may set handlers
     return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -972,11 +1009,13 @@ def _end_tasks(loop: EventLoop) -> None:
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
-    When *main* has ended, run() cancels the tasks that are still running and waits for them. In the
-    main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is installed, and SIGTERM if
-    interrupt() is, as in the command line. The first signal cancels *main*. Then run() cleans up
-    and raises KeyboardInterrupt(number), unless *main* was still running at the signal and did not
-    end as cancelled. A second signal raises KeyboardInterrupt at once, and no task is awaited."""
+    When *main* has ended, run() cancels the tasks that are still running and waits for
+    them. In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
+    installed, and SIGTERM if interrupt() is, as in the command line. The first signal
+    cancels *main*. Then run() cleans up and raises KeyboardInterrupt(number), unless
+    *main* was still running at the signal and did not end as cancelled. A second signal
+    raises KeyboardInterrupt at once. Unless a task catches it, run() then waits for no
+    task."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -989,8 +1028,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
         task = loop.create_task(main)
         handlers = _replace_handlers(on_signal)
         try:
-            # After one Ctrl-C, CancelledError comes from here. After two, KeyboardInterrupt comes
-            # from wherever the program is.
+            # After one Ctrl-C, CancelledError comes from here. After two,
+            # KeyboardInterrupt comes from wherever the program is.
             return loop.run_until_complete(task)
         finally:
             try:
@@ -1007,20 +1046,22 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 
 # 7  Queue
 # ========
-# The problem: workers take work and wait when there is none, and the program must know when all of
-# it is done. An empty queue does not prove that: a worker may still hold the last item, which may
-# be about to become ten more. The idea: count. `put` adds one to the unfinished items, `task_done`
-# subtracts one, and `join` waits for zero. A worker puts the items that it has found before it
-# reports its own item as done.
+# The problem: workers take work and wait when there is none, and the program must know
+# when all of it is done. An empty queue does not prove that: a worker may still hold
+# the last item, which may be about to become ten more. The idea: count. `put` adds one
+# to the unfinished items, `task_done` subtracts one, and `join` waits for zero. A
+# worker puts the items that it has found before it reports its own item as done.
 #
-# A task that finds the queue empty (or full) waits in line with a future of its own. Waking the
-# task does not reserve the item for it: another task may take the item first, so the task looks
-# again. The invariant: a wake-up is never lost. If a woken task is cancelled before its next step,
-# it passes the wake-up on to the next task in line.
+# A task that finds the queue empty (or full) waits in line with a future of its own.
+# Waking the task does not reserve the item for it: another task may take the item
+# first, so the task looks again. The invariant: a wake-up is never lost. If a woken
+# task is cancelled before its next step, it passes the wake-up on to the next task in
+# line.
 #
-# A Semaphore limits how many tasks do something at the same time. Its tasks wait in such a line as
-# well. But here a wake-up is worth something: release() hands its place over to the first task in
-# line, so that a task that releases its place and wants it back at once has to wait for its turn.
+# A Semaphore limits how many tasks do something at the same time. Its tasks wait in
+# such a line as well. But here a wake-up hands over a place: release() gives it to the
+# first task in line. A task that releases its place and wants it back at once has to
+# wait for its turn.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
@@ -1097,7 +1138,7 @@ class Queue(Generic[T]):
     async def put(self, item: T) -> None:
         """Put an item into the queue, and wait while it is full.
 
-        If the caller is cancelled, the item is not put."""
+        If this raises CancelledError, the item was not put."""
         while self.full():
             await _wait_in(self._putters)
         self.put_nowait(item)
@@ -1105,7 +1146,7 @@ class Queue(Generic[T]):
     async def get(self) -> T:
         """Take the oldest item out, and wait while the queue is empty.
 
-        If the caller is cancelled, no item is lost."""
+        If this raises CancelledError, no item was taken."""
         while self.empty():
             await _wait_in(self._getters)
         return self.get_nowait()
@@ -1125,10 +1166,11 @@ class Queue(Generic[T]):
 
 
 class Semaphore:
-    """A number of places, each of which one task can hold. Tasks get places in their order.
+    """A number of places, each of which one task can hold. The task that asked first
+    gets one first.
 
-    `async with semaphore:` holds a place during its block. Semaphore(1) is a lock. Raises
-    ValueError if *value*, the number of places, is negative."""
+    `async with semaphore:` holds a place during its block. Semaphore(1) is a lock.
+    Raises ValueError if *value*, the number of places, is negative."""
 
     def __init__(self, value: int = 1):
         if value < 0:
@@ -1143,7 +1185,7 @@ class Semaphore:
     async def acquire(self) -> bool:
         """Take a place, and wait until there is one. Return True.
 
-        If the caller is cancelled, it has no place, and no place is lost."""
+        If this raises CancelledError, no place was taken."""
         if self._free:
             self._free -= 1
         else:
@@ -1164,35 +1206,39 @@ class Semaphore:
 
 # 8  Streams
 # ==========
-# The problem: "would block" must become "wait here". And every wait on a network needs a deadline,
-# because name servers, addresses and servers may never answer, and a server may send forever.
-# The idea: one method, `_call`, tries a socket operation (handshake, send, recv). If that would
-# block, it waits for the socket and tries again. A read waits before it tries:
+# The problem: "would block" must become "wait here". And every wait on a network needs
+# a deadline, because name servers, addresses and servers may never answer, and a server
+# may send forever. The idea: one method, `_call`, tries a socket operation (handshake,
+# send, recv). If that would block, it waits for the socket and tries again. A read
+# waits before it tries:
 #
 #     write(request), drain()    send -> BlockingIOError, wait until writable, send -> all sent
 #     read()                     wait until readable, recv -> some bytes
 #     read()                     wait until readable, recv -> b"", the end
 #
-# The invariants. Between two reads the loop polls, so a fast peer delays no other socket and no
-# deadline. (Bytes that TLS has already decrypted are returned at once, because a poll does not see
-# them.) A stream has no deadlines: callers wrap their waits in a `timeout`, as connect() and §11
-# do. The socket stays registered for reading from one read to the next, which saves two system
-# calls.
+# The invariants. Between two reads the loop polls, so a peer that sends fast delays no
+# other socket and no deadline. (Bytes that TLS has already decrypted are returned at
+# once, because a poll does not see them.) A stream has no deadlines: callers wrap their
+# waits in a `timeout`, as connect() and §11 do. After a read the socket stays
+# registered until bytes arrive that nobody waits for. If the next read comes first,
+# this saves two system calls.
 #
-# A name may have several addresses, and the first may be dead: packets to it are dropped, and the
-# client hears nothing before its deadline. Happy Eyeballs (RFC 8305) is a race. It starts with the
-# first address. Whenever 0.25 s pass without news, or an attempt fails, the next address joins in.
-# The first attempt that connects wins:
+# A name may have several addresses, and the first may be dead: packets to it are
+# dropped, and the client hears nothing before its deadline. Happy Eyeballs (RFC 8305)
+# is a race. It starts with the first address. Whenever 0.25 s pass without news, or an
+# attempt fails, the next address joins in. The first attempt that connects wins:
 #
 #     0.00 s    [2001:db8::1]  a task: connect ..................... cancelled: its socket is closed
 #     0.25 s    192.0.2.1      a task:       connect ..... connected at 0.29 s: it wins
 #               192.0.2.2                                            not tried
 #
-# This race is the best argument for tasks and cancellation. With callbacks it needs a flag, a
-# timer, a list of sockets, and code for each order in which things can happen. Here, each attempt
-# is a task that knows nothing of the others. A Queue and a timeout wait for the next attempt to
-# end. Ending the race means cancelling the other tasks. The same happens if the whole connect() is
-# cancelled. In both cases each attempt closes its own socket on its way out.
+# This race is the best argument for tasks and cancellation. With callbacks it needs a
+# flag, a timer, a list of sockets, and code for each order in which things can happen.
+# Here, each attempt is a task that knows nothing of the others. A Queue and a timeout
+# wait for the next attempt to end. Ending the race means cancelling the other tasks.
+# The same happens if the whole connect() is cancelled. An attempt that is cancelled
+# closes its own socket on its way out, and the race closes the socket of an attempt
+# that has connected and not won.
 
 READ_SIZE = 65_536      # bytes: large, to save system calls
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
@@ -1213,8 +1259,9 @@ class Stream:
     async def read(self, size: int = READ_SIZE) -> bytes:
         """Wait for bytes and return up to *size* of them; b"" is the end of the stream.
 
-        First sends the data that write() has buffered. Raises OSError, for example if the stream is
-        closed, or if TLS ends without close_notify. If the caller is cancelled, no byte is lost."""
+        First sends the data that write() has buffered. Raises OSError, for example if
+        the stream is closed, or if TLS ends without close_notify. If the caller is
+        cancelled, no byte is lost."""
         await self.drain()
         # Only a TLS socket can hold bytes that are already decrypted.
         if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
@@ -1240,7 +1287,7 @@ class Stream:
             del self._unsent[:sent]
 
     def close(self) -> None:
-        """Close the socket, here and nowhere else. Data that is still buffered is dropped.
+        """Close the socket. Data that is still buffered is dropped.
 
         A waiting task gets ConnectionAbortedError."""
         if self.sock.fileno() >= 0:
@@ -1255,8 +1302,8 @@ class Stream:
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
         """Try operation(*args) until it does not block, and return its result.
 
-        Between attempts, wait for *event*, or for the event that TLS needs: TLS may have to read
-        in order to send."""
+        Between attempts, wait for *event*, or for the event that TLS needs: TLS may
+        have to read in order to send."""
         while True:
             try:
                 return operation(*args)
@@ -1278,9 +1325,9 @@ class Stream:
         return waiter
 
     def _wake(self, event: int) -> None:
-        """Resume the waiting tasks. If there are none, stop watching the socket.
+        """Resume the waiting tasks. If no task waits, stop watching the socket.
 
-        Otherwise every tick in which the socket is ready would call this method in vain."""
+        A socket that is ready and still watched would call this method in every tick, in vain."""
         waiters = self._waiters.pop(event, [])
         if all(waiter.done() for waiter in waiters):
             self._loop._watch(self.sock, event)
@@ -1326,8 +1373,8 @@ async def _connect(address: Address) -> Stream:
 async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
     """Return a stream to the address that connects first, and move that address to the front.
 
-    If none connects, return the errors of the attempts. They are raised elsewhere, because the
-    variables here would keep them alive (§4)."""
+    If none connects, return the errors of the attempts. They are raised elsewhere,
+    because the variables here would keep them alive (§4)."""
     errors = list[BaseException]()
     waiting = list(addresses)
     attempts = {}   # the address of each attempt that has not won
@@ -1360,12 +1407,13 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
                   addresses: list[Address] | None = None) -> Stream:
     """Return a Stream to *host*; with *ssl*, a TLS stream.
 
-    *addresses* (by default those that lookup() finds) race for the TCP connection: the next one
-    starts after ATTEMPT_DELAY seconds, or when an attempt fails, and each has CONNECT_TIMEOUT
-    seconds. TLS follows on the connection that wins, whose address moves to the front of the list.
-    If all fail, raises OSError: the first error that does not say that a network, a host or a kind
-    of address is out of reach or, if there is no other, the first of those. If the caller is
-    cancelled, no socket stays open. (RFC 8305)"""
+    *addresses* (at least one; by default those that lookup() finds) race for the
+    connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
+    fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
+    wins, whose address moves to the front of the list. If all fail, raises OSError: the
+    first error that does not say that a network, a host or a kind of address is out of
+    reach or, if there is no other, the first of those. If the caller is cancelled, no
+    socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
@@ -1390,14 +1438,16 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     return stream
 
 
-# This completes the small asyncio. It is a good place to rest. The next sections build HTTP on it.
+# This completes the small asyncio. It is a good place to rest. The next sections build
+# HTTP on it.
 
 # 9  URLs
 # =======
-# The problem: a crawler recognises an address that it has seen by its spelling, and an address
-# has endless spellings: relative ones, upper and lower case, `/./`, `:80`, `%2e`, tabs.
-# The idea: take the same steps as browsers (url.spec.whatwg.org, for http, https and UTF-8). Each
-# spelling becomes the one that a browser would request, or an error. On the page http://h/d/p:
+# The problem: a crawler recognises an address that it has seen by its spelling, and an
+# address has endless spellings: relative ones, upper and lower case, `/./`, `:80`,
+# `%2e`, tabs. The idea: take the same steps as browsers (url.spec.whatwg.org, for http,
+# https and UTF-8). Each spelling becomes the one that a browser would request, or an
+# error. On the page http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
@@ -1405,9 +1455,10 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #     //①②⑦.0.0.1              http://127.0.0.1/
 #     http://0x7f.1/           a ValueError: nobody writes 127.0.0.1 like that
 #
-# The invariants. A URL consists of printable ASCII without spaces, so it can be put into a request,
-# a log or a terminal as it is. User names and passwords are dropped at once. A doubtful spelling
-# raises ValueError; parse_url() never guesses at another host. And parse_url(str(url)) == url.
+# The invariants. A URL consists of printable ASCII without spaces, so it can be put
+# into a request, a log or a terminal as it is. User names and passwords are dropped at
+# once. A doubtful spelling raises ValueError; parse_url() never guesses at another
+# host. And parse_url(str(url)) == url.
 
 MAX_URL = 8_000  # characters: the length that RFC 9110 section 4.1 recommends supporting
 MAX_HOST = 253   # characters: the longest name that the DNS can look up
@@ -1437,22 +1488,23 @@ class URL(NamedTuple):
 _CONTROLS = bytes(range(33)).decode()  # and the space
 _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-# Schemes that are reported as problems: file; one letter, as in C:\a.html; and names of at most 40
-# characters that are probably misspellings of http or https, such as hhttps, htp and ttps. (The
-# schemes git+http and x-safari-https are not.)
+# Schemes that are reported as problems: file; one letter, as in C:\a.html; and names of
+# at most 40 characters that are probably misspellings of http or https, such as hhttps,
+# htp and ttps. (The schemes git+http and x-safari-https are not.)
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+-]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file|[a-z])")
 # A host and a port without a scheme, such as h.com:80/x. (tel:110 and com.app:/x are not.)
 _HOST_AND_PORT = re.compile(r"(?i)(?:localhost|[^:.]*+[.][^:]*+):([1-9][0-9]{0,4})(?:[/?\\]|$)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
-# Three functions that percent-encode a text, except for the characters that browsers leave alone in
-# a path, those that they leave alone in a query, and all printable ASCII.
+# Three functions that percent-encode a text, except for the characters that browsers
+# leave alone in a path, those that they leave alone in a query, and all printable
+# ASCII.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace")
 _escape = partial(quote, safe=bytes(range(32, 127)).decode(), errors="replace")
 
 
-# A host can be written in any alphabet, but the DNS knows only ASCII. UTS 46 has the rules for
-# turning one into the other. These characters have no effect in a host:
+# A host can be written in any alphabet, but the DNS knows only ASCII. UTS 46 has the
+# rules for turning one into the other. These characters have no effect in a host:
 _IGNORED = re.compile("[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200b\u2060\u2064"
                       "\u3164\ufe00-\ufe0f\ufeff\uffa0\U0001bca0-\U0001bca3\U000e0100-\U000e01ef]")
 
@@ -1530,9 +1582,9 @@ def _trim(reference: str) -> str:
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
-    Raises ValueError if the reference is not a URL, or its scheme is mistyped or file. The
-    ValueError is an UnfetchableError if the reference may be good, but has another scheme, or no
-    scheme and no *base*, or more than MAX_URL characters."""
+    Raises ValueError if the reference is not a URL, or its scheme is mistyped or file.
+    The ValueError is an UnfetchableError if the reference may be good, but has another
+    scheme, or no scheme and no *base*, or more than MAX_URL characters."""
     text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
     scheme = base.scheme if base else ""
     if match := _SCHEME.match(text):  # 1. the scheme: http
@@ -1580,12 +1632,14 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
 # 10  HTTP messages
 # =================
-# The problem: a response is a head of text lines and a body of bytes, and only the head says where
-# the body ends. A client that guesses wrong takes the rest of one body for the next head.
+# The problem: a response is a head of text lines and a body of bytes, and only the head
+# says where the body ends. A client that guesses wrong takes the rest of one body for
+# the next head.
 #
-# The idea: a parser that does no I/O. You feed it bytes as they arrive, in pieces of any size, and
-# it says when a response is complete. Internally it is a coroutine as well: a plain generator that
-# no Task ever drives. In it, a bare `yield` waits for more bytes.
+# The idea: a parser that does no I/O. You feed it bytes as they arrive, in pieces of
+# any size, and it says when a response is complete. Internally it is a coroutine as
+# well: a plain generator that no Task ever drives. In it, a bare `yield` waits for more
+# bytes.
 #
 #     parser = ResponseParser()
 #     parser.feed(b"HTTP/1.1 200 OK\r\nContent-Le")       False
@@ -1600,8 +1654,9 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     Content-Length: n                      after n bytes
 #     neither                                when the server closes the connection
 #
-# Servers make mistakes, and a page should not be called broken because of one odd header. The rule
-# is: lenient with the head, strict with the connection. A head is read as most clients read it:
+# Servers make mistakes, and a page should not be called broken because of one odd
+# header. The rule is: lenient with the head, strict with the connection. A head is read
+# as most clients read it:
 #
 #     a line without a valid field name      is skipped
 #     blanks before a colon                  are dropped
@@ -1610,18 +1665,21 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #                                            HTTP/1.0
 #     the transfer coding identity           is ignored
 #
-# But after each of these leniencies, in a 1xx head as well, the connection is closed. So even if
-# client and server read such a head differently, no byte of one response is taken for a byte of
-# another. Three more leniencies do not close it, because such a head has only one meaning: lines
-# that end in LF alone, folded fields, and empty lines before the head. The following are errors: a
-# NUL or a lone CR in the head; where a body may follow, two different lengths or any other transfer
-# coding; a body in br, zstd or compress (which were not requested), and a body that ends early.
-# Only the framing says so: a compressed body that has all its bytes, but lacks the end of its gzip
-# or deflate format, is decoded as far as it goes, and the Response says that it is truncated.
+# But after each of these leniencies, in a 1xx head as well, the connection is closed.
+# So even if client and server read such a head differently, no byte of one response is
+# taken for a byte of another. Three more leniencies do not close it, because such a
+# head has only one meaning: lines that end in LF alone, folded fields, and empty lines
+# before the head. The following are errors: a NUL or a lone CR in the head; where a
+# body may follow, two different lengths or any other transfer coding; a body in br,
+# zstd or compress (which were not requested), and a body that ends early. Only the
+# framing says so: a compressed body that has all its bytes, but lacks the end of its
+# gzip or deflate format, is decoded as far as it goes, and the Response says that it is
+# truncated.
 #
-# The invariants. Every byte is accounted for. Bytes after the end belong to no response, and the
-# connection is not used again. Each head, body, chunk line and trailer has a limit. The cost is
-# linear in the number of bytes, however they are split.
+# The invariants. Every byte is accounted for. Bytes after the end belong to no
+# response, and the connection is not used again. Each head, body, chunk line and
+# trailer has a limit. The cost is linear in the number of bytes, however they are
+# split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both compressed and decoded: generous for HTML
@@ -1687,8 +1745,9 @@ _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 
 
 def _parse_head(text: str) -> tuple[Response, bool]:
-    """Return the Response whose head is *text* (RFC 9112, sections 4 and 5), and whether its
-    version, its Connection field and the form of its lines allow another response after it."""
+    """Return the Response whose head is *text* (RFC 9112, sections 4 and 5), and
+    whether its version, its Connection field and the form of its lines allow another
+    response after it."""
     line, _, rest = text.partition("\n")
     status_line = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
     if not status_line:
@@ -1717,8 +1776,8 @@ def _parse_head(text: str) -> tuple[Response, bool]:
 
 
 def _framing(method: str, response: Response) -> tuple[int | str, bool]:
-    """Return where the body ends (its length, "chunked" or "close"), and whether the head says so
-    in the usual form."""
+    """Return where the body ends (its length, "chunked" or "close"), and whether the
+    head says so in the usual form."""
     coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
     if coding:
@@ -1777,10 +1836,10 @@ Taking = Generator[None, None, bytes]   # takes bytes out of the buffer; `yield`
 class ResponseParser:
     """Takes the bytes of a connection, in pieces of any size, and builds a Response from them.
 
-    *method* is the method of the request. *wanted(response)* is called when the head is complete.
-    If it returns false, a body that is known to have at most MAX_DROPPED bytes is read and
-    dropped, so that the connection can be used again; any other body is left unread. *max_body*
-    is in bytes."""
+    *method* is the method of the request. *wanted(response)* is called when the head is
+    complete. If it returns false, a body that is known to have at most MAX_DROPPED
+    bytes is read and dropped, so that the connection can be used again; any other body
+    is left unread. *max_body* is in bytes."""
 
     def __init__(self, method: str = "GET", wanted: Wanted = _read_all,
                  max_body: int = MAX_BODY):
@@ -1794,8 +1853,8 @@ class ResponseParser:
     def feed(self, data: bytes) -> bool:
         """Parse *data* (b"" is the end of the stream); return whether .response is complete.
 
-        Raises ProtocolError (TruncatedError, LimitError). After an error, or after True, the
-        parser must not be fed any more."""
+        Raises ProtocolError (TruncatedError, LimitError). After an error, or after
+        True, the parser must not be fed any more."""
         self._buffer += data
         self._ended = not data
         try:
@@ -1908,13 +1967,14 @@ class ResponseParser:
 
 # 11  HTTP client
 # ===============
-# The problem: a new connection costs one round trip; with TLS it costs two or three, and a
-# millisecond of computation. And a crawler sends request after request to the same server.
-# The idea: keep the connections that are not in use. The pool holds idle streams with their
-# origins. A request takes the most recently used stream of its origin, or opens a new one. A stream
-# carries one request at a time (no pipelining), so a response belongs to the request that was just
-# sent. (A server may send one response too many. If it arrives while the stream is idle, the stream
-# is readable, and is closed. If it arrives after the next request was sent, no client can tell.)
+# The problem: a new connection costs one round trip; with TLS it costs two or three,
+# and a millisecond of computation. And a crawler sends request after request to the
+# same server. The idea: keep the connections that are not in use. The pool holds idle
+# streams with their origins. A request takes the most recently used stream of its
+# origin, or opens a new one. A stream carries one request at a time (no pipelining), so
+# a response belongs to the request that was just sent. (A server may send one response
+# too many. If it arrives while the stream is idle, the stream is readable, and is
+# closed. If it arrives after the next request was sent, no client can tell.)
 #
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
@@ -1923,9 +1983,9 @@ class ResponseParser:
 #               used when the pool is full; or if it is readable when it is taken from the pool:
 #               the server has closed it, or has sent bytes that belong to no request
 #
-# The server may close a kept stream, or send a stray message, just as the next request leaves. If a
-# request on a kept stream fails before a valid head has come back, it is sent once more, on a new
-# stream (RFC 9112, 9.3.1).
+# The server may close a kept stream, or send a stray message, just as the next request
+# leaves. If a request on a kept stream fails before a valid head has come back, it is
+# sent once more, on a new stream (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for one request, from the lookup to the last byte
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
@@ -1935,8 +1995,9 @@ MAX_IDLE = 100        # connections kept: some systems let a process open only 2
 def _tls_context() -> ssl.SSLContext:
     """Return the SSLContext: certificates are verified, and truncation is an error."""
     context = ssl.create_default_context()
-    # Judge certificates as browsers do: without X509_STRICT, which Python 3.13 switched on. The
-    # chain may end at any trusted certificate, even if that one is not self-signed.
+    # Judge certificates as browsers do: without X509_STRICT, which Python 3.13 switched
+    # on. The chain may end at any trusted certificate, even if that one is not
+    # self-signed.
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
     # Python 3.11.2 would otherwise mistake a truncated connection for the end of the body.
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
@@ -1948,10 +2009,10 @@ def _tls_context() -> ssl.SSLContext:
 class Client:
     """Sends HTTP/1.1 requests over a pool of connections. Call close() when you are done.
 
-    *headers* are added to the usual ones or replace them. *timeout* is in seconds for one
-    request, from the lookup to the last byte; *max_body* is in bytes. The attribute `max_idle` says
-    how many idle connections are kept. Raises ValueError if one of the headers is not valid, or is
-    Host."""
+    *headers* are added to the usual ones or replace them. *timeout* is in seconds for
+    one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
+    `max_idle` says how many idle connections are kept. Raises ValueError if one of the
+    headers is not valid, or is Host."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
@@ -1981,15 +2042,16 @@ class Client:
                     body: bytes = b"") -> Response:
         """Send one request and return the response. Redirects are not followed.
 
-        *url* may be a str, which needs its http:// or https:// (otherwise ValueError). *body* is
-        that of a POST or the like. A request that has one, or is neither GET nor HEAD, is sent on
-        a connection of its own, and never twice. *own_headers* says whether to send the client's
-        *headers*, which may hold secrets meant only for some hosts; the User-Agent is always sent.
-        The response's body is read only if *wanted(response)*, called once the head has arrived,
-        returns true; it may have *max_body* bytes, by default self.max_body.
-        Raises OSError if no response arrives (TimeoutError after self.timeout seconds), and
-        ProtocolError if the response is malformed or truncated. If the caller is cancelled, the
-        connection is closed."""
+        *url* may be a str, which needs its http:// or https:// (otherwise ValueError).
+        *body* is that of a POST or the like. A request that has one, or is neither GET
+        nor HEAD, is sent on a connection of its own, and never twice. *own_headers*
+        says whether to send the client's *headers*, which may hold secrets meant only
+        for some hosts; the User-Agent is always sent. The response's body is read only
+        if *wanted(response)*, called once the head has arrived, returns true; it may
+        have *max_body* bytes, by default self.max_body. Raises OSError if no response
+        arrives (TimeoutError after self.timeout seconds), and ProtocolError if the
+        response is malformed or truncated. If the caller is cancelled, the connection
+        is closed."""
         if isinstance(url, str):
             url = parse_url(url)
         fields = self._all if own_headers else self._usual
@@ -2065,8 +2127,9 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
                 max_body: int = MAX_BODY, method: str = "GET", body: bytes = b"") -> Response:
     """Return the response to a request for *url*, which needs its http:// or https://.
 
-    Redirects are not followed. The other arguments, and the exceptions, are those of Client and
-    of Client.fetch. Raises ValueError if *url* or one of the headers is not valid."""
+    Redirects are not followed. The other arguments, and the exceptions, are those of
+    Client and of Client.fetch. Raises ValueError if *url* or one of the headers is not
+    valid."""
     with closing(Client(headers, timeout, max_body)) as client:
         return await client.fetch(url, method, body=body)
 
@@ -2080,9 +2143,10 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which does not exist
 #
-# Each URL that is discovered is admitted to a round (a batch of URLs), or is left out. The first
-# round is for the root, which may redirect to another host. The next one is for the pages of the
-# site, and the last one, CHECKS, is for URLs that are only checked. After it come the fragments:
+# Each URL that is discovered is admitted to a round (a batch of URLs), or is left out.
+# The first round is for the root, which may redirect to another host. The next one is
+# for the pages of the site, and the last one, CHECKS, is for URLs that are only
+# checked. After it come the fragments:
 #
 #     round 0    /                    is requested: a page. It is held, not processed, until all
 #                                     roots have responded and all hosts of the crawl are known
@@ -2097,8 +2161,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           (with --fragments) /birds has only a parrot: broken
 #
-# The URLs that are admitted to the current round are put into a queue. Each worker is a task with
-# this loop:
+# The URLs that are admitted to the current round are put into a queue. Each worker is a
+# task with this loop:
 #
 #     node = await queue.get()                a URL whose site may be asked now: §16
 #     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
@@ -2109,8 +2173,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     else:                                   it is Again: the URL needs another turn
 #         queue.put_back(node)
 #
-# This is the path of a URL from object to object. The object on the left takes the step; the text
-# beside it names the objects that help:
+# This is the path of a URL from object to object. The object on the left takes the
+# step; the text beside it names the objects that help:
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
@@ -2129,17 +2193,19 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 
 # 12  Documents
 # =============
-# The problem: find what a document refers to, as fast as documents arrive. A document may be in any
-# charset, malformed, or hostile. The idea: each kind of document has a reader, a function that
-# searches its text with a regular expression and returns a Markup. In the stylesheet
+# The problem: find what a document refers to, as fast as documents arrive. A document
+# may be in any charset, malformed, or hostile. The idea: each kind of document has a
+# reader, a function that searches its text with a regular expression and returns a
+# Markup. In the stylesheet
 #
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
-# read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own section,
-# which also has the table of readers. The invariant: the time is linear in the length of the text.
-# A pattern needs quadratic time if a repetition matches a lot of text and then gives it back one
-# character at a time. So repetitions are possessive (`*+`, or `(?>...*)` for groups), unless they
-# can match only a short text. An unterminated comment or script extends to the end of the text.
+# read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own
+# section, which also has the table of readers. The invariant: the time is linear in the
+# length of the text. A pattern needs quadratic time if a repetition matches a lot of
+# text and then gives it back one character at a time. So repetitions are possessive
+# (`*+`, or `(?>...*)` for groups), unless they can match only a short text. An
+# unterminated comment or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
 MAX_LISTED = 1_000_000    # in a sitemap: also a second. 50,000 pages in 20 languages are allowed
@@ -2164,9 +2230,10 @@ def _check_count(count: int, most: int) -> None:
 def _decode_entity(entity: str) -> str:
     """Return the text that &amp; or &#47; stands for in an attribute, even without a semicolon."""
     decoded = html.unescape(entity)
-    # unescape() also decodes an entity that is only the beginning of the name: "&notit;" would
-    # become "¬it;", and "&ampb" would become "&b". In an attribute, these are not entities. Their
-    # length gives them away: a whole entity becomes 1 character, or at most 2 if it ends in ";".
+    # unescape() also decodes an entity that is only the beginning of the name:
+    # "&notit;" would become "¬it;", and "&ampb" would become "&b". In an attribute,
+    # these are not entities. Their length gives them away: a whole entity becomes 1
+    # character, or at most 2 if it ends in ";".
     longest = 2 if entity.endswith(";") else 1
     return decoded if len(decoded) <= longest else entity
 
@@ -2207,8 +2274,8 @@ _CSS_BARE = r"""(?> (?: [^"'()\\\s]++ | \\. )+ ) (?= \s*+ (?: \) | \Z ) )"""
 def read_stylesheet(text: str) -> Markup:
     """Return the URLs in url() and @import in a stylesheet (CSS Syntax 3, section 4.3).
 
-    URLs with escapes, and those that are only a fragment, are left out. Raises LimitError if there
-    are too many."""
+    URLs with escapes, and those that are only a fragment, are left out. Raises
+    LimitError if there are too many."""
     values = re.findall(
         rf"""(?aisx) {_CSS_COMMENT}                             # comments are skipped,
         | @namespace (?> (?: {_CSS_STRING} | [^;"']++ )* )     # and so are namespaces
@@ -2241,10 +2308,11 @@ def read_sitemap(text: str) -> Markup:
 
 # 13  Links
 # =========
-# In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value. So the
-# text has to be read as browsers read it, from tag to tag. One regular expression does that, ten
-# times as fast as html.parser. It begins at a `<`, and what follows is one of four things. The
-# search goes on behind it, so no tag is found inside another:
+# In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value.
+# So the text has to be read as browsers read it, from tag to tag. One regular
+# expression does that, ten times as fast as html.parser. It begins at a `<`, and what
+# follows is one of four things. The search goes on behind it, so no tag is found inside
+# another:
 #
 #     <a class="top" href="/birds#owl">     a link, whose target is captured: "/birds#owl"
 #     <!-- <a href=/> -->                   a comment
@@ -2253,14 +2321,14 @@ def read_sitemap(text: str) -> Markup:
 #     <p title="<a href=/>">                any other tag
 #     <p class="x">                         no match: it refers to nothing, and hides no tag
 #
-# In HTML, the slash of `<title/>` has no effect: all text up to `</title>` belongs to the title. In
-# SVG, MathML and XHTML, the slash closes the element. So there are two expressions. The one for
-# HTML matches an svg or math element as a whole, and the inside of the element is read with the one
-# for XML.
+# In HTML, the slash of `<title/>` has no effect: all text up to `</title>` belongs to
+# the title. In SVG, MathML and XHTML, the slash closes the element. So there are two
+# expressions. The one for HTML matches an svg or math element as a whole, and the
+# inside of the element is read with the one for XML.
 
 MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
-# The field of Markup that an element adds to, and the attributes with references. (a and area are
-# in _LINK, for speed.)
+# The field of Markup that an element adds to, and the attributes with references. (a
+# and area are in _LINK, for speed.)
 _USES = {
     "frame": ("links", "src"),
     "iframe": ("links", "src"),
@@ -2276,8 +2344,8 @@ _USES = {
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
 # Elements in which nothing counts as a tag.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# An attribute is a name, and perhaps a value, which is captured with its quotes. This is the only
-# place that says so.
+# An attribute is a name, and perhaps a value, which is captured with its quotes. This
+# is the only place that says so.
 #
 #     class="top"   href='/birds#owl'   SRC=/d&amp;e   async
 _NAME = r"[^\s/>] [^\s/=>]*+"
@@ -2290,26 +2358,26 @@ _LINK = rf"""
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 # 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
 _COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
-# 3. A named tag. The first %s stands for the names of raw elements, the second for other names,
-# and the third for _CLOSED or nothing. If the group `raw` has matched, the text up to its end tag,
-# or up to the end of the page, is its inside.
+# 3. A named tag. The first %s stands for the names of raw elements, the second for
+#    other names, and the third for _CLOSED or nothing. If the group `raw` has matched,
+#    the text up to its end tag, or up to the end of the page, is its inside.
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> %s ) | %s ) (?= [\s/>] | \Z ) {_REST} )
     (?(raw) (?: %s (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z )))"""
 _CLOSED = "(?<=/>) |"   # in XML, a raw element may close itself
 _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
-# 4. Any other tag. Its attributes are matched so that the search does not go on inside them. The
-# look-ahead rejects the most frequent tags, which hide nothing: <li>, and those with one or two
-# values in double quotes, such as <p class="x">. It only saves time: a quarter of it on a page of
-# Python's documentation.
+# 4. Any other tag. Its attributes are matched so that the search does not go on inside
+#    them. The look-ahead rejects the most frequent tags, which hide nothing: <li>, and
+#    those with one or two values in double quotes, such as <p class="x">. It only saves
+#    time: a quarter of it on a page of Python's documentation.
 _QUOTED = r'"[\t-\r !#-;=?-~]*+"'     # ASCII without < and >: twice as fast as [^"<>]
 _SIMPLE = rf"\s [a-z]++ = {_QUOTED}"
 _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
     [a-zA-Z] [^\s/>]*+ {_REST}"""
-# More look-aheads only save time, a third of it: they reject </p>, <b> and a `<` in front of other
-# characters. And a named tag begins with the first three letters of one of the names. (All names
-# have at least three.)
+# More look-aheads only save time, a third of it: they reject </p>, <b> and a `<` in
+# front of other characters. And a named tag begins with the first three letters of one
+# of the names. (All names have at least three.)
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
@@ -2319,7 +2387,8 @@ _HTML_TAGS = _TAGS % (_HTML_RAW_NAMES, "|".join(_USES), "")
 _XML_TAGS = _TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED)
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
-# In "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks only over the commas of a word.)
+# In "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks only over the commas
+# of a word.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*\)|[^,(])*))?")
 
 
@@ -2379,7 +2448,8 @@ _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
 def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
-    """Return the references of an HTML page. Raises LimitError if too many tags refer to something.
+    """Return the references of an HTML page. Raises LimitError if too many tags refer
+    to something.
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
@@ -2467,9 +2537,9 @@ def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
-    The charset is the first known one of those that these name: the BOM, *content_type*, a meta
-    element, the XML declaration. If none does, it is UTF-8 if the body is valid UTF-8, and
-    windows-1252 if not (HTML section 13.2.3.2)."""
+    The charset is the first known one of those that these name: the BOM,
+    *content_type*, a meta element, the XML declaration. If none does, it is UTF-8 if
+    the body is valid UTF-8, and windows-1252 if not (HTML section 13.2.3.2)."""
     for label in _labels_of(body, content_type):
         charset = label.strip().lower()
         if codec := _codec_of(charset):
@@ -2508,15 +2578,15 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 
 # 14  Robots
 # ==========
-# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and robots.txt files
-# are handwritten and inconsistent.
-# The idea: a group of rules begins with the names of the crawlers to which it applies. All groups
-# that contain our name apply; if there are none, the groups for "*" do. Of the rules that match a
-# URL, the one with the longest pattern wins; if two are equally long, the one that allows the URL
-# wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A Crawl-delay is
-# obeyed (§16), and other lines are ignored. A Crawl-delay between two names does not end a group
-# (RFC 9309, 2.2.4): it applies to the names above it, and the rules below apply to all names. So
-# with
+# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and
+# robots.txt files are handwritten and inconsistent. The idea: a group of rules begins
+# with the names of the crawlers to which it applies. All groups that contain our name
+# apply; if there are none, the groups for "*" do. Of the rules that match a URL, the
+# one with the longest pattern wins; if two are equally long, the one that allows the
+# URL wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A
+# Crawl-delay is obeyed (§16), and other lines are ignored. A Crawl-delay between two
+# names does not end a group (RFC 9309, 2.2.4): it applies to the names above it, and
+# the rules below apply to all names. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2596,7 +2666,8 @@ class Robots:
         self.delay = delays[product]
         # Longer patterns come first; of two that are equally long, "allow" comes first.
         rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
-        # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark start and end.
+        # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark
+        # start and end.
         self.rules = [
             (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
             for key, pattern in rules]
@@ -2614,9 +2685,10 @@ class Robots:
 
 # 15  Records
 # ===========
-# The problem: the report, the callbacks and the journal need the outcome of each URL in one form.
-# The idea: one value, a Record, holds the outcome. result_of() builds it from a Response and
-# returns a Result: the Record and, if a document was read, the Page. Some outcomes:
+# The problem: the report, the callbacks and the journal need the outcome of each URL in
+# one form. The idea: one value, a Record, holds the outcome. result_of() builds it from
+# a Response and returns a Result: the Record and, if a document was read, the Page.
+# Some outcomes:
 #
 #     404 Not Found               status=404, kind="broken", error="404 Not Found"
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
@@ -2624,7 +2696,8 @@ class Robots:
 #     no response within 30 s     status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §21)
 #
-# The Options of a crawl stand here as well, because every section from here on needs some of them.
+# The Options of a crawl stand here as well, because every section from here on needs
+# some of them.
 
 PROBLEMS = (  # the kinds, in the order of the report
     "broken",
@@ -2635,8 +2708,8 @@ PROBLEMS = (  # the kinds, in the order of the report
     "too many redirects",
     "blocked")
 NOFOLLOW = "links not followed (nofollow)"
-# The reasons why a URL was not requested, or the links of a page were not followed, each with the
-# option that changes it, in the order of the report.
+# The reasons why a URL was not requested, or the links of a page were not followed,
+# each with the option that changes it, in the order of the report.
 REASONS = {
     "forbidden by robots.txt": "--no-robots",
     "robots.txt failed": "--no-robots",
@@ -2751,8 +2824,8 @@ MAX_JOINED = 6_000_000  # the length of a page's path, times the number of its r
 def _next_url(url: URL, response: Response) -> str:
     """Return the target of a redirect.
 
-    Raises UnfetchableError if the target is a mailto: URL or the like, and ProtocolError unless
-    the redirect has one valid Location."""
+    Raises UnfetchableError if the target is a mailto: URL or the like, and
+    ProtocolError unless the redirect has one valid Location."""
     location, *others = set(response.headers.get("location", "").split("\n"))
     try:
         if not location or others:
@@ -2782,8 +2855,8 @@ def _failed(record: Record, failure: Exception) -> Record:
 
 
 def hint_of(url: URL, response: Response, error: Exception | None, is_root: bool) -> str:
-    """Return "; try https://..." or "; try http://..." if the server probably speaks the other
-    scheme, or ""."""
+    """Return "; try https://..." or "; try http://..." if the server probably speaks
+    the other scheme, or ""."""
     is_odd = isinstance(error, NotHTTPError) or (is_root and response.status == 400)
     if url.scheme == "http" and is_odd:
         return f"; try https{url.origin.removeprefix('http')}/"
@@ -2796,8 +2869,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
               follow: bool = True) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
-    If *read* is true and the response is a document, the Record holds its links and assets as they
-    are written. From a document that says nofollow, it holds links only if *follow* is true."""
+    If *read* is true and the response is a document, the Record holds its links and
+    assets as they are written. From a document that says nofollow, it holds links only
+    if *follow* is true."""
     status = response.status
     record = Record(
         f"{url}", status, size=len(response.body), truncated=response.truncated,
@@ -2875,20 +2949,21 @@ _LEAST = {  # the least values of these options
 
 def takes(options: Callable[P, object]) -> Callable[
         [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator that does nothing at run time. For type checkers, it gives the method
-    the parameters of *options*, so that they reject Crawler(url, depth="x")."""
+    """Return a decorator that does nothing at run time. For type checkers, it gives the
+    method the parameters of *options*, so that they reject Crawler(url, depth="x")."""
     return lambda method: method
 
 
 # 16  Sites
 # =========
-# The problem: a crawler is a guest. Some sites need pauses between requests (--delay, Crawl-delay),
-# or say "not now" (429). While one site rests, the workers should send requests to others.
-# The idea: a queue that knows the sites. Each site has its own line of waiting URLs. get() picks a
-# site that may be asked now, and takes the first URL of its line. This begins a turn of the site,
-# which lasts until end_turn(). In a turn at most one request is sent. A URL that needs another one
-# goes back to the front of its line. A site with a delay has one turn at a time, and rests after
-# each request. With a delay of 3 s:
+# The problem: a crawler is a guest. Some sites need pauses between requests (--delay,
+# Crawl-delay), or say "not now" (429). While one site rests, the workers should send
+# requests to others. The idea: a queue that knows the sites. Each site has its own line
+# of waiting URLs. get() picks a site that may be asked now, and takes the first URL of
+# its line. This begins a turn of the site, which lasts until end_turn(). In a turn at
+# most one request is sent. A URL that needs another one goes back to the front of its
+# line. A site with a delay has one turn at a time, and rests after each request. With a
+# delay of 3 s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -2896,18 +2971,19 @@ def takes(options: Callable[P, object]) -> Callable[
 #     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# The first turn of a site goes to its robots.txt (§21), including the requests for its redirects.
-# Until robots.txt is known, there is one turn at a time; after it, the site does not rest.
+# The first turn of a site goes to its robots.txt (§21), including the requests for its
+# redirects. Until robots.txt is known, there is one turn at a time; after it, the site
+# does not rest.
 #
-# The other responses also show how fast the crawler may go. After its first 429, a site has a pace
-# above zero and gets one request at a time:
+# The other responses also show how fast the crawler may go. After its first 429, a site
+# has a pace above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
 #     429             Retry-After, or 2 s            doubles, up to 2 s: 0.1 s, 0.2 s ...
 #     anything else   its pace                       shrinks by 3 %, but not below the delay
 #
-# A host outside the crawl that says nothing but 429 should not hold up the crawl. After ten 429s in
-# a row, its URLs are not retried, and it rests only for its pace.
+# A host outside the crawl that says nothing but 429 should not hold up the crawl. After
+# ten 429s in a row, its URLs are not retried, and it rests only for its pace.
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after a site's first 429
@@ -2944,8 +3020,8 @@ class Site:
         self.free_at = max(self.free_at, get_running_loop().time() + seconds)
 
     def adapt(self, is_slowed: bool, pause: float) -> None:
-        """Adapt the pace to a response, and rest. *is_slowed* says whether the response was a 429;
-        *pause* is its Retry-After in seconds."""
+        """Adapt the pace to a response, and rest. *is_slowed* says whether the response
+        was a 429; *pause* is its Retry-After in seconds."""
         if not is_slowed:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
@@ -3010,13 +3086,13 @@ class PoliteQueue(Queue["Node"]):
 
 # 17  Scope
 # =========
-# The problem: pages refer to the whole web. Which part of it belongs to the crawl?
-# The idea: the host of a URL decides, together with its depth and the --include and --exclude
-# patterns. A link leads to a page, which is read. An asset, such as an image, is only checked: does
-# it exist? So a URL is admitted as a page or as a check, or is left out for a reason. A stylesheet
-# on the crawl's hosts is admitted as a check, but it is also read, to find the URLs that it uses.
-# (With --external, links to other hosts are also admitted, as checks.) With the root
-# http://zoo.org/ and --exclude 'pdf$':
+# The problem: pages refer to the whole web. Which part of it belongs to the crawl? The
+# idea: the host of a URL decides, together with its depth and the --include and
+# --exclude patterns. A link leads to a page, which is read. An asset, such as an image,
+# is only checked: does it exist? So a URL is admitted as a page or as a check, or is
+# left out for a reason. A stylesheet on the crawl's hosts is admitted as a check, but
+# it is also read, to find the URLs that it uses. (With --external, links to other hosts
+# are also admitted, as checks.) With the root http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -3078,7 +3154,8 @@ class Scope:
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(host_of, roots))     # grows with the redirects of roots
-        # Where secrets may go: to the roots' hosts by https, and by http only if the root is http.
+        # Where secrets may go: to the roots' hosts by https, and by http only if the
+        # root is http.
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
@@ -3116,12 +3193,13 @@ class Scope:
 
 # 18  Frontier
 # ============
-# The problem: request each URL that belongs to the crawl once, however many pages refer to it.
-# The idea: each seen URL has one Node, which is in one round. Round 0 is for the roots and their
-# redirect targets; their hosts define the scope. Round 1 is for pages (with --depth there is a
-# round for each level), CHECKS is for checks, and NEVER is for URLs that are left out. A further
-# reference to a URL can only move it to an earlier round. The zoo's root links to the lion and
-# shows the map; /cats/ shows the lion and links to the map:
+# The problem: request each URL that belongs to the crawl once, however many pages refer
+# to it. The idea: each seen URL has one Node, which is in one round. Round 0 is for the
+# roots and their redirect targets; their hosts define the scope. Round 1 is for pages
+# (with --depth there is a round for each level), CHECKS is for checks, and NEVER is for
+# URLs that are left out. A further reference to a URL can only move it to an earlier
+# round. The zoo's root links to the lion and shows the map; /cats/ shows the lion and
+# links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
@@ -3197,8 +3275,9 @@ class Frontier:
               ) -> Node:
         """Admit *url*, as a page or as a *check*, or leave it out. Return its Node.
 
-        It is *depth* links from a root, after *hops* redirects in a row. The *parent* is the page
-        that refers to it or, after a redirect, the URL that redirects to it; a root has none."""
+        It is *depth* links from a root, after *hops* redirects in a row. The *parent*
+        is the page that refers to it or, after a redirect, the URL that redirects to
+        it; a root has none."""
         # 1. In which round would it be requested? (/map.png, linked from /cats/: in round 1.)
         covered = self.scope.covers(url)
         check = check or (self._options.external and not covered)
@@ -3214,8 +3293,9 @@ class Frontier:
             its_round = CHECKS
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
-        # 2. A seen URL stays in its round unless the new round is earlier. Then it moves there, as
-        # /map.png does. (Its old round has not begun, so it has not been requested yet.)
+        # 2. A seen URL stays in its round unless the new round is earlier. Then it
+        #    moves there, as /map.png does. (Its old round has not begun, so it has not
+        #    been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round is not None and node.round <= its_round:
             return node
@@ -3268,9 +3348,9 @@ class Frontier:
 
 # 19  Fragments
 # =============
-# With --fragments, a link to /birds#owl needs an element on /birds whose id is owl: an anchor. The
-# link may be found long before /birds is read, or long after. So nothing is decided until the last
-# round has ended. Until then, three things are collected:
+# With --fragments, a link to /birds#owl needs an element on /birds whose id is owl: an
+# anchor. The link may be found long before /birds is read, or long after. So nothing is
+# decided until the last round has ended. Until then, three things are collected:
 #
 #     when a page is read        the hashes of its anchors, in its Node
 #     when a redirect is read    the fragment in its Location, which replaces that of the link
@@ -3280,9 +3360,9 @@ class Frontier:
 
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have no attributes but a class, an href and a title, so they hold no anchor. They are
-# rejected early, unless their first two letters may begin the name of a raw element (script, style,
-# iframe ...).
+# Most tags have no attributes but a class, an href and a title, so they hold no anchor.
+# They are rejected early, unless their first two letters may begin the name of a raw
+# element (script, style, iframe ...).
 _ID_TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] )
     (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
@@ -3326,8 +3406,8 @@ def anchors_of(text: str, content_type: str = "text/html") -> array[int] | None:
 def fragment_of(reference: str) -> str:
     """Return the fragment of a link or a redirect.
 
-    For a fragment that does not name an element, such as "#" or "#!/x", return "top", which
-    every page has."""
+    For a fragment that does not name an element, such as "#" or "#!/x", return "top",
+    which every page has."""
     # After ":~:" comes a text fragment.
     fragment = _trim(reference.partition("#")[2].partition(":~:")[0])
     if re.match(f"(?is)(?:top)?$|[/!]|.{{{MAX_URL}}}", fragment):  # or it is too long
@@ -3392,18 +3472,20 @@ class Fragments:
 
 # 20  References
 # ==============
-# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each reference
-# (§9) would more than double the time that a page takes. The idea: admit a URL when it is first
-# seen as a link, and when it is first seen as an asset; after that, only look it up. That is enough
-# because pages are read round by round: no later link to /birds can bring it to an earlier round
-# than the first link did. (Only a URL that was first seen more than MAX_DEPTH links away stays left
-# out, even if a shorter way turns up later.)
+# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each
+# reference (§9) would more than double the time that a page takes. The idea: admit a
+# URL when it is first seen as a link, and when it is first seen as an asset; after
+# that, only look it up. That is enough because pages are read round by round: no later
+# link to /birds can bring it to an earlier round than the first link did. (Only a URL
+# that was first seen more than MAX_DEPTH links away stays left out, even if a shorter
+# way turns up later.)
 #
-# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and `_seen_assets`
-# those of assets. A reference is joined to its page as plain text, and the result is looked up. An
-# unusual spelling is not found there, so that reference is parsed. The lookup never finds a wrong
-# Node: only normal spellings are found, and if the joined text is the normal spelling of a URL,
-# parsing would give that URL. On the zoo's /cats/
+# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
+# `_seen_assets` those of assets. A reference is joined to its page as plain text, and
+# the result is looked up. An unusual spelling is not found there, so that reference is
+# parsed. The lookup never finds a wrong Node: only normal spellings are found, and if
+# the joined text is the normal spelling of a URL, parsing would give that URL. On the
+# zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
@@ -3508,11 +3590,10 @@ class References:
 
 # 21  Requests
 # ============
-# The problem: find out the outcome of one URL with few requests, and without bodies that nobody
-# reads.
-# The idea: ask the server last. A worker has taken a URL from the queue, so it is a turn of its
-# site. fetch() goes through these cases in order. It returns a Result (§15), or Again if the URL
-# needs another turn:
+# The problem: find out the outcome of one URL with few requests, and without bodies
+# that nobody reads. The idea: ask the server last. A worker has taken a URL from the
+# queue, so it is a turn of its site. fetch() goes through these cases in order. It
+# returns a Result (§15), or Again if the URL needs another turn:
 #
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
@@ -3527,10 +3608,11 @@ class References:
 #        is a stylesheet of the crawl's hosts
 #     7  anything else                           Result
 #
-# Two lives show this: that of an image whose server refuses HEAD, and that of the page /cats/. In
-# the middle are the lines that a worker runs; it may stop at each `await`. On the right is what the
-# program would have to store for the URL at that point if it were written with callbacks, because
-# the local variables of a callback are gone when it returns:
+# Two lives show this: that of an image whose server refuses HEAD, and that of the page
+# /cats/. In the middle are the lines that a worker runs; it may stop at each `await`.
+# On the right is what the program would have to store for the URL at that point if it
+# were written with callbacks, because the local variables of a callback are gone when
+# it returns:
 #
 #     its turn      node = await queue.get()         the idle workers
 #     HEAD          await client.fetch(...)          the URL, the method, when the request began
@@ -3545,9 +3627,10 @@ class References:
 #     its links     await references.admit(...)      the page, and which references are left
 #     the callback  await on_page(record, page)      the page, and what comes after the callback
 #
-# So between its admission (§18) and its record, a URL waits for its round in `later`, for its turn
-# in the line of its site, or for a retry with a timer; or a worker has it. (Only the result of a
-# root may have to wait once more, until the other roots have theirs: §22.)
+# So between its admission (§18) and its record, a URL waits for its round in `later`,
+# for its turn in the line of its site, or for a retry with a timer; or a worker has it.
+# (Only the result of a root may have to wait once more, until the other roots have
+# theirs: §22.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: at least five redirects are followed (RFC 9309, 2.3.1.2)
@@ -3595,8 +3678,9 @@ class Fetcher:
         """Return whether to send another request after *tries* attempts.
 
         Raises CrawlError if the last attempt failed because this program is out of descriptors."""
-        # A bad certificate, a server that does not speak TLS and a host name that does not exist
-        # are final. A refused connection is retried once, because the server may be starting.
+        # A bad certificate, a server that does not speak TLS and a host name that does
+        # not exist are final. A refused connection is retried once, because the server
+        # may be starting.
         is_final = (isinstance(error, ssl.SSLCertVerificationError) or _lacks_tls(error)
                     or _is_unknown_host(error)
                     or (isinstance(error, ConnectionRefusedError) and tries > 1))
@@ -3652,8 +3736,8 @@ class Fetcher:
         is_hopeless = node.site.slowed >= PATIENCE and not is_covered
         after = response.headers.get("retry-after", "")
         pause = 0.0
-        # Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one slow root
-        # would hold up the whole crawl.
+        # Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one
+        # slow root would hold up the whole crawl.
         if after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(after), MAX_PAUSE)
         node.site.adapt(is_slowed and not is_hopeless, pause)
@@ -3681,8 +3765,8 @@ class Fetcher:
     async def _load_robots(self, site: Site) -> None:
         """Request the robots.txt of a site. If that fails but may be retried, the site rests.
 
-        robots.txt has no Node, so its redirects are followed here, even to other hosts. Then the
-        last response decides (RFC 9309, 2.3.1):
+        robots.txt has no Node, so its redirects are followed here, even to other hosts.
+        Then the last response decides (RFC 9309, 2.3.1):
             2xx                                  gives rules
             429, 500 or more, no valid response  after the last attempt, the site's URLs fail
             anything else                        everything is allowed"""
@@ -3717,8 +3801,8 @@ class Fetcher:
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's record if the URL would be requested and read the same way now."""
         options = self._options
-        # Roots and their redirect targets are always requested. With --fragments, so are pages,
-        # because their anchors are needed.
+        # Roots and their redirect targets are always requested. With --fragments, so
+        # are pages, because their anchors are needed.
         if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
         record = options.journal.find(node.text)
@@ -3738,20 +3822,22 @@ class Fetcher:
 
 # 22  Crawler
 # ===========
-# The problem: fetch many pages at once, survive failures, and stop when there are no more.
-# The idea: workers run the loop that was shown before §12. A redirect is not followed on the spot:
-# its target is admitted like a link (§18). In round 0 only redirects are processed. Other results
-# are held until all hosts are known. Then their links are admitted, and their URLs go through the
-# queue once more, to a worker that emits the held result. A failure of a server becomes a Record;
-# any other error ends the crawl.
+# The problem: fetch many pages at once, survive failures, and stop when there are no
+# more. The idea: workers run the loop that was shown before §12. A redirect is not
+# followed on the spot: its target is admitted like a link (§18). In round 0 only
+# redirects are processed. Other results are held until all hosts are known. Then their
+# links are admitted, and their URLs go through the queue once more, to a worker that
+# emits the held result. A failure of a server becomes a Record; any other error ends
+# the crawl.
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
 
-    *roots* is a URL, or several URLs. Without a scheme, a root is https, or http on this machine.
-    The other arguments are the fields of Options. The scope consists of the hosts of the roots, and
-    of the hosts that they redirect to, with or without www. Raises CrawlError for an invalid root,
-    header, pattern or number, and TypeError for an unknown argument.
+    *roots* is a URL, or several URLs. Without a scheme, a root is https, or http on
+    this machine. The other arguments are the fields of Options. The scope consists of
+    the hosts of the roots, and of the hosts that they redirect to, with or without www.
+    Raises CrawlError for an invalid root, header, pattern or number, and TypeError for
+    an unknown argument.
 
     options     the Options
     frontier    the Frontier: .seen_urls has all URLs, .sites the origins
@@ -3787,11 +3873,11 @@ class Crawler:
                                             # worker can emit them
 
     async def crawl(self) -> None:
-        """Crawl until no URL is left. May be called only once. An exception in a callback or in the
-        journal ends the crawl and is raised.
+        """Crawl until no URL is left. May be called only once. An exception in a
+        callback or in the journal ends the crawl and is raised.
 
-        If the caller is cancelled, the crawl ends immediately: URLs that were in flight or being
-        processed get no record."""
+        If the caller is cancelled, the crawl ends immediately: URLs that were in flight
+        or being processed get no record."""
         workers = [create_task(self._work()) for _ in range(self.options.max_tasks)]
         tasks = [create_task(self._rounds(workers)), *workers]
         with closing(self.fetcher.client):
@@ -3812,8 +3898,8 @@ class Crawler:
         self.options.on_record(record)
 
     async def _rounds(self, workers: Iterable[Task[None]]) -> None:
-        """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each level), and
-        CHECKS. Then emit what was left out, and end the workers."""
+        """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each
+        level), and CHECKS. Then emit what was left out, and end the workers."""
         frontier = self.frontier
         for url in self._roots:
             frontier.admit(url, None, 0)
@@ -3860,7 +3946,8 @@ class Crawler:
             else:
                 await self._admit_and_emit(node, result, is_admitted)
                 queue.task_done()
-            # Not in a `finally`: after an interruption, the report names the URLs still in flight.
+            # Not in a `finally`: after an interruption, the report names the URLs still
+            # in flight.
             del self.in_flight[node], result  # free the page before waiting for the next URL
 
     async def _admit_and_emit(self, node: Node, result: Result, is_admitted: bool) -> None:
@@ -3892,8 +3979,8 @@ class Crawler:
                 await work
         if result.from_journal:
             self.fetcher.ages.append(record.at)
-        # A record from the journal is not written again, unless it has changed: a redirect may
-        # have become a problem, for example with a lower --max-redirect.
+        # A record from the journal is not written again, unless it has changed: a
+        # redirect may have become a problem, for example with a lower --max-redirect.
         self._emit(record, result.from_journal and record.kind == result.record.kind)
         node.is_well = not (record.kind or record.next_url)
 
@@ -3906,22 +3993,24 @@ class Crawler:
         return waiting
 
     def fetches(self) -> list[str]:
-        """Return the URLs in flight, each with the seconds since a worker took it, oldest first."""
+        """Return the URLs in flight, each with the seconds since a worker took it,
+        oldest first."""
         return [f"{get_running_loop().time() - began:.1f} s {node.text}"
                 for node, began in self.in_flight.items()]
 
     def describe(self) -> str:
-        """Return the state of the crawl: the lines at which tasks wait, then the URLs in flight."""
+        """Return the state of the crawl: the lines at which tasks wait, then the URLs
+        in flight."""
         return "\n".join([*map(Task.where, get_running_loop().tasks), *self.fetches(),
                           f"{len(self.in_flight)} in flight, {self.num_waiting()} queued"])
 
 
 # 23  Journal
 # ===========
-# The problem: a long crawl may be interrupted, and a crawl that found problems should be repeated.
-# The idea: write a line of JSON to a journal for each record. Lines that say that a URL was not
-# requested do not count. Of the other lines of a URL, the last one counts. A later crawl looks in
-# the journal before it asks the server:
+# The problem: a long crawl may be interrupted, and a crawl that found problems should
+# be repeated. The idea: write a line of JSON to a journal for each record. Lines that
+# say that a URL was not requested do not count. Of the other lines of a URL, the last
+# one counts. A later crawl looks in the journal before it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -3929,9 +4018,10 @@ class Crawler:
 #     {"url": "http://zoo.org/map.png", "status": 503, ...}  a problem other than 404 and 410, which
 #                                                            may be temporary: requested again
 #
-# So --resume crawls from the roots again, and soon reaches the point of the interruption. --recheck
-# does the same, but first forgets three kinds of records: the problems, which may be fixed by now,
-# the redirects that lead to a problem, and the pages that refer to either:
+# So --resume crawls from the roots again, and soon reaches the point of the
+# interruption. --recheck does the same, but first forgets three kinds of records: the
+# problems, which may be fixed by now, the redirects that lead to a problem, and the
+# pages that refer to either:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -3973,10 +4063,11 @@ def _parse_record(line: bytes) -> Record:
 class Journal:
     """A file with one JSON object on each line, one line for each Record.
 
-    The file must be new or empty, unless *resume* or *recheck* is true. Then it may hold records,
-    and the definite ones replace requests. With *recheck* the file must exist. Its problems, and
-    any redirect or page that leads to them, are forgotten first. Raises CrawlError if the file
-    cannot be opened, is in use by another crawl, or is not a journal."""
+    The file must be new or empty, unless *resume* or *recheck* is true. Then it may
+    hold records, and the definite ones replace requests. With *recheck* the file must
+    exist. Its problems, and any redirect or page that leads to them, are forgotten
+    first. Raises CrawlError if the file cannot be opened, is in use by another crawl,
+    or is not a journal."""
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False):
         self.path = path
@@ -4008,9 +4099,9 @@ class Journal:
             raise CrawlError(f"{path}{fault}")
 
     def _index(self) -> None:
-        """Store the offset of each URL's last line. Lines of URLs that were not requested do not
-        count. A last line that was cut off, by a crash or a full disk, is removed. (If it is the
-        only one, it has to begin like a record.)"""
+        """Store the offset of each URL's last line. Lines of URLs that were not
+        requested do not count. A last line that was cut off, by a crash or a full disk,
+        is removed. (If it is the only one, it has to begin like a record.)"""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4030,8 +4121,9 @@ class Journal:
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either.
 
-        A URL that is a problem in any line counts, even if its last line says that it is fixed: the
-        --recheck that wrote the last line may not have reached the pages that refer to the URL."""
+        A URL that is a problem in any line counts, even if its last line says that it
+        is fixed: the --recheck that wrote the last line may not have reached the pages
+        that refer to the URL."""
         problems = self._problems
         redirects = {}
         for url in self._offsets:
@@ -4077,11 +4169,10 @@ class Journal:
 
 # 24  Report
 # ==========
-# The problem: results arrive in any order, but the owner of a site wants to see what is wrong and
-# where to fix it.
-# The idea: print the problems by kind. The Record says what is wrong, and the Node says which pages
-# refer to the URL. A page may refer to a redirect that leads to the problem, so lines() follows
-# redirects backwards.
+# The problem: results arrive in any order, but the owner of a site wants to see what is
+# wrong and where to fix it. The idea: print the problems by kind. The Record says what
+# is wrong, and the Node says which pages refer to the URL. A page may refer to a
+# redirect that leads to the problem, so lines() follows redirects backwards.
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -4099,9 +4190,10 @@ class Journal:
 #                1  forbidden by robots.txt         --no-robots
 #     2 problems on 3 pages, 1.0 s
 #
-# The invariant: no URL that was found is lost silently. (README lists what is not searched for
-# URLs.) A URL or a page can drop out of the crawl in the following ways, and the report has a line
-# for each. The last column names the option that changes this, if there is one:
+# The invariant: no URL that was found is lost silently. (README lists what is not
+# searched for URLs.) A URL or a page can drop out of the crawl in the following ways,
+# and the report has a line for each. The last column names the option that changes
+# this, if there is one:
 #
 #     robots.txt forbids it                       not requested             --no-robots
 #     its robots.txt has failed                   a problem, not requested  --no-robots
@@ -4232,8 +4324,8 @@ class Report:
     def failures(self) -> Iterator[str]:
         """Yield a line for each root that could not be crawled, with the reason.
 
-        Yield nothing if there is something to report: a server has responded, and a problem was
-        found or a page was read whose links could be followed."""
+        Yield nothing if there is something to report: a server has responded, and a
+        problem was found or a page was read whose links could be followed."""
         if any(self.statuses) and (self.problems or self.pages > self.skipped[NOFOLLOW]):
             return
         for record in self.roots:
@@ -4248,7 +4340,8 @@ class Report:
             yield f"cannot crawl {record.url}: {why}"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
-        """Yield the summary: interruption, requests, statuses, and everything that was left out."""
+        """Yield the summary: interruption, requests, statuses, and everything that was
+        left out."""
         queued = crawler.num_waiting()
         if crawler.in_flight or queued:
             in_flight = _several(node.text for node in crawler.in_flight)
@@ -4280,8 +4373,9 @@ class Report:
 
 # 25  Command line
 # ================
-# The problem: people read the output, and programs read the exit status. Both may stop the crawl.
-# The idea: the report goes to stdout, everything else to stderr. A crawl ends in one of these ways:
+# The problem: people read the output, and programs read the exit status. Both may stop
+# the crawl. The idea: the report goes to stdout, everything else to stderr. A crawl
+# ends in one of these ways:
 #
 #     it found no problem                        a report                          status 0
 #     it found a problem                         a report                          1
@@ -4326,8 +4420,8 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
 
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
-    """Crawl, print the report and return the exit status. Raises CrawlError if nothing could be
-    crawled."""
+    """Crawl, print the report and return the exit status. Raises CrawlError if nothing
+    could be crawled."""
     report = Report()
 
     def on_record(record: Record) -> None:
@@ -4488,6 +4582,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     and run() raises KeyboardInterrupt: the report names the URLs in flight               §6, §24
 #     and main() returns 130 (143 if it was SIGTERM)                                        §25
 #
-# Section 2 began with a crawler that waits for each page in turn. If a server takes 100 ms for each
-# response, this program gets 9.7 pages a second with --max-tasks 1, and is idle 98 % of the time.
-# With --max-tasks 100 it gets 804 (`make bench`), because one select() waits for all responses.
+# Section 2 began with a crawler that waits for each page in turn. If a server takes 100
+# ms for each response, this program gets 9.7 pages a second with --max-tasks 1, and is
+# idle 98 % of the time. With --max-tasks 100 it gets 804 (`make bench`), because one
+# select() waits for all responses.

@@ -138,6 +138,19 @@ def test_cancelled_timeouts_do_not_pile_up(loop: JumpingLoop) -> None:
     assert len(loop._timeouts) <= crawl.TIMEOUT_SWEEP
 
 
+def test_a_callback_that_is_falsy_is_called_like_any_other(loop: JumpingLoop) -> None:
+    class Log(list[str]):
+        def __call__(self, item: str) -> None:
+            self.append(item)
+
+    log = Log()
+    loop.call_later(1, log, "called")
+    for _ in range(crawl.TIMEOUT_SWEEP):
+        loop.call_later(1, int)
+    loop.tick()
+    assert log == ["called"]
+
+
 def test_a_loop_with_only_cancelled_timeouts_is_deadlocked(loop: JumpingLoop) -> None:
     loop.call_later(3600, print).cancel()
     with raises(crawl.DeadlockError):
@@ -184,10 +197,12 @@ def test_an_error_that_nobody_catches_is_printed(capsys: pytest.CaptureFixture[s
     assert printed.count("ZeroDivisionError: ") == 1
 
 
-def test_a_terminal_that_is_gone_does_not_end_the_loop(monkeypatch: Patch) -> None:
+@each("error", [OSError(errno.EIO, "Input/output error"), ValueError("I/O on closed file")])
+def test_a_terminal_that_is_gone_does_not_end_the_loop(
+        error: Exception, monkeypatch: Patch) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
-            raise OSError(errno.EIO, "Input/output error")
+            raise error
 
     monkeypatch.setattr(sys, "stderr", Gone())
     loop = crawl.EventLoop()
