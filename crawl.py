@@ -3349,8 +3349,9 @@ class Frontier:
 # 19  Fragments
 # =============
 # With --fragments, a link to /birds#owl needs an element on /birds whose id is owl: an
-# anchor. The link may be found long before /birds is read, or long after. So nothing is
-# decided until the last round has ended. Until then, three things are collected:
+# anchor. The link may be found long before /birds is read, or long after. So, except
+# for fragments that the page itself has, nothing is decided until the last round has
+# ended. Until then, three things are collected:
 #
 #     when a page is read        the hashes of its anchors, in its Node
 #     when a redirect is read    the fragment in its Location, which replaces that of the link
@@ -3463,7 +3464,7 @@ class Fragments:
                 if self._frontier.scope.excludes(node.text):
                     yield record._replace(skipped="excluded")
                 elif page.anchors is None:
-                    if page.is_well:  # otherwise the page itself is a problem
+                    if page.is_well:  # otherwise the page is a problem, or was left out
                         yield record._replace(skipped="fragment not checked")
                 elif not anchors & _anchors_named(fragment):
                     yield record._replace(
@@ -3475,10 +3476,10 @@ class Fragments:
 # A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each
 # reference (§9) would more than double the time that a page takes. The idea: admit a
 # URL when it is first seen as a link, and when it is first seen as an asset; after
-# that, only look it up. That is enough because pages are read round by round: no later
-# link to /birds can bring it to an earlier round than the first link did. (Only a URL
-# that was first seen more than MAX_DEPTH links away stays left out, even if a shorter
-# way turns up later.)
+# that, only look it up. That is enough because pages are read round by round, so a
+# later link to /birds cannot bring it to an earlier round than the first link did.
+# (There is one exception: a URL that was first seen more than MAX_DEPTH links away
+# stays left out, even if a shorter way turns up later.)
 #
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
 # `_seen_assets` those of assets. A reference is joined to its page as plain text, and
@@ -3558,7 +3559,8 @@ class References:
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
-                known[node.text] = node  # other spellings are parsed each time
+                if _SCHEME.match(node.text):  # otherwise it is too long only on this page
+                    known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
             if not len(nodes) % SLICE:
                 await sleep(0)
@@ -3571,8 +3573,9 @@ class References:
                 parse_url(reference, base), page, page.depth + 1, 0, check)
         except ValueError as error:
             seen_urls = self._frontier.seen_urls
-            text = _escape(_trim(reference)[:MAX_URL + 1]).rstrip()  # truncated, but still too long
-            text = _USER.sub(r"\1***@", text)
+            text = _USER.sub(r"\1***@", _trim(reference))
+            # If the text is cut, it is still too long, and it still ends as it did.
+            text = _escape(text[:MAX_URL] + text[MAX_URL:][-1:])
             node = seen_urls.get(text)
             if not node:
                 node = seen_urls[text] = Node(text)
@@ -3592,8 +3595,8 @@ class References:
 # ============
 # The problem: find out the outcome of one URL with few requests, and without bodies
 # that nobody reads. The idea: ask the server last. A worker has taken a URL from the
-# queue, so it is a turn of its site. fetch() goes through these cases in order. It
-# returns a Result (§15), or Again if the URL needs another turn:
+# queue, which began a turn of the URL's site. fetch() uses the turn. It tries these
+# cases in order, and returns a Result (§15), or Again if the URL needs another turn:
 #
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
@@ -3629,11 +3632,11 @@ class References:
 #
 # So between its admission (§18) and its record, a URL waits for its round in `later`,
 # for its turn in the line of its site, or for a retry with a timer; or a worker has it.
-# (Only the result of a root may have to wait once more, until the other roots have
-# theirs: §22.)
+# (Only the result of a root, or of the URL that it redirects to, may have to wait once
+# more, until the other roots have theirs: §22.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
-ROBOTS_REQUESTS = 6   # for one robots.txt: at least five redirects are followed (RFC 9309, 2.3.1.2)
+ROBOTS_REQUESTS = 6   # for one robots.txt: five redirects, as RFC 9309, 2.3.1.2, asks for at least
 
 
 class Again(NamedTuple):
@@ -3732,7 +3735,7 @@ class Fetcher:
             node.site.slowed += 1
         else:
             node.site.slowed = 0
-        # For another host that says nothing but 429, nothing is retried.
+        # Another host that says nothing but 429 gets no retries. (A GET still follows a HEAD.)
         is_hopeless = node.site.slowed >= PATIENCE and not is_covered
         after = response.headers.get("retry-after", "")
         pause = 0.0
@@ -3825,13 +3828,13 @@ class Fetcher:
 # The problem: fetch many pages at once, survive failures, and stop when there are no
 # more. The idea: workers run the loop that was shown before §12. A redirect is not
 # followed on the spot: its target is admitted like a link (§18). In round 0 only
-# redirects are processed. Other results are held until all hosts are known. Then their
-# links are admitted, and their URLs go through the queue once more, to a worker that
-# emits the held result. A failure of a server becomes a Record; any other error ends
-# the crawl.
+# redirects are processed at once. Any other result is held until all hosts are known.
+# Then the links of all held results are admitted. After that, each held URL goes
+# through the queue once more, and a worker emits its result. A failure of a server
+# becomes a Record; any other error ends the crawl.
 
 class Crawler:
-    """`await Crawler("xkcd.com").crawl()` requests each URL in scope once.
+    """`await Crawler("xkcd.com").crawl()` requests each URL that belongs to the crawl once.
 
     *roots* is a URL, or several URLs. Without a scheme, a root is https, or http on
     this machine. The other arguments are the fields of Options. The scope consists of
@@ -3868,7 +3871,7 @@ class Crawler:
             raise CrawlError(f"-H: {error}")
         self.in_flight = dict[Node, float]()
         self.ended = False
-        self._hosts_are_known = False   # whether each root has responded, or failed
+        self._hosts_are_known = False   # whether the links of all roots are admitted
         self._held = dict[Node, Result]()   # the results of roots other than redirects, until a
                                             # worker can emit them
 
@@ -3877,7 +3880,7 @@ class Crawler:
         callback or in the journal ends the crawl and is raised.
 
         If the caller is cancelled, the crawl ends immediately: URLs that were in flight
-        or being processed get no record."""
+        get no record, unless their callback catches the cancellation."""
         workers = [create_task(self._work()) for _ in range(self.options.max_tasks)]
         tasks = [create_task(self._rounds(workers)), *workers]
         with closing(self.fetcher.client):
@@ -3905,11 +3908,12 @@ class Crawler:
             frontier.admit(url, None, 0)
         frontier.begin(0)
         await frontier.queue.join()
-        self._hosts_are_known = True
         # The links of all roots are admitted first, so that no longer way to a URL comes before.
-        for node, result in list(self._held.items()):
+        for node, result in self._held.items():
             record = await self._admit(node, result)
             self._held[node] = result._replace(record=record)
+        self._hosts_are_known = True
+        for node in self._held:
             frontier.queue.put_nowait(node)
         while frontier.later:
             frontier.begin(min(frontier.later))
@@ -3988,7 +3992,7 @@ class Crawler:
         """Return how many URLs wait. A URL that moved to another round may be counted twice."""
         waiting = (self.frontier.queue.unfinished - len(self.in_flight)
                    + sum(map(len, self.frontier.later.values())))
-        if not self._hosts_are_known:  # later the held results are in the queue
+        if not self._hosts_are_known:  # after that, the held URLs are in the queue
             waiting += len(self._held)
         return waiting
 
@@ -4009,8 +4013,9 @@ class Crawler:
 # ===========
 # The problem: a long crawl may be interrupted, and a crawl that found problems should
 # be repeated. The idea: write a line of JSON to a journal for each record. Lines that
-# say that a URL was not requested do not count. Of the other lines of a URL, the last
-# one counts. A later crawl looks in the journal before it asks the server:
+# say that a URL was not requested do not count (but --recheck requests any URL again
+# that was a problem in some line). Of the other lines of a URL, the last one counts. A
+# later crawl looks in the journal before it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -4101,7 +4106,8 @@ class Journal:
     def _index(self) -> None:
         """Store the offset of each URL's last line. Lines of URLs that were not
         requested do not count. A last line that was cut off, by a crash or a full disk,
-        is removed. (If it is the only one, it has to begin like a record.)"""
+        is removed. (If it is the only one, it must begin like a record, and must not
+        end like one: it may be the JSON of another program.)"""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4121,9 +4127,9 @@ class Journal:
     def _forget_problems(self) -> None:
         """Forget problems, redirects that lead to one, and pages that refer to either.
 
-        A URL that is a problem in any line counts, even if its last line says that it
-        is fixed: the --recheck that wrote the last line may not have reached the pages
-        that refer to the URL."""
+        A URL counts as a problem if any of its lines says so, even if the last one says
+        that it is fixed. The --recheck that wrote the last line may have been
+        interrupted before it reached the pages that refer to the URL."""
         problems = self._problems
         redirects = {}
         for url in self._offsets:
@@ -4196,7 +4202,7 @@ class Journal:
 # this, if there is one:
 #
 #     robots.txt forbids it                       not requested             --no-robots
-#     its robots.txt has failed                   a problem, not requested  --no-robots
+#     its robots.txt has failed, not the server   a problem, not requested  --no-robots
 #     its robots meta tag says nofollow           not requested             --no-robots
 #     it is too many links away from the root     not requested             --depth
 #     the limit of pages or checks was reached    not requested             --max-pages
@@ -4216,10 +4222,12 @@ class Journal:
 #     a chain of redirects is too long            a problem                 --max-redirect
 #     it is not a valid URL                       a problem                 --exclude
 #     its result came from the journal            results from the journal  leave out --resume
-#     the crawl was interrupted (what was left
-#         out before is then not counted)         interrupted               --resume
+#     the crawl was interrupted, or could not
+#         go on (what was left out is then
+#         not counted, or not all of it)          interrupted, or on stderr --resume
 #
-# Assets are not counted with --pages-only: their URLs are not even parsed.
+# Assets are not counted with --pages-only: their URLs are not even parsed. Nor are the
+# fragments of a page that is a problem or was left out: the page is counted.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -4246,7 +4254,7 @@ def _ways_to(nodes: list[Node]) -> Iterator[str]:
         yield f"    found on {pages}"
 
 
-OUTAGE = 10  # if this many URLs get no response for the same reason, print the reason once
+OUTAGE = 10  # if this many URLs have no usable response for one reason, print the reason once
 
 
 class Report:
@@ -4255,13 +4263,13 @@ class Report:
     def __init__(self) -> None:
         self.problems = list[Record]()
         self.roots = list[Record]()                 # of roots, or of their redirect targets
-        self.statuses = Counter[int]()              # of the requested URLs; 0: no valid response
+        self.statuses = Counter[int]()              # of the requested URLs; 0: no usable response
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
-        self.moved = 0                              # URLs that have moved for good
+        self.moved = 0                              # links and assets that have moved for good
         self.pages = 0                              # that were read, including sitemaps
-        self.html_pages = 0                         # of these, those that are not sitemaps
-        self.truncated = 0                          # of these, those whose compressed body was cut
+        self.html_pages = 0                         # of these, those in HTML or XHTML
+        self.truncated = 0                          # documents whose compressed body was cut
 
     def add(self, record: Record) -> None:
         """Count one record."""
@@ -4271,7 +4279,8 @@ class Report:
             self.problems.append(record)
         if record.skipped:
             self.skipped[record.reason] += 1
-        # Missing anchors and invalid URLs have no tries; a robots.txt that failed is not counted.
+        # Missing anchors and invalid URLs have no tries. If only robots.txt has failed,
+        # its URLs do not count as requested; if the server itself has failed, they do.
         if record.status or (record.tries and not record.skipped):
             self.statuses[record.status] += 1
         if record.truncated:
@@ -4302,7 +4311,7 @@ class Report:
                 yield f"{kind} ({len(found)})"
             for error, group in itertools.groupby(found, lambda pair: pair[0]):
                 records = [record for _, record in group]
-                # URLs that got no response, for one reason
+                # URLs without a response that could be used, for one reason
                 is_outage = len(records) >= OUTAGE and records[0].tries and not records[0].status
                 if is_outage:
                     yield f"{kind}, {len(records)} URLs: {error}"
@@ -4357,7 +4366,7 @@ class Report:
                 yield (f"no links found on {record.url}: it needs JavaScript, or is not the page "
                        "that was meant")
         if self.pages and not self.html_pages:
-            yield "sitemaps were read, but no page"
+            yield "no HTML page was read"
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
         if self.truncated:
@@ -4382,10 +4391,10 @@ class Report:
 #     no start URL could be crawled              a line on stderr for each         2
 #     it could not go on, as with a full disk    a report, and a line on stderr    2
 #     Ctrl-C (or SIGTERM)                        a report                          130 (143)
-#     Ctrl-C again                               no report                         130 (143)
-#     the reader of the output closed the pipe   a part of the report              1
+#     Ctrl-C again                               no report, or a part of it        130 (143)
+#     the reader of stdout closed the pipe       a part of the report              1
 
-MAX_FILES = 10_240      # descriptors: more than a crawl needs, and as many as macOS allows
+MAX_FILES = 10_240      # descriptors: more than most crawls need, and as many as macOS allows
 PROGRESS = 0.25         # seconds between two updates of the progress line
 _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
@@ -4468,7 +4477,8 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
 _OPTIONS = {
     "what to crawl": {
         "depth": "follow at most N links in a row from a start URL (%(default)s)",
-        "max_pages": "read at most N pages, and check at most N other URLs (%(default)s)",
+        "max_pages": "read at most N pages besides the start URLs, and check at most N other "
+                     "URLs (%(default)s)",
         "include": "read only pages whose URL matches RE (repeatable)",
         "exclude": "leave out URLs that match RE (repeatable)",
         "subdomains": "crawl the subdomains of the start URLs' hosts as well"},
@@ -4479,7 +4489,7 @@ _OPTIONS = {
         "no_robots": "ignore robots.txt and robots meta tags"},
     "how to request": {
         "max_tasks": "request at most N URLs at a time (%(default)s)",
-        "delay": "wait S seconds between two requests to a site (%(default)g)",
+        "delay": "wait S seconds between two requests to a server (%(default)g)",
         "timeout": "give up on a request after S seconds (%(default)g)",
         "max_tries": "send at most N requests if a failure may be temporary (%(default)s)",
         "max_redirect": "follow at most N redirects in a row (%(default)s)",
@@ -4527,7 +4537,7 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument_group("output").add_argument
     flag = partial(add, action="store_true")
     add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file")
-    flag("--resume", help="with -o: continue FILE, and request only what it lacks")
+    flag("--resume", help="with -o: continue FILE, and request start URLs and what it lacks")
     flag("--recheck", help="with -o: continue FILE, and request its problems again")
     flag("-q", "--quiet", help="print only problems, and the age of a resumed FILE")
     flag("-v", "--verbose", help="print a line on stderr for each URL")

@@ -3925,6 +3925,28 @@ async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
             assert (await admit_references(frontier, page, [reference])).links == (meaning,)
 
 
+@each("links", [
+    ["http://h/x" + " " * 9000 + "y", "/x"],
+    ["/x", "http://h/x" + " " * 9000 + "y"]])
+def test_a_link_is_not_taken_for_one_that_is_too_long_and_begins_like_it(links: list[str]) -> None:
+    markup = "".join(f"<a href='{link}'>" for link in links)
+    assert crawl_site({"/": markup}).outcomes["/x"] == "404 broken"
+
+
+def test_a_link_that_is_too_long_only_on_another_page_is_followed() -> None:
+    folder = "/" + "d" * (crawl.MAX_URL - 20) + "/"
+    reference = "<a href='a/" + "b" * 20 + ":c'>"
+    crawler = crawl_site(
+        {"/": f"<a href='{folder}'><a href=/q>", folder: reference, "/q": reference}, max_tasks=1)
+    assert crawler.outcomes["/a/" + "b" * 20 + ":c"] == "404 broken"
+
+
+def test_a_password_in_a_link_that_is_cut_is_not_shown() -> None:
+    password = "SECRET" + "p" * 9000
+    lines = crawl_site({"/": f"<a href='http://u:{password}@h:99999/'>"}).lines()
+    assert "  http://***@h:99999/" in lines
+
+
 async def test_an_invalid_reference_is_emitted_once_or_has_a_reason() -> None:
     frontier, page, emitted = frontier_and_root()
     long = "/" + "x" * 9000
@@ -6334,6 +6356,18 @@ def test_a_link_of_a_root_is_found_before_a_longer_way_to_its_target() -> None:
                 200, 1, parent)
 
 
+async def test_a_crawl_interrupted_while_the_links_of_its_roots_are_admitted_says_so() -> None:
+    links = "".join(f"<a href=mailto:{number}@h>" for number in range(20 * crawl.SLICE))
+    crawler, task = crawler_and_task({"/": links})
+    await sleep(0.125)  # until the page has arrived
+    while "mailto:0@h" not in crawler.seen_urls:
+        await sleep(0)
+    task.cancel()
+    with raises(CancelledError):
+        await task
+    assert crawler.lines()[0] == "interrupted: 1 queued; in flight: none"
+
+
 async def test_an_interrupted_resumed_crawl_never_counts_less_than_no_requests(
         tmp_path: Path) -> None:
     path = tmp_path / "journal"
@@ -6364,7 +6398,7 @@ def test_a_crawl_that_read_only_sitemaps_says_so() -> None:
         "/index.xml": answer_of_type("text/xml", "<loc>http://h/map.xml</loc>"),
         "/map.xml": answer_of_type("text/xml", "<loc>http://h/a</loc>"),
         "/a": ""}
-    note = "sitemaps were read, but no page"
+    note = "no HTML page was read"
     assert note in crawl_site(site, "/index.xml", depth=1).lines()
     assert note not in crawl_site(site, "/index.xml", depth=2).lines()
 
@@ -7514,11 +7548,11 @@ def test_the_recipe_for_each_night_shows_what_has_changed(
 
 @each("shell", SHELLS)
 def test_the_recipe_for_accepted_statuses_shows_only_other_problems(
-        shell: list[str], site: Server) -> None:
+        shell: list[str], site: Server, tmp_path: Path) -> None:
     site.add("/", "<a href=/403><a href=/999>")
     for status in (403, 429, 999):
         site.add(f"/{status}", "", status)
-    command = recipe("getline", site)
+    command = f"cd {tmp_path}; {recipe('getline', site)}"
     done = run_in_shell(command, shell=shell)
     assert (done.returncode, done.stdout) == (0, "")
     site.add("/", "<a href=/403><a href=/404><a href=http://[>")
@@ -7526,6 +7560,8 @@ def test_the_recipe_for_accepted_statuses_shows_only_other_problems(
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         f"  {site.url}/404", "    404 Not Found", "  http://[", "    not a URL: '[' is not a host"]
+    site.add("/robots.txt", "User-agent: *\nDisallow: /")
+    assert run_in_shell(command, shell=shell).returncode == 2, "the site cannot be crawled"
 
 
 @each("shell", SHELLS)
