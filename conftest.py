@@ -614,14 +614,18 @@ def parts_of(tree: Any) -> Iterator[Any]:
 def check_linear(expression: Expression, size: int, texts: int, rng: random.Random) -> None:
     """Check that the time that an expression needs is linear in the size of a text.
 
-    The *texts* repeat pieces that parts of the expression match, up to *size* characters.
+    The *texts* repeat a piece, up to *size* characters: what parts of the expression match, or a
+    few of the characters that stand in it.
     """
     pattern = expression.pattern
     tree = re._parser.parse(pattern.pattern, pattern.flags)  # type: ignore[attr-defined]
     parts = list(parts_of(tree))
-    for _ in range(texts):
+    letters = sorted({"a", " ", *"".join(text_of(part, rng) for part in parts)})
+    for number in range(texts):
         before, after, *pieces = (text_of(rng.choice(parts), rng) for _ in range(5))
         piece = "".join(pieces[: rng.randrange(1, 4)])[:200] or "a"
+        if number % 2:
+            piece = "".join(rng.choices(letters, k=rng.randrange(1, 7)))
         before *= rng.randrange(2)
         after *= rng.randrange(2)
         half = 16  # the size is doubled from here, so that an exponential time is noticed early

@@ -1447,7 +1447,9 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # address has endless spellings: relative ones, upper and lower case, `/./`, `:80`,
 # `%2e`, tabs. The idea: take the same steps as browsers (url.spec.whatwg.org, for http,
 # https and UTF-8). Each spelling becomes the one that a browser would request, or an
-# error. On the page http://h/d/p:
+# error. (In two rare cases it does not: an IPv4 address inside an IPv6 address keeps
+# its dots, and some names that browsers reject are let through.) On the page
+# http://h/d/p:
 #
 #     ../a#x                   http://h/a
 #     HTTP:\\H:80\b\%2e\c     http://h/b/c
@@ -1584,7 +1586,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 
     Raises ValueError if the reference is not a URL, or its scheme is mistyped or file.
     The ValueError is an UnfetchableError if the reference may be good, but has another
-    scheme, or no scheme and no *base*, or more than MAX_URL characters."""
+    scheme, or no scheme and no *base*, or in its normal form more than MAX_URL
+    characters."""
     text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
     scheme = base.scheme if base else ""
     if match := _SCHEME.match(text):  # 1. the scheme: http
@@ -1633,8 +1636,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # 10  HTTP messages
 # =================
 # The problem: a response is a head of text lines and a body of bytes, and only the head
-# says where the body ends. A client that guesses wrong takes the rest of one body for
-# the next head.
+# says how to find the end of the body. A client that guesses wrong takes the rest of
+# one body for the next head.
 #
 # The idea: a parser that does no I/O. You feed it bytes as they arrive, in pieces of
 # any size, and it says when a response is complete. Internally it is a coroutine as
@@ -1667,14 +1670,16 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 # But after each of these leniencies, in a 1xx head as well, the connection is closed.
 # So even if client and server read such a head differently, no byte of one response is
-# taken for a byte of another. Three more leniencies do not close it, because such a
-# head has only one meaning: lines that end in LF alone, folded fields, and empty lines
-# before the head. The following are errors: a NUL or a lone CR in the head; where a
-# body may follow, two different lengths or any other transfer coding; a body in br,
-# zstd or compress (which were not requested), and a body that ends early. Only the
-# framing says so: a compressed body that has all its bytes, but lacks the end of its
-# gzip or deflate format, is decoded as far as it goes, and the Response says that it is
-# truncated.
+# taken for a byte of another. Some leniencies do not close it, because they leave no
+# doubt about where the head and the body end: lines that end in LF alone, folded
+# fields, a status line that ends after the status, control characters in a value, and
+# empty lines before the head. The following are errors: a NUL or a lone CR in the head;
+# where a body may follow, two different lengths or any other transfer coding; a body in
+# br, zstd or compress (which were not requested), and a body that ends early. The
+# framing says whether it does. So a compressed body that has all its bytes, but lacks
+# the end of its gzip or deflate format, is decoded as far as it goes, and the Response
+# says that it is truncated. (If the body ends with the connection, a missing end is an
+# error.)
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no
 # response, and the connection is not used again. Each head, body, chunk line and
@@ -1693,7 +1698,8 @@ Headers = dict[str, str]
 
 
 class ProtocolError(Exception):
-    """The server's response is not valid HTTP/1; the message says what was seen instead."""
+    """The response is not valid HTTP/1, is cut off or is too large. The message says
+    what is wrong."""
 
 
 class NotHTTPError(ProtocolError):
@@ -1716,7 +1722,7 @@ class Response(NamedTuple):
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location or Set-Cookie
     body            decoded; empty if it was not wanted
-    reusable        whether the connection can take another request: not after a leniency
+    reusable        whether the connection can take another request: see the leniencies above
     truncated       whether the body was compressed and lacks its end: a part of it was decoded"""
 
     version: int
@@ -1780,7 +1786,7 @@ def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     head says so in the usual form."""
     coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
-    if coding:
+    if "transfer-encoding" in response.headers:
         is_usual = coding == "chunked" and length is None
     else:
         is_usual = length is None or length.isdecimal()
@@ -1797,7 +1803,8 @@ def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     lengths = set(re.split(_COMMA, length))
     number = lengths.pop()
     if lengths or not re.fullmatch("[0-9]{1,18}", number):  # 2**63 has 19 digits
-        raise ProtocolError(f"a Content-Length of at most 18 digits was expected, not {length!r}")
+        raise ProtocolError(
+            f"one Content-Length of at most 18 digits was expected, not {length!r}")
     return int(number), is_usual
 
 
@@ -1846,7 +1853,7 @@ class ResponseParser:
         self.response: Response | None = None   # once its head is complete
         self._buffer = bytearray()              # bytes that are not parsed yet
         self._ended = False                     # whether they are the last bytes of the stream
-        self._reusable = True                   # false after a leniency, in any head or trailer
+        self._reusable = True                   # false if a head, or a trailer, rules it out
         self._max_body = max_body
         self._parsing = self._parse(method, wanted)
 
@@ -1867,7 +1874,7 @@ class ResponseParser:
         """Parse one response. Each `yield` waits for feed()."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
-            if not head.strip():  # empty lines before the head are allowed
+            if not head.strip(b"\r\n"):  # empty lines before the head are allowed
                 continue
             response, stays_open = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
             framing, is_usual = _framing(method, response)
@@ -1984,8 +1991,8 @@ class ResponseParser:
 #               the server has closed it, or has sent bytes that belong to no request
 #
 # The server may close a kept stream, or send a stray message, just as the next request
-# leaves. If a request on a kept stream fails before a valid head has come back, it is
-# sent once more, on a new stream (RFC 9112, 9.3.1).
+# leaves. If a request on a kept stream fails before the head of its response has come
+# back, it is sent once more, on a new stream (RFC 9112, 9.3.1).
 
 FETCH_TIMEOUT = 30.0  # seconds for one request, from the lookup to the last byte
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
@@ -2044,11 +2051,11 @@ class Client:
 
         *url* may be a str, which needs its http:// or https:// (otherwise ValueError).
         *body* is that of a POST or the like. A request that has one, or is neither GET
-        nor HEAD, is sent on a connection of its own, and never twice. *own_headers*
-        says whether to send the client's *headers*, which may hold secrets meant only
-        for some hosts; the User-Agent is always sent. The response's body is read only
-        if *wanted(response)*, called once the head has arrived, returns true; it may
-        have *max_body* bytes, by default self.max_body. Raises OSError if no response
+        nor HEAD, is sent on a new connection, and never twice. *own_headers* says
+        whether to send the client's *headers*, which may hold secrets meant only for
+        some hosts; the User-Agent is always sent. The response's body is read only if
+        *wanted(response)*, called once the head has arrived, returns true; it may have
+        *max_body* bytes, by default self.max_body. Raises OSError if no response
         arrives (TimeoutError after self.timeout seconds), and ProtocolError if the
         response is malformed or truncated. If the caller is cancelled, the connection
         is closed."""
@@ -2118,7 +2125,7 @@ class Client:
             self.addresses[key] = await lookup(*key)
         try:
             return await connect(*key, ssl=tls, addresses=self.addresses[key])
-        except OSError:
+        except (OSError, CancelledError):  # for example, cancelled at the request's deadline
             self.addresses.pop(key, None)
             raise
 
@@ -2203,12 +2210,15 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own
 # section, which also has the table of readers. The invariant: the time is linear in the
 # length of the text. A pattern needs quadratic time if a repetition matches a lot of
-# text and then gives it back one character at a time. So repetitions are possessive
-# (`*+`, or `(?>...*)` for groups), unless they can match only a short text. An
-# unterminated comment or script extends to the end of the text.
+# text and then gives it back one character at a time, or if it fails at the end of the
+# text and is tried again from the next character. So a repetition is possessive (`*+`,
+# or `(?>...*)` for groups), or lazy and at home at the end of the text
+# (`.*? (?: \*/ | \Z )`), or it can match only a short text. And an unterminated comment
+# or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
-MAX_LISTED = 1_000_000    # in a sitemap: also a second. 50,000 pages in 20 languages are allowed
+MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,000 pages, each
+                          # with links to 19 other languages, are allowed
 
 
 class Markup(NamedTuple):
@@ -2233,7 +2243,8 @@ def _decode_entity(entity: str) -> str:
     # unescape() also decodes an entity that is only the beginning of the name:
     # "&notit;" would become "¬it;", and "&ampb" would become "&b". In an attribute,
     # these are not entities. Their length gives them away: a whole entity becomes 1
-    # character, or at most 2 if it ends in ";".
+    # character, or at most 2 if it ends in ";". (It drops control characters, such as
+    # &#1;.)
     longest = 2 if entity.endswith(";") else 1
     return decoded if len(decoded) <= longest else entity
 
@@ -2247,7 +2258,8 @@ def _without_quotes(value: str) -> str:
 
 def _decode_entities(value: str) -> str:
     """Return the value of an attribute with its entities decoded."""
-    # "&copy" in "?a=1&copy=3" is not an entity: before "=" or a letter, the semicolon is needed.
+    # "&copy" in "?a=1&copy=3" is not an entity: before "=", a letter or a digit, the
+    # semicolon is needed.
     return re.sub(
         "&(?:#(?:[0-9]{1,40}(?![0-9])|[xX][0-9a-fA-F]{1,40}(?![0-9a-fA-F]));?"
         "|[0-9a-zA-Z]{1,40}(?:;|(?![=0-9a-zA-Z])))",
@@ -2263,11 +2275,11 @@ def _value_of(value: str) -> str:
 
 
 _CSS_COMMENT = r"/\* .*? (?: \*/ | \Z )"
-# A string in quotes. A line end inside it makes it invalid.
+# A string in quotes. A line end inside it makes it invalid, unless a backslash stands before it.
 _CSS_STRING = r"""(?: " (?> (?: [^"\\\n]++ | \\. )* ) (?: " | \Z )
                     | ' (?> (?: [^'\\\n]++ | \\. )* ) (?: ' | \Z ) )"""
 _CSS_URL = r"(?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+"    # the name must be a whole word
-# A URL without quotes. A blank, a quote or a bracket inside it makes it invalid.
+# A URL without quotes. A blank, a quote or an opening parenthesis inside it makes it invalid.
 _CSS_BARE = r"""(?> (?: [^"'()\\\s]++ | \\. )+ ) (?= \s*+ (?: \) | \Z ) )"""
 
 
@@ -2276,6 +2288,7 @@ def read_stylesheet(text: str) -> Markup:
 
     URLs with escapes, and those that are only a fragment, are left out. Raises
     LimitError if there are too many."""
+    text = re.sub(r"\r\n?|\f", "\n", text)  # CSS Syntax 3, section 3.3
     values = re.findall(
         rf"""(?aisx) {_CSS_COMMENT}                             # comments are skipped,
         | @namespace (?> (?: {_CSS_STRING} | [^;"']++ )* )     # and so are namespaces
@@ -2292,15 +2305,16 @@ def read_stylesheet(text: str) -> Markup:
 
 
 def read_sitemap(text: str) -> Markup:
-    """Return the URLs in the loc and xhtml:link elements of a sitemap or an index of sitemaps.
+    """Return the URLs of a sitemap, or of an index of sitemaps.
 
-    Raises LimitError if there are too many."""
+    They are in its loc elements, and in link elements with a prefix, such as
+    xhtml:link. Raises LimitError if there are too many."""
     urls = re.findall(
         # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
         r"""(?sx) <!-- .*? (?: --> | \Z )
         | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+
           ( [^<\s]++ (?: [ ] [^<\s]++ )* )
-        | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ["'] ( [^"'<>]++ )""", text)
+        | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ( "[^"<>]++" | '[^'<>]++' )""", text)
     _check_count(len(urls), MAX_LISTED)
     texts = (text.removesuffix("]]>") for text in map("".join, urls) if text)
     return Markup(tuple(_value_of(text) for text in texts))
@@ -2311,8 +2325,8 @@ def read_sitemap(text: str) -> Markup:
 # In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value.
 # So the text has to be read as browsers read it, from tag to tag. One regular
 # expression does that, ten times as fast as html.parser. It begins at a `<`, and what
-# follows is one of four things. The search goes on behind it, so no tag is found inside
-# another:
+# follows is one of the four things that are numbered below. The search goes on after
+# the match, so no tag is found inside a comment, a script or another tag:
 #
 #     <a class="top" href="/birds#owl">     a link, whose target is captured: "/birds#owl"
 #     <!-- <a href=/> -->                   a comment
@@ -2323,8 +2337,12 @@ def read_sitemap(text: str) -> Markup:
 #
 # In HTML, the slash of `<title/>` has no effect: all text up to `</title>` belongs to
 # the title. In SVG, MathML and XHTML, the slash closes the element. So there are two
-# expressions. The one for HTML matches an svg or math element as a whole, and the
-# inside of the element is read with the one for XML.
+# expressions. The one for HTML matches an svg or math element up to its end tag, and
+# the inside of the element is read with the one for XML.
+#
+# Some errors in pages are read in another way than by browsers, because a rule for each
+# would cost more time than they are worth: a tag inside the attributes of an end tag is
+# found, an svg inside an svg ends both, and so does a script inside a script.
 
 MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a
@@ -2342,10 +2360,10 @@ _USES = {
     "image": ("assets", "href", "xlink:href", "src", "srcset"),     # in HTML, it is an img
     "use": ("assets", "href", "xlink:href")}
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
-# Elements in which nothing counts as a tag.
+# Elements whose inside, up to the first end tag, is not searched for tags.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# An attribute is a name, and perhaps a value, which is captured with its quotes. This
-# is the only place that says so.
+# An attribute is a name, and perhaps a value, which is captured with its quotes. (_PAIR
+# below says the same, with groups.)
 #
 #     class="top"   href='/birds#owl'   SRC=/d&amp;e   async
 _NAME = r"[^\s/>] [^\s/=>]*+"
@@ -2369,15 +2387,15 @@ _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
 # 4. Any other tag. Its attributes are matched so that the search does not go on inside
 #    them. The look-ahead rejects the most frequent tags, which hide nothing: <li>, and
 #    those with one or two values in double quotes, such as <p class="x">. It only saves
-#    time: a quarter of it on a page of Python's documentation.
-_QUOTED = r'"[\t-\r !#-;=?-~]*+"'     # ASCII without < and >: twice as fast as [^"<>]
+#    time: without it, a page of Python's documentation takes half as long again.
+_QUOTED = r'"[\t-\r !#-;=?-~]*+"'     # ASCII without < and >: faster than [^"<>]
 _SIMPLE = rf"\s [a-z]++ = {_QUOTED}"
 _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
     [a-zA-Z] [^\s/>]*+ {_REST}"""
-# More look-aheads only save time, a third of it: they reject </p>, <b> and a `<` in
-# front of other characters. And a named tag begins with the first three letters of one
-# of the names. (All names have at least three.)
+# More look-aheads save time (without them, it would take nearly twice as long): they
+# reject </p>, <b> and a `<` in front of other characters. And a named tag begins with
+# the first three letters of one of the names. (All names have at least three.)
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
@@ -2387,9 +2405,9 @@ _HTML_TAGS = _TAGS % (_HTML_RAW_NAMES, "|".join(_USES), "")
 _XML_TAGS = _TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED)
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
-# In "i.png 2x, j.png 3x" it finds i.png and j.png. (It backtracks only over the commas
-# of a word.)
-_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*\)|[^,(])*))?")
+# In "i.png 2x, j.png 3x" it finds i.png and j.png. (Its only greedy repetition, `\S*`,
+# gives back only the commas at the end of a word.)
+_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*+(?:\)|\Z)|[^,(])*))?")
 
 
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
@@ -2448,12 +2466,12 @@ _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
 def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
-    """Return the references of an HTML page. Raises LimitError if too many tags refer
-    to something.
+    """Return the references of an HTML page. Raises LimitError if there are too many of
+    them, or of tags that may have one.
 
     *tags* is _XML_TAGS if the page is XHTML."""
     fields = defaultdict[str, list[str]](list)
-    # compile() keeps what it has compiled. An unterminated tag does not count.
+    # compile() keeps what it has compiled. A tag after the last > does not count.
     found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(sum(map(any, found)), MAX_REFERENCES)
@@ -2596,7 +2614,8 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
-MAX_RULES = 5000         # rules that are used, each tried on every URL: known files have some 3,000
+MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
+                         # some 3,000
 MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
 # A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
 _ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
@@ -2659,7 +2678,7 @@ class Robots:
                     rule = key, _comparable(re.sub("[*]+", "*", value))
                     for name in names:
                         groups[name].append(rule)
-            elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]{0,6}([.][0-9]{1,6})?", value):
+            elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]*([.][0-9]+)?", value):
                 delays |= dict.fromkeys(names, float(value))
         if product not in groups:
             product = "*"
@@ -2696,7 +2715,7 @@ class Robots:
 #     no response within 30 s     status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §21)
 #
-# The Options of a crawl stand here as well, because every section from here on needs
+# The Options of a crawl stand here as well, because most of the following sections need
 # some of them.
 
 PROBLEMS = (  # the kinds, in the order of the report
@@ -2769,21 +2788,21 @@ def _explain(error: Exception) -> str:
 class Record(NamedTuple):
     """The outcome of one URL. The journal leaves out the fields that are empty."""
 
-    url: str                        # as str(URL); or text that is not a valid URL; or url#fragment
+    url: str                        # as str(URL); or text that cannot be requested; or url#fragment
     # The outcome
-    status: int = 0                 # of HTTP; 0: there was no valid response
+    status: int = 0                 # of HTTP; 0: there was no complete response
     error: str = ""                 # a description of what is wrong
     kind: str = ""                  # the kind of problem: one of PROBLEMS
     skipped: str = ""               # why the URL, or (with a status) its target, is not requested
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
-    content_type: str = ""          # as the server sent it
+    content_type: str = ""          # as the server sent it, but escaped, and cut at MAX_SHOWN
     encoding: str = ""              # the charset; empty unless the body was read
     nofollow: bool = False          # whether it has links, and says not to follow them
     size: int = 0                   # bytes, decoded
     truncated: bool = False         # whether the compressed body lacks its end
     # The requests
     is_check: bool = False          # whether the URL was only checked
-    tries: int = 0                  # requests for the URL, or for a robots.txt that failed
+    tries: int = 0                  # attempts for the URL, or for a robots.txt that failed
     at: float = 0.0                 # Unix time of the last request
     seconds: float = 0.0            # from then until the end of the response
     # The references to the URL, and from it
@@ -2898,7 +2917,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if reader is not read_sitemap and count * len(base.target) > MAX_JOINED:
             raise LimitError(f"its path, times its {count} references, exceeds {MAX_JOINED} "
                              "characters")
-    except UnfetchableError as reason:  # a redirect to mailto:me is no problem
+    except UnfetchableError as reason:  # a redirect to mailto:me is not a problem
         return Result(record._replace(skipped=f"{reason}"))
     except ProtocolError as failure:
         return Result(_failed(record, failure))
@@ -2917,7 +2936,8 @@ class Options(NamedTuple):
 
     depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
     max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
-    include: Texts = ()             # regular expressions: only pages whose URL matches one are read
+    include: Texts = ()             # regular expressions: besides the roots, only pages are read
+                                    # whose URL matches one
     exclude: Texts = ()             # regular expressions: URLs that match one are left out
     subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
     external: bool = False          # whether links to other hosts are checked
@@ -2960,10 +2980,10 @@ def takes(options: Callable[P, object]) -> Callable[
 # Crawl-delay), or say "not now" (429). While one site rests, the workers should send
 # requests to others. The idea: a queue that knows the sites. Each site has its own line
 # of waiting URLs. get() picks a site that may be asked now, and takes the first URL of
-# its line. This begins a turn of the site, which lasts until end_turn(). In a turn at
-# most one request is sent. A URL that needs another one goes back to the front of its
-# line. A site with a delay has one turn at a time, and rests after each request. With a
-# delay of 3 s:
+# its line. This begins a turn of the site, which lasts until end_turn(). In a turn one
+# URL is requested, at most once. A URL that needs another turn goes back to the front
+# of its line. A site with a delay has one turn at a time, and rests after each request.
+# With a delay of 3 s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -2971,22 +2991,22 @@ def takes(options: Callable[P, object]) -> Callable[
 #     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# The first turn of a site goes to its robots.txt (§21), including the requests for its
-# redirects. Until robots.txt is known, there is one turn at a time; after it, the site
-# does not rest.
+# The first turn of a site in the crawl goes to its robots.txt (§21), including the
+# requests for its redirects. Until robots.txt is known, there is one turn at a time.
+# Once it is known, the first URL follows without a rest.
 #
 # The other responses also show how fast the crawler may go. After its first 429, a site
 # has a pace above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
-#     429             Retry-After, or 2 s            doubles, up to 2 s: 0.1 s, 0.2 s ...
+#     429             Retry-After (§21), or 2 s      doubles, up to 2 s: 0.1 s, 0.2 s ...
 #     anything else   its pace                       shrinks by 3 %, but not below the delay
 #
 # A host outside the crawl that says nothing but 429 should not hold up the crawl. After
 # ten 429s in a row, its URLs are not retried, and it rests only for its pace.
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
-MIN_PACE = 0.1      # seconds: the pace after a site's first 429
+MIN_PACE = 0.1      # seconds: the pace after the first 429 of a site without a delay
 REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also, 429s do not raise the
                     # pace above this, because few sites need more
 PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
@@ -3026,7 +3046,7 @@ class Site:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
             return
-        if self.free_at <= get_running_loop().time():  # 429s while the site rests do not count
+        if self.free_at <= get_running_loop().time():  # else the pace has been raised just now
             doubled = max(MIN_PACE, 2 * self.pace)
             self.pace = max(self.pace, min(doubled, REST))
         self.rest(max(self.pace, pause if pause else REST))
@@ -3073,14 +3093,14 @@ class PoliteQueue(Queue["Node"]):
         """Find out whether a site is free; if it has to rest first, set a timer."""
         if site.timer:
             site.timer.cancel()
-        self._free.pop(site, None)
-        if not site.waiting or site.is_busy():
-            return  # put_nowait(), put_back() or end_turn() comes here again
         loop = get_running_loop()
-        if site.free_at > loop.time():
+        if not site.waiting or site.is_busy():
+            self._free.pop(site, None)  # put_nowait(), put_back() or end_turn() comes here again
+        elif site.free_at > loop.time():
+            self._free.pop(site, None)
             site.timer = loop.call_at(site.free_at, self._update, site)
         else:
-            self._free[site] = None
+            self._free.setdefault(site)  # a site that is free already keeps its place
             _wake(self._getters)
 
 

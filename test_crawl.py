@@ -2180,6 +2180,7 @@ ANSWERS = [
     (b"HTTP/1.1 204 None\r\nContent-Length: 5\r\n\r\n", b"", True),
     (b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n", b"", True),
     (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", b"ok", True),
+    (OK + b"Transfer-Encoding:\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + with_body(b"ok"),
      b"ok", True),
     (CHUNKED + b"5\r\nhello\r\n6;ext=\"1\"\r\n world\r\n0\r\nTrailer: x\r\n\r\n",
@@ -2516,6 +2517,20 @@ async def test_a_name_is_looked_up_again_if_its_addresses_do_not_answer(
 
 
 @real_time
+async def test_a_name_is_looked_up_again_after_a_deadline_while_connecting(
+        full: socket.socket, site: Server, monkeypatch: Patch) -> None:
+    site.add("/", "hello")
+    answers = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", site.port))
+    lookups = [address_of(full), answers]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [lookups.pop(0)])
+    url = crawl.parse_url("http://moved.test/")
+    with closing(crawl.Client(timeout=0.1)) as client:
+        with raises(TimeoutError):
+            await client.fetch(url)
+        assert (await client.fetch(url)).body == b"hello"
+
+
+@real_time
 @each("body, late", [(b"good", b""), (b"x" * (crawl.READ_SIZE - 200), b""), (b"good", b"\n")])
 @each("tls", [False, True])
 async def test_bytes_after_a_response_are_not_the_next_response(
@@ -2774,7 +2789,10 @@ def test_bytes_that_are_not_tls_are_an_error_of_tls(tls_site: Server) -> None:
     ("p { src: url(", []),
     ("'", []),
     ("", []),
-    ("p { src: url('a\n) } q { src: url(b) url('c", ["b", "c"])])
+    ("p { src: url('a\n) } q { src: url(b) url('c", ["b", "c"]),
+    # A line may end in CR LF, in CR or in a form feed.
+    ("p { content: 'a\\\r\nb'; src: url(c) }", ["c"]),
+    ("p { src: url('d\re) } q { src: url('f\fg) } r { src: url(h) }", ["h"])])
 def test_a_stylesheet_uses_the_urls_in_url_and_import(
         stylesheet: str, references: list[str]) -> None:
     assert crawl.read_stylesheet(stylesheet) == crawl.Markup(assets=tuple(references))
@@ -2792,6 +2810,7 @@ def test_a_sitemap_lists_urls() -> None:
     assert crawl.read_sitemap(
         "<url><loc>http://h/</loc><xhtml:link rel='alternate' hreflang='de' href='http://h/de'/>"
     ).links == ("http://h/", "http://h/de")
+    assert crawl.read_sitemap('<x:link href="http://h/it\'s"/>').links == ("http://h/it's",)
     assert crawl.read_sitemap(f"<loc>http://h/&#{'9' * 5000};</loc>").links == (
         f"http://h/&#{'9' * 5000};",)
 
@@ -3022,6 +3041,7 @@ def test_a_value_of_many_entities_is_decoded_to_its_end() -> None:
     ("<svg><image xlink:href=a /><use xlink:href=b /></svg>", ["a", "b"]),
     ("<image src=a srcset='b 1x'>", ["a", "b"]),
     ("<img srcset='a (x, y) 2x, b'>", ["a", "b"]),
+    ("<img srcset='a (x, b, c'>", ["a"]),
     ("<meta property=og:image content=/x>", ["/x"]),
     ("<iframe poster=a></iframe><audio srcset=b><track poster=c>", []),
     ("<base srcset=/x>", []),
@@ -3217,6 +3237,7 @@ def test_a_pattern_and_a_path_may_be_spelled_differently(pattern: str, target: s
 def test_a_crawl_delay_is_read_and_does_not_end_the_names_of_a_group() -> None:
     assert crawl.Robots("User-agent: *\nCrawl-delay: 2.5\nCrawl-delay: x").delay == 2.5
     assert crawl.Robots("User-agent: *\nCrawl-delay: .5\nCrawl-delay:\nCrawl-delay: .").delay == 0.5
+    assert crawl.Robots("User-agent: *\nCrawl-delay: 1000000.1234567").delay == 1000000.1234567
     robots = crawl.Robots("User-agent: crawl\nCrawl-delay: 5\nUser-agent: b\nDisallow: /x")
     assert robots.rule("/x")
     assert robots.delay == 5
@@ -3422,6 +3443,15 @@ async def test_the_queue_takes_a_url_of_each_site_in_turn() -> None:
     assert [(await queue.get()).site.url.host for _ in range(5)] == ["a", "b", "a", "b", "a"]
     assert queue.empty()
     assert queue.unfinished == 5
+
+
+def test_sites_take_turns_although_urls_are_added_to_them_all_the_time() -> None:
+    site: Site = {
+        f"http://{host}/{number}": f"<a href=http://a/{number + 1}><a href=http://b/{number + 1}>"
+        for host in "ab" for number in range(9)}
+    crawler = crawl_site(site, "http://a/0", "http://b/0", max_tasks=1)
+    hosts = [crawl.parse_url(url).host for url in crawler.requested]
+    assert hosts == ["a", "b"] * 10
 
 
 async def test_a_site_with_a_delay_has_one_turn_at_a_time_and_then_rests() -> None:
