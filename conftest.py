@@ -126,7 +126,7 @@ class JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> Any:
         events = super().select(0 if timeout else timeout)
-        if not events and timeout:
+        if not events and timeout and timeout > 0:
             if len(self.get_map()) > 1:  # more than the self-pipe
                 self.watched_sockets = True
             self.now += timeout

@@ -3928,13 +3928,7 @@ class Crawler:
             frontier.admit(url, None, 0)
         frontier.begin(0)
         await frontier.queue.join()
-        # The links of all roots are admitted first, so that no longer way to a URL comes before.
-        for node, result in self._held.items():
-            record = await self._admit(node, result)
-            self._held[node] = result._replace(record=record)
-        self._hosts_are_known = True
-        for node in self._held:
-            frontier.queue.put_nowait(node)
+        await self._admit_held()
         while frontier.later:
             frontier.begin(min(frontier.later))
             await frontier.queue.join()
@@ -3943,6 +3937,16 @@ class Crawler:
             self._emit(record)
         for worker in workers:  # all of them wait for the queue
             worker.cancel()
+
+    async def _admit_held(self) -> None:
+        """Admit the links of all roots, before any longer way to their URLs is found. Then queue
+        the roots, so that workers emit their results."""
+        for node, result in self._held.items():
+            record = await self._admit(node, result)
+            self._held[node] = result._replace(record=record)
+        self._hosts_are_known = True
+        for node in self._held:
+            self.frontier.queue.put_nowait(node)
 
     async def _work(self) -> None:
         """Take URLs from the queue, fetch each one and process the result, until cancelled."""

@@ -339,6 +339,49 @@ def test_a_reader_removed_in_its_tick_is_not_called(loop: JumpingLoop, pair: Pai
     assert loop.reported == []
 
 
+@each("delay", [0, -0.5, -3600])
+def test_a_callback_whose_delay_is_not_positive_is_called_soon(
+        delay: float, loop: JumpingLoop) -> None:
+    called: list[str] = []
+    loop.call_later(delay, called.append, "later")
+    loop.call_soon(called.append, "soon")
+    assert called == []
+    loop.tick()
+    assert sorted(called) == ["later", "soon"]
+    assert loop.time() == 0
+
+
+def test_a_callback_that_an_earlier_one_of_its_tick_cancels_is_not_called(
+        loop: JumpingLoop) -> None:
+    called: list[str] = []
+    handles: list[crawl.Handle] = []
+    for call in (loop.call_soon, functools.partial(loop.call_later, 1)):
+        call(lambda: handles[-1].cancel())
+        handles.append(call(called.append, "cancelled"))
+        call(called.append, "called")
+        loop.tick()
+    assert called == ["called", "called"]
+
+
+def test_as_in_asyncio_the_loop_ticks_once_more_after_its_main_task() -> None:
+    def ticks_after_main(loop: Any) -> int:
+        ticks: list[int] = []
+
+        def tick() -> None:
+            ticks.append(1)
+            loop.call_soon(tick)
+
+        async def main() -> None:
+            loop.call_soon(tick)
+
+        with closing(loop):
+            loop.run_until_complete(main())
+        return len(ticks)
+
+    assert ticks_after_main(asyncio.new_event_loop()) == 1
+    assert ticks_after_main(crawl.EventLoop()) == 1
+
+
 # 3  Future
 # =========
 
@@ -1360,6 +1403,35 @@ def test_every_finally_is_run_at_whatever_moment_a_signal_comes(
         assert sorted(ended) == ["main", *begun]
 
 
+def test_a_task_that_another_starts_while_run_ends_it_is_ended_as_well() -> None:
+    ended: list[str] = []
+
+    async def background(name: str, *others: str) -> None:
+        try:
+            await sleep(3600)
+        finally:
+            if others:
+                create_task(background(*others))
+                await sleep(1)
+            ended.append(name)
+
+    async def main() -> None:
+        create_task(background("first", "second", "third"))
+        await sleep(1)
+
+    play(main())
+    assert ended == ["first", "second", "third"]
+
+
+def test_run_raises_the_cancelled_error_of_a_main_task_that_cancels_itself() -> None:
+    async def main() -> None:
+        cast(Any, crawl.current_task()).cancel()
+        await sleep(1)
+
+    with raises(CancelledError):
+        play(main())
+
+
 # 7  Queue
 # ========
 
@@ -2014,6 +2086,32 @@ async def test_tls_may_need_to_read_in_order_to_write(pair: Pair) -> None:
         theirs.send(b"go on")
         await draining
         assert theirs.recv(9) == b"x"
+
+
+@real_time
+async def test_of_two_addresses_out_of_reach_the_error_of_the_first_is_raised(
+        monkeypatch: Patch) -> None:
+    codes = [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTUNREACH]
+    monkeypatch.setattr(socket.socket, "connect_ex", lambda sock, address: codes[address[1]])
+    for ports in ([0, 1], [1, 2]):
+        addresses: Any = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+        with raises(OSError) as caught:
+            await crawl.connect("h", 0, addresses=addresses)
+        assert caught.value.errno == codes[ports[0]]
+
+
+@real_time
+@each("code", [socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_NONAME])
+async def test_a_lookup_that_fails_is_an_os_error_whatever_the_reason(
+        code: int, monkeypatch: Patch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(code, "words")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with raises(OSError) as caught:
+        await crawl.lookup("h", 80)
+    assert caught.value.errno == code
 
 
 # 9  URLs
@@ -2754,6 +2852,40 @@ def test_bytes_that_are_not_tls_are_an_error_of_tls(tls_site: Server) -> None:
         fetch_all(tls_site.url + "/plain")
 
 
+@each("name", ["user-agent", "USER-AGENT", "User-agent"])
+def test_a_header_replaces_the_usual_one_in_whatever_case_it_is_written(
+        name: str, site: Server) -> None:
+    site.add("/")
+    crawl.run(crawl.fetch(f"{site.url}/", {name: "me"}))
+    fields = [line.partition(": ") for line in site.heads[0].split("\r\n")]
+    assert [value for key, _, value in fields if key.lower() == "user-agent"] == ["me"]
+
+
+def test_a_request_that_is_sent_once_more_has_what_is_left_of_its_timeout(
+        site: Server, monkeypatch: Patch) -> None:
+    def keep_open(connection: socket.socket, request: str) -> None:
+        site.answers["/page"] = close
+        connection.sendall(with_body(b""))
+
+    def close(connection: socket.socket, request: str) -> None:
+        site.answers["/page"] = wait
+        now.append(20)
+        connection.close()
+
+    def wait(connection: socket.socket, request: str) -> None:
+        now.append(31)
+        if not select.select([connection], [], [], 5)[0]:  # the client has not left
+            connection.sendall(with_body(b""))
+
+    now = [0]
+    monkeypatch.setattr(crawl.EventLoop, "time", lambda loop: now[-1])
+    monkeypatch.setattr(crawl, "MAX_WAIT", 0.01)
+    site.answers["/page"] = keep_open
+    with raises(TimeoutError):
+        fetch_all(site.url + "/page", 2, timeout=30)
+    assert site.requests == ["/page"] * 3
+
+
 # 12  Documents
 # =============
 
@@ -3314,6 +3446,20 @@ def test_made_up_input_raises_only_the_documented_errors(
         claim: Callable[[list[str]], None], pieces: list[str], rng: Random) -> None:
     for _ in range(ROUNDS // 4):
         check_claim(claim, rng.choices(pieces, k=rng.randrange(14)))
+
+
+@each("other", ["", "User-agent: *\nDisallow: /\n"])
+def test_an_empty_disallow_in_our_own_group_forbids_nothing(other: str) -> None:
+    assert crawl.Robots(f"{other}User-agent: crawl\nDisallow:").rule("/x") is None
+    assert crawl.Robots(f"User-agent: crawl\nDisallow: # nothing\n{other}").rule("/x") is None
+
+
+def test_a_crawl_delay_applies_to_the_names_above_it_and_to_no_others() -> None:
+    text = "User-agent: *\nCrawl-delay: 5\nUser-agent: crawl\nDisallow: /x"
+    ours = crawl.Robots(text)
+    assert (ours.delay, ours.rule("/x")) == (0, "Disallow: /x")
+    theirs = crawl.Robots(text, "other")
+    assert (theirs.delay, theirs.rule("/x")) == (5, "Disallow: /x")
 
 
 # 15  Records
@@ -4061,6 +4207,12 @@ def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
         [], ["http://h/d/my%20photo.png"], []]
 
 
+def test_an_asset_that_is_spelled_alike_in_two_folders_is_two_urls() -> None:
+    picture = "<img src=x/y:z>"  # with a colon, but without a scheme
+    crawler = crawl_site({"/": "<a href=/d/><a href=/e/>", "/d/": picture, "/e/": picture})
+    assert crawler.client.checked == ["/d/x/y:z", "/e/x/y:z"]
+
+
 # 21  Requests
 # ============
 
@@ -4604,6 +4756,19 @@ def test_with_one_task_the_links_of_a_host_are_requested_in_their_order() -> Non
         "/2": ""}
     crawler = crawl_site(site, max_tasks=1)
     assert crawler.requested == ["/", "/3", "/1", "/2", "/9", "/5", "/4"]
+
+
+def test_between_the_robots_txt_and_the_first_page_of_a_site_others_get_their_turns() -> None:
+    site = {f"http://{host}/{path}": "" for host in "ab" for path in ("", "robots.txt")}
+    crawler = crawl_site(site, "http://a/", "http://b/", max_tasks=1)
+    assert crawler.requested == [
+        "http://a/robots.txt", "http://b/robots.txt", "http://a/", "http://b/"]
+
+
+def test_the_tenth_429_in_a_row_of_another_host_is_not_retried() -> None:
+    site = {"/": "<a href=http://o/>", "http://o/": too_many_requests()}
+    crawler = crawl_site(site, external=True, max_tries=20)
+    assert crawler.records["http://o/"].tries == crawl.PATIENCE == 10
 
 
 # Failures
@@ -5153,6 +5318,29 @@ def test_the_result_of_on_page_is_awaited_if_it_is_awaitable() -> None:
         )  # they went there
 
 
+async def test_the_record_of_a_request_is_emitted_while_a_worker_has_the_url() -> None:
+    had: dict[str, bool] = {}
+
+    def on_record(record: crawl.Record) -> None:
+        had[path_of(record.url)] = record.url in {node.text for node in crawler.in_flight}
+
+    site: Site = {"/": "<a href=/page>", "/page": "", "/gone": 404}
+    crawler, task = crawler_and_task(site, "/", "/gone", on_record=on_record)
+    await task
+    assert had == {"/": True, "/gone": True, "/page": True}
+
+
+async def test_no_page_is_kept_after_its_callback() -> None:
+    pages: dict[str, Any] = {"none": object()}  # to which nothing else refers
+    site: Site = {"/": "<a href=/page><a href=/slow>", "/page": "", "/slow": slow_answer(60)}
+    _, task = crawler_and_task(
+        site, on_page=lambda record, page: pages.update({path_of(record.url): page}))
+    await sleep(30)
+    counts = {path: sys.getrefcount(page) for path, page in pages.items()}
+    assert len(set(counts.values())) == 1, counts
+    await task
+
+
 # The end
 
 
@@ -5266,6 +5454,25 @@ async def test_the_oldest_fetch_is_named_first() -> None:
     fetches = crawler.fetches()
     await task
     assert fetches == ["4.9 s http://h/1", "4.9 s http://h/2"]
+
+
+async def test_a_crawl_has_ended_only_when_all_its_tasks_have() -> None:
+    async def on_page(record: crawl.Record, page: crawl.Page) -> None:
+        for _ in range(2):  # gather() cancels the worker, and then crawl() does
+            with suppress(CancelledError):
+                await sleep(3600)
+        await sleep(10)  # cleans up
+        raise CancelledError
+
+    crawler, task = crawler_and_task({"/": ""}, on_page=on_page)
+    await sleep(1)
+    task.cancel()
+    await sleep(5)
+    assert not crawler.ended
+    assert not task.done()
+    with raises(CancelledError):
+        await task
+    assert crawler.ended
 
 
 # Resumed crawls
@@ -6232,6 +6439,15 @@ def test_a_journal_whose_reader_has_closed_the_pipe_ends_the_crawl(
     assert len(lines) == 1
     assert done.returncode == 2
     assert "cannot be written: broken pipe" in done.stderr
+
+
+def test_a_journal_is_continued_without_a_stdout(site: Server, tmp_path: Path) -> None:
+    site.add("/")
+    done = run_in_shell(
+        'for each in 1 2; do crawl -q --resume -o "$1/journal" "$2" >&-; done',
+        str(tmp_path), site.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(journal_lines(tmp_path / "journal")) == 2
 
 
 # 24  Report
