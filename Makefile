@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
-FILES := crawl.py test_crawl.py conftest.py .ci/check.py .ci/soak.py
+FILES := crawl.py test_crawl.py conftest.py .ci/bench.py .ci/check.py .ci/soak.py
 PYTEST = $(VENV)/bin/pytest -q
 
 test: $(VENV)/ready
@@ -26,7 +26,7 @@ selectors: $(VENV)/ready
 	SELECTOR=PollSelector $(PYTEST)
 	SELECTOR=SelectSelector $(PYTEST)
 
-# The speed beside asyncio and threads, as ratios. It takes about a minute.
+# The speed beside asyncio and threads, as ratios. It takes about two minutes.
 bench:
 	$(PYTHON) .ci/bench.py
 

@@ -671,7 +671,7 @@ def check_claim(claim: Callable[[list[Any]], object], parts: list[Any]) -> None:
                 if fails(fewer := parts[:start] + parts[start + size :]):
                     parts = fewer
             size //= 2
-        print("it fails for", parts)
+        print("it fails for", *parts, sep="\n    ")
         claim(parts)
 
 

@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The crawl.py authors
 # SPDX-License-Identifier: 0BSD
-"""make bench: crawl.py beside what the standard library offers, as ratios, in under a minute.
+"""make bench: crawl.py beside what the standard library offers, as ratios.
 
 One site, served by another process on crawl.py's own event loop, is crawled in turns by crawl.py,
 by asyncio streams with crawl.py's extractor, and by threads with urllib and html.parser. Then the
 event loop takes turns with asyncio's. Each figure is the median of some rounds, and each round is
 a process of its own.
 """
+
+from __future__ import annotations
 
 import asyncio
 import concurrent.futures
@@ -26,25 +28,27 @@ import time
 import tracemalloc
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import crawl
 
-PAGES, LINKS, WORKERS, ROUNDS = 2000, 60, 10, 3
+PAGES, LINKS, WORKERS, ROUNDS = 2000, 60, 10, 5
 LATE = 0.1  # seconds before each answer of the second server
 
 
 # The site
 
 
-def spans():
+def spans() -> str:
     """Return a listing such as real documentation is full of: 500 short tags without a link."""
     line = '<span class="k">def</span> <span class="nf">name</span><span class="p">(</span>\n'
     return f'<div class="highlight"><pre>{line * 166}</pre></div>'
 
 
-def page(number):
-    """Return the body of one page: some 12 KB of text with links, on each third with a listing."""
+def page(number: int) -> str:
+    """Return the body of one page: some 13 KB of text with links, on each third with a listing."""
     rng = random.Random(number)
     parts = [
         "<!DOCTYPE html><html><head><title>A page</title>"
@@ -60,10 +64,10 @@ def page(number):
     return "".join(parts) + listing + "</body></html>"
 
 
-def serve(listener, late):
+def serve(listener: socket.socket, late: float) -> None:
     """Answer every request, *late* seconds late; one event loop of crawl.py's for all of them."""
     host = "localhost:%d" % listener.getsockname()[1]
-    answers = {}
+    answers = dict[bytes, bytes]()
     for number in range(PAGES):
         body = page(number).replace("{host}", host).encode()
         answers[f"/p{number}.html".encode()] = (
@@ -72,7 +76,7 @@ def serve(listener, late):
     missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     loop = crawl.EventLoop()
 
-    def accept():
+    def accept() -> None:
         connection, _ = listener.accept()
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,7 +84,7 @@ def serve(listener, late):
             socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # an answer fits at once
         loop.add_reader(connection, answer, connection)
 
-    def answer(connection):
+    def answer(connection: socket.socket) -> None:
         try:
             request = connection.recv(65536)
         except ConnectionError:
@@ -103,22 +107,27 @@ def serve(listener, late):
 # Three crawlers; each returns the number of pages
 
 
-def crawl_py(root, workers=WORKERS, most=PAGES):
-    async def main():
-        pages = []
+def crawl_py(root: str, workers: int = WORKERS, most: int = PAGES) -> int:
+    """The crawler of crawl.py, which reads at most so many pages."""
+
+    async def main() -> int:
+        report = crawl.Report()
         await crawl.Crawler(
             [root], max_tasks=workers, max_pages=most, pages_only=True,
-            on_record=lambda record: record.encoding and pages.append(record)).crawl()
-        return len(pages)
+            on_record=report.add).crawl()
+        return report.pages
 
     return crawl.run(main())
 
 
-def streams(root):
+def streams(root: str) -> int:
     """asyncio's streams, one connection for each worker, and crawl.py's extractor."""
-    url, seen, queue, meanings = crawl.parse_url(root), {root}, asyncio.Queue(), {}
+    url = crawl.parse_url(root)
+    seen = {root}
+    queue = asyncio.Queue[crawl.URL]()
+    meanings = dict[str, crawl.URL]()
 
-    async def worker():
+    async def worker() -> None:
         reader, writer = await asyncio.open_connection(url.host, url.port, limit=1 << 20)
         while True:
             target = await queue.get()
@@ -134,7 +143,7 @@ def streams(root):
                     queue.put_nowait(meanings[link])
             queue.task_done()
 
-    async def main():
+    async def main() -> None:
         queue.put_nowait(url)
         workers = [asyncio.create_task(worker()) for _ in range(WORKERS)]
         await queue.join()
@@ -146,23 +155,26 @@ def streams(root):
 
 
 class Links(html.parser.HTMLParser):
-    def __init__(self, base):
-        super().__init__()
-        self.base, self.found = base, set()
+    """Collects the links of a page."""
 
-    def handle_starttag(self, tag, attributes):
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.base = base
+        self.found = set[str]()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if tag == "a":
             for name, value in attributes:
-                if name == "href":
+                if name == "href" and value is not None:
                     self.found.add(
                         urllib.parse.urldefrag(urllib.parse.urljoin(self.base, value))[0])
 
 
-def threads(root):
+def threads(root: str) -> int:
     """A pool of threads, urllib.request, html.parser and urljoin."""
     seen, lock, left, done = {root}, threading.Lock(), 1, threading.Event()
 
-    def work(url):
+    def work(url: str) -> None:
         nonlocal left
         with urllib.request.urlopen(url) as response:
             parser = Links(url)
@@ -182,42 +194,44 @@ def threads(root):
     return len(seen)
 
 
-# Six measures of an event loop; each returns (how many, in how many seconds) or bytes
+# Six measures of an event loop. Each takes a module, crawl or asyncio, and returns how many there
+# are in a second, or bytes.
 
 
-def timed(count, main, module):
-    async def run():
+def timed(count: int, main: Callable[[], Coroutine[Any, Any, None]], module: Any) -> float:
+    async def run() -> float:
         began = time.perf_counter()
         await main()
         return time.perf_counter() - began
 
-    return count / module.run(run())
+    seconds: float = module.run(run())
+    return count / seconds
 
 
-def switches(module):
-    async def spin():
+def switches(module: Any) -> float:
+    async def spin() -> None:
         for _ in range(1000):
             await module.sleep(0)
 
-    async def main():
+    async def main() -> None:
         await module.gather(*[spin() for _ in range(100)])
 
     return timed(100_000, main, module)
 
 
-def spawns(module):
-    async def nothing():
+def spawns(module: Any) -> float:
+    async def nothing() -> None:
         pass
 
-    async def main():
+    async def main() -> None:
         for _ in range(100):
             await module.gather(*[nothing() for _ in range(300)])
 
     return timed(30_000, main, module)
 
 
-def timeouts(module):
-    async def main():
+def timeouts(module: Any) -> float:
+    async def main() -> None:
         for _ in range(30_000):
             async with module.timeout(10):
                 pass
@@ -225,11 +239,11 @@ def timeouts(module):
     return timed(30_000, main, module)
 
 
-def handovers(module):
-    async def main():
+def handovers(module: Any) -> float:
+    async def main() -> None:
         there, back = module.Queue(), module.Queue()
 
-        async def echo():
+        async def echo() -> None:
             while True:
                 await back.put(await there.get())
 
@@ -241,29 +255,29 @@ def handovers(module):
     return timed(30_000, main, module)
 
 
-def echoes(module):
-    async def main():
+def echoes(module: Any) -> float:
+    async def main() -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
+        near: Any = ours
+        far: Any = theirs
         if module is crawl:
             near, far = crawl.Stream(ours), crawl.Stream(theirs)
 
-            async def pass_on(stream, data=b""):
+        async def pass_on(end: Any, data: bytes = b"") -> bytes:
+            """Send data, if there is any, and return what the other end sends."""
+            if isinstance(end, crawl.Stream):
                 if data:
-                    stream.write(data)
-                    await stream.drain()
-                return await stream.read()
+                    end.write(data)
+                    await end.drain()
+                return await end.read()
+            loop = asyncio.get_running_loop()
+            if data:
+                await loop.sock_sendall(end, data)
+            return await loop.sock_recv(end, 65536)
 
-        else:
-            near, far, loop = ours, theirs, asyncio.get_running_loop()
-
-            async def pass_on(sock, data=b""):
-                if data:
-                    await loop.sock_sendall(sock, data)
-                return await loop.sock_recv(sock, 65536)
-
-        async def echo():
+        async def echo() -> None:
             data = await pass_on(far)
             while True:
                 data = await pass_on(far, data)
@@ -279,8 +293,8 @@ def echoes(module):
     return timed(10_000, main, module)
 
 
-def bytes_per_sleeper(module):
-    async def main():
+def bytes_per_sleeper(module: Any) -> float:
+    async def main() -> float:
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         tasks = [module.create_task(module.sleep(1000)) for _ in range(5000)]
@@ -290,7 +304,8 @@ def bytes_per_sleeper(module):
             task.cancel()
         return used / 5000
 
-    return module.run(main())
+    used: float = module.run(main())
+    return used
 
 
 # Taking turns
@@ -305,35 +320,39 @@ MEASURES = {
     "bytes a sleeping task": bytes_per_sleeper}
 
 
-def run(*arguments):
+def run(*arguments: str) -> str:
+    """Run this file in a process of its own, and return what it prints."""
     return subprocess.run(
         [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True
     ).stdout
 
 
-def medians(names, arguments):
+def medians(names: Iterable[str], arguments: Callable[[str], tuple[str, ...]]
+            ) -> dict[str, float]:
+    """Measure each name in turns, and return its median."""
     rounds = [{name: float(run(*arguments(name))) for name in names} for _ in range(ROUNDS)]
     return {name: statistics.median(figures[name] for figures in rounds) for name in names}
 
 
-def pin(core):
+def pin(core: int) -> None:
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, {core})
 
 
 @contextlib.contextmanager
-def serving(late):
+def serving(late: float) -> Iterator[str]:
     """Yield the root of a server's site."""
     server = subprocess.Popen(
         [sys.executable, __file__, "serve", str(late)], stdout=subprocess.PIPE, text=True)
     try:
+        assert server.stdout is not None
         yield f"http://{server.stdout.readline().strip()}/p0.html"
     finally:
         server.kill()
         server.wait()
 
 
-def main():
+def main() -> None:
     with serving(0) as root:
         print(
             f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
