@@ -36,9 +36,9 @@ after sections 8, 11 and 20.
     12  Documents        what stylesheets and sitemaps refer to
     13  Links            what a page refers to, and how bytes become text
     14  Robots           what a site asks of crawlers
-    15  Records          the outcome of each URL, and the options of a crawl
+    15  Records          the outcome of each URL
     16  Sites            request rates and robots.txt, origin by origin
-    17  Scope            which URLs belong to the crawl
+    17  Scope            the options of a crawl, and which URLs belong to it
     18  Frontier         each URL once, however many pages refer to it
     19  Fragments        the anchors of pages, and the links to them
     20  References       the URLs of a page, found without parsing each
@@ -49,9 +49,7 @@ after sections 8, 11 and 20.
     25  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
 You need to know generators (as iterators), sockets (to connect, send and receive), and that HTTP
-exists. From section 9 on you also need regular expressions. Of their less common forms, `*+`,
-`++`, `?+` and `(?>...)` never give back what they have matched (they do not backtrack), and
-`(?(name)...)` applies only if that group has matched.
+exists; from section 9 on also regular expressions.
 """
 
 from __future__ import annotations  # annotations are not evaluated, so they may use later names
@@ -1461,6 +1459,10 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 # into a request, a log or a terminal as it is. User names and passwords are dropped at
 # once. A doubtful spelling raises ValueError; parse_url() never guesses at another
 # host. And parse_url(str(url)) == url.
+#
+# From here on there are regular expressions, with some less common forms. `*+`, `++`,
+# `?+` and `(?>...)` never give back what they have matched (they do not backtrack), and
+# `(?(name)...)` applies only if the group of that name has matched.
 
 MAX_URL = 8_000  # characters: the length that RFC 9110 section 4.1 recommends supporting
 MAX_HOST = 253   # characters: the longest name that the DNS can look up
@@ -2323,10 +2325,11 @@ def read_sitemap(text: str) -> Markup:
 # 13  Links
 # =========
 # In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value.
-# So the text has to be read as browsers read it, from tag to tag. One regular
-# expression does that, ten times as fast as html.parser. It begins at a `<`, and what
-# follows is one of the four things that are numbered below. The search goes on after
-# the match, so no tag is found inside a comment, a script or another tag:
+# So the text has to be read as browsers read it, from tag to tag. The html.parser of
+# the standard library does that, but one regular expression is ten times as fast. It
+# begins at a `<`, and what follows is one of the four things that are numbered below.
+# The search goes on after the match, so no tag is found inside a comment, a script or
+# another tag:
 #
 #     <a class="top" href="/birds#owl">     a link, whose target is captured: "/birds#owl"
 #     <!-- <a href=/> -->                   a comment
@@ -2596,15 +2599,13 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 
 # 14  Robots
 # ==========
-# The problem: a site says in /robots.txt what crawlers may fetch (RFC 9309), and
-# robots.txt files are handwritten and inconsistent. The idea: a group of rules begins
-# with the names of the crawlers to which it applies. All groups that contain our name
-# apply; if there are none, the groups for "*" do. Of the rules that match a URL, the
-# one with the longest pattern wins; if two are equally long, the one that allows the
-# URL wins. In a pattern, "*" stands for any characters, and a final "$" for the end. A
-# Crawl-delay is obeyed (§16), and other lines are ignored. A Crawl-delay between two
-# names does not end a group (RFC 9309, 2.2.4): it applies to the names above it, and
-# the rules below apply to all names. So with
+# Before crawl.py requests /cats/, it asks the zoo whether it may. A site says in
+# /robots.txt what crawlers may fetch (RFC 9309). People write these files by hand, and
+# no two alike. A group of rules begins with the names of the crawlers to which it
+# applies. All groups that contain our name apply; if there are none, the groups for "*"
+# do. Of the rules that match a URL, the one with the longest pattern wins; if two are
+# equally long, the one that allows the URL wins. In a pattern, "*" stands for any
+# characters, and a final "$" for the end. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2612,6 +2613,10 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 #     Disallow: /staff/       /staff/keys is forbidden
 #     Allow: /staff/jobs      /staff/jobs/vet is allowed: /staff/jobs is the longer match
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
+#
+# A Crawl-delay is not in the RFC, but sites use it to ask for mercy, so it is obeyed
+# (§16). Between two names it does not end a group (RFC 9309, 2.2.4): it applies to the
+# names above it, and the rules below apply to all names. Other lines are ignored.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
 MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
@@ -2704,19 +2709,17 @@ class Robots:
 
 # 15  Records
 # ===========
-# The problem: the report, the callbacks and the journal need the outcome of each URL in
-# one form. The idea: one value, a Record, holds the outcome. result_of() builds it from
-# a Response and returns a Result: the Record and, if a document was read, the Page.
-# Some outcomes:
+# Each URL ends as a Record. This is the one form in which the callbacks, the journal
+# and the report get its outcome, whatever it was. The Response (§10) came from a server
+# that may say anything; everything in a Record is checked, escaped and short enough to
+# print. result_of() builds it, and returns a Result: the Record and, if a document was
+# read, the Page. Some outcomes:
 #
 #     404 Not Found               status=404, kind="broken", error="404 Not Found"
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
 #     200, with a page            status=200, encoding="utf-8", links=("/cats/", ...), ...
 #     no response within 30 s     status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §21)
-#
-# The Options of a crawl stand here as well, because most of the following sections need
-# some of them.
 
 PROBLEMS = (  # the kinds, in the order of the report
     "broken",
@@ -2928,62 +2931,21 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     return Result(record, Page(response.headers, response.body, text, base))
 
 
-MAX_DEPTH = 100  # links from a root, if no depth is given
-
-
-class Options(NamedTuple):
-    """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
-
-    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
-    max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
-    include: Texts = ()             # regular expressions: besides the roots, only pages are read
-                                    # whose URL matches one
-    exclude: Texts = ()             # regular expressions: URLs that match one are left out
-    subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
-    external: bool = False          # whether links to other hosts are checked
-    pages_only: bool = False        # whether assets are left unchecked
-    fragments: bool = False         # whether to check that the fragments of links exist
-    no_robots: bool = False         # whether robots.txt is ignored
-    max_tasks: int = 10             # URLs requested at a time
-    max_redirect: int = 10          # redirects in a row
-    max_tries: int = 3              # requests for a URL whose failure may be temporary
-    max_body: int = MAX_BODY        # bytes
-    timeout: float = FETCH_TIMEOUT  # seconds for one request
-    delay: float = 0.0              # seconds between two requests to a site
-    headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
-    journal: Journal | None = None  # its definite results are reused; new records are added
-    on_record: Callable[[Record], object] = lambda record: None     # gets each Record
-    on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
-
-
-_LEAST = {  # the least values of these options
-    "depth": 0,
-    "max_pages": 1,
-    "max_tasks": 1,
-    "max_redirect": 0,
-    "max_tries": 1,
-    "max_body": 1,
-    "timeout": 0.001,
-    "delay": 0}
-
-
-def takes(options: Callable[P, object]) -> Callable[
-        [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator that does nothing at run time. For type checkers, it gives the
-    method the parameters of *options*, so that they reject Crawler(url, depth="x")."""
-    return lambda method: method
-
-
 # 16  Sites
 # =========
 # The problem: a crawler is a guest. Some sites need pauses between requests (--delay,
 # Crawl-delay), or say "not now" (429). While one site rests, the workers should send
-# requests to others. The idea: a queue that knows the sites. Each site has its own line
-# of waiting URLs. get() picks a site that may be asked now, and takes the first URL of
-# its line. This begins a turn of the site, which lasts until end_turn(). In a turn one
-# URL is requested, at most once. A URL that needs another turn goes back to the front
-# of its line. A site with a delay has one turn at a time, and rests after each request.
-# With a delay of 3 s:
+# requests to others.
+#
+# The plain solution is a task for each site, which sleeps until its site may be asked.
+# It was tried, and thrown away: a crawl of 5,000 hosts had 5,000 sleeping tasks, and a
+# URL whose site was ready still had to wait for one of the workers, so its site had to
+# be asked again afterwards. The idea: a queue that knows the sites. Each site has its
+# own line of waiting URLs. get() picks a site that may be asked now, and takes the
+# first URL of its line. This begins a turn of the site, which lasts until end_turn().
+# In a turn one URL is requested, at most once. A URL that needs another turn goes back
+# to the front of its line. A site with a delay has one turn at a time, and rests after
+# each request. With a delay of 3 s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -3106,19 +3068,66 @@ class PoliteQueue(Queue["Node"]):
 
 # 17  Scope
 # =========
-# The problem: pages refer to the whole web. Which part of it belongs to the crawl? The
-# idea: the host of a URL decides, together with its depth and the --include and
-# --exclude patterns. A link leads to a page, which is read. An asset, such as an image,
-# is only checked: does it exist? So a URL is admitted as a page or as a check, or is
-# left out for a reason. A stylesheet on the crawl's hosts is admitted as a check, but
-# it is also read, to find the URLs that it uses. (With --external, links to other hosts
-# are also admitted, as checks.) With the root http://zoo.org/ and --exclude 'pdf$':
+# Pages refer to the whole web. Which part of it belongs to the crawl? The options say
+# so, and they stand in this section because it is the first to need them. The host of a
+# URL decides, together with its depth and the --include and --exclude patterns. A link
+# leads to a page, which is read. An asset, such as an image, is only checked: does it
+# exist? So a URL is admitted as a page or as a check, or is left out for a reason. A
+# stylesheet on the crawl's hosts is admitted as a check, but it is also read, to find
+# the URLs that it uses. (With --external, links to other hosts are also admitted, as
+# checks.) With the root http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
 #     http://cam.org/lion       on another host    check
 #     http://zoo.org:8080/      on another host    check
 #     http://zoo.org/menu.pdf   excluded           excluded
+
+MAX_DEPTH = 100  # links from a root, if no depth is given
+
+
+class Options(NamedTuple):
+    """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
+
+    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
+    max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
+    include: Texts = ()             # regular expressions: besides the roots, only pages are read
+                                    # whose URL matches one
+    exclude: Texts = ()             # regular expressions: URLs that match one are left out
+    subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
+    external: bool = False          # whether links to other hosts are checked
+    pages_only: bool = False        # whether assets are left unchecked
+    fragments: bool = False         # whether to check that the fragments of links exist
+    no_robots: bool = False         # whether robots.txt is ignored
+    max_tasks: int = 10             # URLs requested at a time
+    max_redirect: int = 10          # redirects in a row
+    max_tries: int = 3              # requests for a URL whose failure may be temporary
+    max_body: int = MAX_BODY        # bytes
+    timeout: float = FETCH_TIMEOUT  # seconds for one request
+    delay: float = 0.0              # seconds between two requests to a site
+    headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
+    journal: Journal | None = None  # its definite results are reused; new records are added
+    on_record: Callable[[Record], object] = lambda record: None     # gets each Record
+    on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
+
+
+_LEAST = {  # the least values of these options
+    "depth": 0,
+    "max_pages": 1,
+    "max_tasks": 1,
+    "max_redirect": 0,
+    "max_tries": 1,
+    "max_body": 1,
+    "timeout": 0.001,
+    "delay": 0}
+
+
+def takes(options: Callable[P, object]) -> Callable[
+        [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
+    """Return a decorator that does nothing at run time. For type checkers, it gives the
+    method the parameters of *options*, so that they reject Crawler(url, depth="x")."""
+    return lambda method: method
+
 
 _LOCAL = re.compile(r"(?i)(?:(?:[^/:?#]*[.])?localhost|127[.0-9]*|\[::1\])[.]?(?:[:/?#]|$)")
 
@@ -3213,13 +3222,13 @@ class Scope:
 
 # 18  Frontier
 # ============
-# The problem: request each URL that belongs to the crawl once, however many pages refer
-# to it. The idea: each seen URL has one Node, which is in one round. Round 0 is for the
-# roots and their redirect targets; their hosts define the scope. Round 1 is for pages
-# (with --depth there is a round for each level), CHECKS is for checks, and NEVER is for
-# URLs that are left out. A further reference to a URL can only move it to an earlier
-# round. The zoo's root links to the lion and shows the map; /cats/ shows the lion and
-# links to the map:
+# The life of a URL begins when it is first seen, and it should be requested once,
+# however many pages refer to it. So each seen URL has one Node, which is in one round.
+# Round 0 is for the roots and their redirect targets; their hosts define the scope.
+# Round 1 is for pages (with --depth there is a round for each level), CHECKS is for
+# checks, and NEVER is for URLs that are left out. A further reference to a URL can only
+# move it to an earlier round. The zoo's root links to the lion and shows the map;
+# /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
@@ -3511,6 +3520,9 @@ class Fragments:
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
 #     mailto:me                is looked up as it is: its Node says why it is not requested
+#
+# It is not pretty that references are resolved in two ways, here and in parse_url(). It
+# stays because a page then takes less than half of the time.
 
 # The user name and password of a reference, which are never shown.
 _USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
@@ -3613,10 +3625,11 @@ class References:
 
 # 21  Requests
 # ============
-# The problem: find out the outcome of one URL with few requests, and without bodies
-# that nobody reads. The idea: ask the server last. A worker has taken a URL from the
-# queue, which began a turn of the URL's site. fetch() uses the turn. It tries these
-# cases in order, and returns a Result (§15), or Again if the URL needs another turn:
+# The URL has been admitted (§18), and its site may be asked (§16). Now its outcome has
+# to be found with few requests, and without bodies that nobody reads. The idea: ask the
+# server last. A worker has taken a URL from the queue, which began a turn of the URL's
+# site. fetch() uses the turn. It tries these cases in order, and returns a Result
+# (§15), or Again if the URL needs another turn:
 #
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
@@ -3845,13 +3858,18 @@ class Fetcher:
 
 # 22  Crawler
 # ===========
-# The problem: fetch many pages at once, survive failures, and stop when there are no
-# more. The idea: workers run the loop that was shown before §12. A redirect is not
-# followed on the spot: its target is admitted like a link (§18). In round 0 only
-# redirects are processed at once. Any other result is held until all hosts are known.
-# Then the links of all held results are admitted. After that, each held URL goes
-# through the queue once more, and a worker emits its result. A failure of a server
-# becomes a Record; any other error ends the crawl.
+# All parts are there; the Crawler puts them together. It has to fetch many pages at the
+# same time, survive failures, and stop when there are no more. Its workers run the loop
+# that was shown before §12. A redirect is not followed on the spot: its target is
+# admitted like a link (§18). In round 0 only redirects are processed at once. Any other
+# result is held until all hosts are known. Then the links of all held results are
+# admitted. After that, each held URL goes through the queue once more, and a worker
+# emits its result. A failure of a server becomes a Record; any other error ends the
+# crawl.
+#
+# How do workers stop that wait for a queue that stays empty? At first they were sent a
+# None each, which every other user of the queue had to know about. Now they are
+# cancelled, like any task that nobody needs any more.
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` requests each URL that belongs to the crawl once.
@@ -3939,8 +3957,8 @@ class Crawler:
             worker.cancel()
 
     async def _admit_held(self) -> None:
-        """Admit the links of all roots, before any longer way to their URLs is found. Then queue
-        the roots, so that workers emit their results."""
+        """Admit the links of all roots, before any longer way to their URLs is found.
+        Then queue the roots, so that workers emit their results."""
         for node, result in self._held.items():
             record = await self._admit(node, result)
             self._held[node] = result._replace(record=record)
@@ -4035,11 +4053,11 @@ class Crawler:
 
 # 23  Journal
 # ===========
-# The problem: a long crawl may be interrupted, and a crawl that found problems should
-# be repeated. The idea: write a line of JSON to a journal for each record. Lines that
-# say that a URL was not requested do not count (but --recheck requests any URL again
-# that was a problem in some line). Of the other lines of a URL, the last one counts. A
-# later crawl looks in the journal before it asks the server:
+# A long crawl may be interrupted, and one that found problems should be repeated. So a
+# line of JSON can be written to a journal for each Record. Lines that say that a URL
+# was not requested do not count (but --recheck requests any URL again that was a
+# problem in some line). Of the other lines of a URL, the last one counts. A later crawl
+# looks in the journal before it asks the server:
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -4199,10 +4217,11 @@ class Journal:
 
 # 24  Report
 # ==========
-# The problem: results arrive in any order, but the owner of a site wants to see what is
-# wrong and where to fix it. The idea: print the problems by kind. The Record says what
-# is wrong, and the Node says which pages refer to the URL. A page may refer to a
-# redirect that leads to the problem, so lines() follows redirects backwards.
+# Records arrive in any order, but the owner of a site wants to see what is wrong and
+# where to fix it. So the report prints the problems by kind. The Record says what is
+# wrong, and the Node says which pages refer to the URL. A page may refer to a redirect
+# that leads to the problem, so lines() follows redirects backwards. This is the report
+# of the zoo:
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -4406,9 +4425,9 @@ class Report:
 
 # 25  Command line
 # ================
-# The problem: people read the output, and programs read the exit status. Both may stop
-# the crawl. The idea: the report goes to stdout, everything else to stderr. A crawl
-# ends in one of these ways:
+# People read the output, programs read the exit status, and both may stop the crawl.
+# The report goes to stdout, and everything else to stderr. A crawl ends in one of these
+# ways:
 #
 #     it found no problem                        a report                          status 0
 #     it found a problem                         a report                          1
@@ -4615,6 +4634,31 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     until crawl() has seen all of them end, and has closed the idle streams               §22
 #     and run() raises KeyboardInterrupt: the report names the URLs in flight               §6, §24
 #     and main() returns 130 (143 if it was SIGTERM)                                        §25
+#
+# Readers of the chapter "A Web Crawler With asyncio Coroutines" (500 Lines or Less, by
+# A. Jesse Jiryu Davis and Guido van Rossum) know its three stages: callbacks,
+# generators and coroutines. They are here as well, and this is what became of its
+# pieces:
+#
+#     its loop calls a socket's callback       tick() also has deadlines, threads, an order
+#     and runs until a global `stopped`        and a message for a deadlock                §2
+#     Future.resolve() calls its callbacks     they go to the ready queue, so no step runs
+#     on the spot                              inside another; and a future can fail       §3
+#     Task.step() sends results                also errors and cancellation, with which a
+#                                              whole crawl can be ended in one call        §4
+#     callbacks that split a fetch at          the response is parsed by a generator that
+#     each wait, and its state into `self`     keeps its place between two feeds           §10
+#     a new connection for each page           a pool of connections                       §11
+#     a queue, join(), and a pool of workers   the same, but the queue knows the sites     §7, §16
+#     a redirect is followed by the worker     its target is admitted like a link, so two
+#     that found it                            pages that redirect to one URL read it once §18
+#     a set of seen URLs                       a Node for each, which remembers where the
+#                                              links to it are                             §18
+#
+# The chapter's point can be seen in the two lives of §21: a callback needs a table of
+# what it was doing, and a coroutine only needs its local variables. That point holds
+# for a crawler ten times as large. What a crawler for real sites adds is not
+# concurrency. It is courtesy, other people's mistakes, and a good report.
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100
 # ms for each response, this program gets 9.7 pages a second with --max-tasks 1, and is
