@@ -2441,9 +2441,10 @@ def _field_of(link: dict[str, str]) -> str:
     """Return the field of Markup that a link element adds to, or "" (for example, rel=search)."""
     rel = link.get("rel", "").lower()
     is_feed = "alternate" in rel and "hreflang" not in link
-    if is_feed or re.search("stylesheet|icon|preload|manifest", rel):
+    # Any word may end in icon or preload: apple-touch-icon, modulepreload.
+    if is_feed or re.search(r"(?<![\w-])(?:stylesheet|manifest)|icon|preload", rel):
         return "assets"  # which are only checked
-    if re.search("alternate|next|prev|canonical", rel):
+    if re.search(r"\b(?:alternate|next|prev(?:ious)?|canonical)\b", rel):
         return "links"
     return ""
 
