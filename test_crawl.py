@@ -2791,16 +2791,6 @@ def test_fetch_sends_a_body_with_any_method(site: Server) -> None:
     assert "Content-Length: 19\r\n" in get
 
 
-def test_a_client_fetches_a_str(site: Server) -> None:
-    site.add("/page", "hello")
-
-    async def main() -> crawl.Response:
-        with closing(crawl.Client()) as client:
-            return await client.fetch(site.url + "/page")
-
-    assert crawl.run(main()).body == b"hello"
-
-
 def test_fetch_follows_no_redirect(site: Server) -> None:
     site.add_redirect("/old", "/new")
     assert crawl.run(crawl.fetch(site.url + "/old")).headers["location"] == "/new"
@@ -5204,15 +5194,13 @@ def redirecting_root(location: str) -> Story:
         f"a redirect to {target} is skipped like a link to it": (
             {"/": "<a href=/away>", "/away": f"-> {target}"}, {},
             {"/": "200", "/away": f"302 {scheme} URL: neither http nor https"})
-        for scheme in ("mailto", "tel", "itms-apps", "market")
+        for scheme in ("mailto", "tel")
         for target in [f"{scheme}:a@b.c"]},
     "a root that redirects to a mail address is skipped": (
         {"/": "-> mailto:x"}, {}, {"/": "302 mailto URL: neither http nor https"}),
     "a root that redirects to no URL is a problem": redirecting_root("http://["),
     "the redirect target of a root may be excluded": (
         {"/": "-> /login"}, {"exclude": "login"}, {"/": "302", "/login": "excluded"}),
-    "two roots that redirect to one another are one problem": (
-        {"/a": "-> /b", "/b": "-> /a"}, {"roots": ["/a", "/b"]}, {"/a": "302", "/b": LOOP}),
     "roots are retried and obey robots.txt like all pages": (
         {"/robots.txt": "User-agent: *\nDisallow: /no", "/a": [503, ""], "/b": ""},
         {"roots": ["/a", "/b", "/no"]},
@@ -5375,22 +5363,13 @@ def test_a_link_of_a_root_is_found_before_a_longer_way_to_its_target() -> None:
         {"/": "<a href=/b><a href=/a>", "/b": "-> /c", "/a": "-> /b", "/c": ""},
         {"max_redirect": 1, "max_tasks": 1},
         {"/": "200", "/b": "302", "/a": "302", "/c": "200"}),
-    "one redirect more than max_redirect is a problem": (
-        {f"/{number}": f"-> /{number + 1}" for number in range(9)},
-        {"roots": ["/0"], "max_redirect": 4},
-        {"/0": "302", "/1": "302", "/2": "302", "/3": "302", "/4": LOOP}),
     "a circle of redirects is a problem": (
         {"/": "<a href=/old>", "/old": "-> /a", "/a": "-> /b", "/b": "-> /a"}, {},
         {"/": "200", "/old": "302", "/a": "302", "/b": LOOP}),
-    "a circle into which two pages link is one problem": (
-        {"/": "<a href=/0><a href=/1>", "/0": "-> /1", "/1": "-> /0"}, {"max_tasks": 1},
-        {"/": "200", "/0": "302", "/1": LOOP}),
     "a long circle of redirects is found": (
         {f"/{number}": f"-> /{(number + 1) % 102}" for number in range(102)}
         | {"/": "".join(f"<a href=/{number}>" for number in range(102))},
-        {}, {"/": "200", **{f"/{number}": "302" for number in range(102)}, "/101": LOOP}),
-    "a redirect without a Location is broken": ({"/": (302, {}, "")}, {}, {"/": "302 broken"}),
-    "a redirect to a file is broken": ({"/": "-> file:///etc/passwd"}, {}, {"/": "302 broken"})})
+        {}, {"/": "200", **{f"/{number}": "302" for number in range(102)}, "/101": LOOP})})
 def test_redirects(story: Story) -> None:
     crawler = crawl_story(story)
     assert len(crawler.requested) == len(set(crawler.requested))
@@ -6332,12 +6311,6 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path: Path) -> Non
         assert path.read_bytes() == record + b'{"url": "http://h/2"}\n'
 
 
-def test_the_line_of_a_journal_that_is_not_a_record_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    path.write_text('{"url": "http://h/"}\n{"url": 7}\n')
-    assert "line 2: url cannot be 7" in run_main("-o", str(path), "--resume", "http://h/")[2]
-
-
 def test_a_file_that_is_not_empty_needs_resume(site: Server, tmp_path: Path) -> None:
     site.add("/")
     path = tmp_path / "journal"
@@ -6480,10 +6453,6 @@ def test_recheck_requests_problems_and_the_pages_and_redirects_that_lead_to_them
         {"/": "<a href=/long>", "/long": "-> http://["}, ["/"], {},
         {"/": "200", "/long": "302 broken"}, id="no target"),
     pytest.param(
-        {"/": "<a href=/mail>", "/mail": "-> mailto:a@b.c"}, ["/"], {},
-        {"/": "200", "/mail": "302 mailto URL: neither http nor https"},
-        id="a target that is not requested"),
-    pytest.param(
         {"/": "<link rel=stylesheet href=/a.css>",
          "/a.css": (200, {"content-type": "text/css"}, "p { src: url(/gone) }")},
         ["/"], {}, {"/": "200", "/a.css": "GET 200 x2", "/gone": "GET 404 broken x2"},
@@ -6537,7 +6506,10 @@ def test_a_stylesheet_is_read_again_when_its_host_becomes_the_crawls(tmp_path: P
     ("error", r'"\u001b[31m"'),
     ("error", '"404 \u00e9"'),
     ("is_check", "1"),
-    ("assets", "null")])
+    ("assets", "null"),
+    ("url", "7"),
+    ("status", '"200"'),
+    ("seconds", '"x"')])
 def test_a_field_of_a_journal_that_cannot_be_is_refused(
         field: str, value: str, tmp_path: Path) -> None:
     path = tmp_path / "journal"
@@ -6545,7 +6517,7 @@ def test_a_field_of_a_journal_that_cannot_be_is_refused(
     path.write_text(lines, encoding="utf-8")
     status, out, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
     assert (status, out) == (2, "")
-    assert re.fullmatch(rf"crawl.py: {path} is not .* [(]line 2: .*[)]\n", err)
+    assert re.fullmatch(rf"crawl.py: {path} is not .* [(]line 2: {field} cannot be .*[)]\n", err)
 
 
 def test_missing_fragments_are_rechecked(site: Server, tmp_path: Path) -> None:
@@ -7081,7 +7053,6 @@ def test_a_site_without_problems_is_status_0(site: Server,
     (["http://[x"], "'http://[x' cannot be crawled: '[x' is not a host"),
     (["http://localhost:99999/"],
      "'http://localhost:99999/' cannot be crawled: port 99999 is not between 0 and 65535"),
-    (["http://a b/"], "'http://a b/' cannot be crawled: 'a b' is not a host"),
     (["ftp:/h/"], "'ftp:/h/' cannot be crawled: ftp URL: neither http nor https"),
     (["hhttps://h/"], "'hhttps://h/' cannot be crawled: 'hhttps' is neither http nor https"),
     (["-o", "/no/folder/x", "h"], "/no/folder/x cannot be opened: no such file or directory"),
@@ -7091,9 +7062,7 @@ def test_a_site_without_problems_is_status_0(site: Server,
     (["--include", "b", "--include", r"a\.(", "h"],
      r"--include 'a\\.(' is not a regular expression: missing ), unterminated subpattern "
      "at position 3"),
-    (["--timeout", "0", "h"], "--timeout must be at least 0.001, got 0.0"),
     (["--timeout", "inf", "h"], "--timeout must be less than 2**40, got inf"),
-    (["--depth", "-1", "h"], "--depth must be at least 0, got -1"),
     (["-H", "Foo Bar: secret", "h"],
      "-H: 'Foo Bar' is not a header that can be set, or its value is not printable"),
     (["--header", "host: secret", "h"],
@@ -7114,18 +7083,16 @@ def test_a_site_without_problems_is_status_0(site: Server,
      r"'~/site\x1b[31m' is not a URL; to check a folder, serve it: "
      r"python3 -m http.server -d '~/site\x1b[31m' 8000, and crawl localhost:8000"),
     (["http://localhost/", "--exclude", "cal"],
-     "--exclude 'cal' leaves out the start URL http://localhost/"),
-    (["--nonsense\x1b\udcff", "h"], None)])
-def test_invalid_arguments_are_status_2_and_one_printable_line(
-    arguments: list[str], complaint: str | None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert crawl.main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "secret" not in printed.err
-    if complaint is None:
-        assert re.fullmatch("[ -~]+\n", printed.err)
-    else:
-        assert printed.err == f"crawl.py: {complaint}\n"
+     "--exclude 'cal' leaves out the start URL http://localhost/")])
+def test_invalid_arguments_are_status_2_and_say_what_is_wrong(
+        arguments: list[str], complaint: str) -> None:
+    assert run_main(*arguments) == (2, "", f"crawl.py: {complaint}\n")
+
+
+def test_what_is_said_of_wrong_usage_is_printable() -> None:
+    status, out, err = run_main("--nonsense\x1b\udcff", "h")
+    assert (status, out) == (2, "")
+    assert re.fullmatch("[ -~]+\n", err)
 
 
 @pytest.fixture
@@ -7205,7 +7172,7 @@ def test_each_start_url_that_fails_has_a_line() -> None:
 
 
 @full_disk
-def test_main_returns_the_status_of_help_and_of_a_full_disk(monkeypatch: Patch) -> None:
+def test_main_returns_the_status_of_version_and_of_a_full_disk(monkeypatch: Patch) -> None:
     assert run_main("--version") == (0, f"crawl.py {crawl.VERSION}\n", "")
     with open("/dev/full", "w") as full, redirect_stderr(io.StringIO()) as errors:
         monkeypatch.setattr(sys, "stdout", full)
@@ -7216,18 +7183,16 @@ def test_main_returns_the_status_of_help_and_of_a_full_disk(monkeypatch: Patch) 
 
 
 def test_help_fits_on_a_terminal_and_says_what_the_exit_status_means() -> None:
-    lines = run_program("--help").stdout.splitlines()
+    done = run_program("--help")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
     assert len(lines) <= 60
     assert max(map(len, lines)) <= 80
     groups = ["what to crawl:", "what to check:", "how to request:", "output:", "examples:"]
     assert [line for line in lines if line in groups] == groups
-
-
-def test_help_says_what_the_exit_status_means() -> None:
-    shown = " ".join(run_program("--help").stdout.split())
     end = ("Exit status: 0 no problems, 1 problems, 2 cannot crawl, 130 Ctrl-C, 143 SIGTERM. "
            "Ctrl-\\ prints what the crawl is waiting for, and the crawl goes on.")
-    assert end in shown
+    assert end in " ".join(done.stdout.split())
 
 
 @each("option, name, value", [
@@ -7294,12 +7259,12 @@ def test_a_server_that_does_not_answer_is_status_2_and_one_line(root: str, why: 
 @each("arguments", [
     [], ["--max-tasks", "x", "h"], ["--timeout", "x", "h"], ["--nonsense", "h"],
     ["--recheck", "h"], ["--resume", "h"], ["--user-agent", "x", "h"],
-    ["--max_tasks", "1", "h"], ["-H", "word", "h"], ["--max-p", "3", "h"]])
+    ["--max_tasks", "1", "h"], ["--max-p", "3", "h"]])
 def test_wrong_use_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert crawl.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch("crawl.py: (error: .*; try --help|-H: .* there is no colon)\n", printed.err)
+    assert re.fullmatch("crawl.py: error: .*; try --help\n", printed.err)
 
 
 def test_the_program_runs_as_a_program(site: Server) -> None:
@@ -7308,7 +7273,6 @@ def test_the_program_runs_as_a_program(site: Server) -> None:
     assert done.returncode == 0
     assert "1 page read" in done.stdout
     assert done.stderr == ""
-    assert run_program("--version").stdout == f"crawl.py {crawl.VERSION}\n"
 
 
 def test_the_status_is_1_if_the_reader_of_the_report_closes_the_pipe(
@@ -7354,14 +7318,17 @@ def test_status_and_journal_do_not_depend_on_readers_or_environment(
     assert [line["url"] for line in journal_lines(tmp_path / "journal")] == [site.url + "/"]
 
 
-@full_disk
 @each("environment", SURROUNDINGS)
 def test_wrong_use_is_status_2_in_any_alphabet(environment: dict[str, str]) -> None:
     done = run_in_shell("crawl --depth $(printf 'caf\\303\\251') h", **environment)
     assert done.returncode == 2
     assert "try --help" in done.stderr
-    for streams in ("2>/dev/full", "2>&-"):
-        assert run_in_shell(f"crawl --nonsense h {streams}", **environment).returncode == 2
+
+
+@full_disk
+@each("streams", ["2>/dev/full", "2>&-"])
+def test_wrong_use_is_status_2_if_nobody_can_be_told(streams: str) -> None:
+    assert run_in_shell(f"crawl --nonsense h {streams}").returncode == 2
 
 
 def test_verbose_prints_the_outcome_and_the_page_of_each_url(site: Server) -> None:
@@ -7510,22 +7477,6 @@ def test_sigquit_prints_where_the_crawl_waits_and_the_crawl_goes_on(site: Server
     assert status == 0
     assert out.startswith("10 URLs requested, 10 pages read")
     assert signal.getsignal(signal.SIGQUIT) == before
-
-
-def test_sigquit_does_not_stop_a_crawl_that_has_urls_queued(site: Server) -> None:
-    site.add("/", "".join(f"<a href=/{number}>" for number in range(9)))
-    for number in range(9):
-        site.add(f"/{number}")
-
-    def ask(connection: socket.socket, request: str) -> None:
-        os.kill(os.getpid(), signal.SIGQUIT)
-        connection.sendall(with_body(b""))
-
-    site.answers["/0"] = ask
-    status, out, err = run_main("--max-tasks", "1", site.url)
-    assert "1 in flight, 8 queued" in err
-    assert status == 0
-    assert out.startswith("10 URLs requested, 10 pages read")
 
 
 def test_headers_are_sent_to_the_site(site: Server) -> None:
