@@ -3706,7 +3706,8 @@ class Fetcher:
             if (response.body.startswith(GZIP_MAGIC)  # a file such as /sitemap.xml.gz
                     and reader_of(url, response.content_type) is read_sitemap):
                 body, has_end = _decode(response.body, "gzip", self._options.max_body)
-                response = response._replace(body=body, truncated=not has_end)
+                truncated = response.truncated or not has_end
+                response = response._replace(body=body, truncated=truncated)
             return response, None
         except (OSError, ProtocolError) as error:
             return NO_RESPONSE, error.with_traceback(None)  # a traceback holds frames: see §4

@@ -1226,6 +1226,20 @@ async def test_a_failed_thread_that_nobody_awaits_is_reported_at_once(
     assert reported == [KeyError]
 
 
+@real_time
+async def test_an_exit_or_an_error_in_an_executor_is_raised_at_once() -> None:
+    def fail(error: BaseException) -> None:
+        time.sleep(0.05)  # so that the loop waits by then
+        raise error
+
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        for error in (KeyError(), SystemExit()):
+            began = time.monotonic()
+            with raises(type(error)):
+                await crawl.wait_for(crawl.to_thread(executor.submit(fail, error).result), 5)
+            assert time.monotonic() - began < crawl.MAX_WAIT - 0.1
+
+
 # 6  Running
 # ==========
 
@@ -2188,6 +2202,29 @@ def test_a_name_may_end_in_a_dot_for_its_certificate(tls_site: Server, monkeypat
     assert fetch_all(tls_site.url.replace("localhost", "localhost.") + "/page")[0].body == b"hello"
 
 
+async def test_a_tls_handshake_has_ten_seconds(server: socket.socket) -> None:
+    with raises(TimeoutError, match="timed out after 10 s"):
+        await crawl.connect("h", 1, ssl=crawl._tls_context(), addresses=[address_of(server)])
+    loop: Any = get_running_loop()
+    loop.clock.watched_sockets = False  # on purpose: a server that is silent needs no real time
+
+
+def test_the_certificate_of_an_ipv6_address_is_compared_without_brackets(
+        tls_site: Server) -> None:
+    listening = address_of(tls_site.listener)
+    with raises(ssl.SSLCertVerificationError, match="IP address mismatch.*'::1'"):
+        crawl.run(crawl.connect("[::1]", 1, ssl=crawl._tls_context(), addresses=[listening]))
+
+
+async def test_each_further_address_joins_after_a_quarter_of_a_second(
+        full: socket.socket, server: socket.socket) -> None:
+    silent = address_of(full)
+    (await crawl.connect("name", 80, addresses=[silent, silent, address_of(server)])).close()
+    loop: Any = get_running_loop()
+    assert loop.time() == 0.5
+    loop.clock.watched_sockets = False  # on purpose: a server that is silent needs no real time
+
+
 # 9  URLs
 # =======
 
@@ -2589,6 +2626,17 @@ def test_an_unwanted_body_is_read_and_dropped_if_it_is_small() -> None:
     assert parser.response.reusable
 
 
+PLAIN = b"x" * 999
+
+
+@each("coding, body", [
+    (b"deflate", zlib.compress(PLAIN)[:-1]),
+    (b"deflate", zlib.compress(PLAIN, wbits=-15)[:-1]),
+    (b"gzip, gzip", gzip.compress(gzip.compress(PLAIN))[:-1])])
+def test_a_body_that_lacks_its_end_is_truncated_in_each_coding(coding: bytes, body: bytes) -> None:
+    assert parse_response(with_body(body, b"Content-Encoding: " + coding)).truncated
+
+
 # 11  HTTP client
 # ===============
 
@@ -2910,6 +2958,15 @@ def test_fetch_takes_the_options_of_the_client() -> None:
     assert list(of_fetch.values()) == list(of_client.values())
 
 
+def test_every_request_prefers_html(site: Server, tls_site: Server) -> None:
+    site.add("/", f"<img src=/i><img src={tls_site.url}/x>")
+    crawl_servers(site.url)
+    heads = site.heads + tls_site.heads
+    assert {head.split()[0] for head in heads} == {"GET", "HEAD"}
+    assert len(tls_site.heads) == 2
+    assert all("\r\nAccept: text/html, */*;q=0.8\r\n" in head for head in heads)
+
+
 # 12  Documents
 # =============
 
@@ -2980,6 +3037,13 @@ def test_hostile_stylesheets_take_linear_time(piece: str) -> None:
         crawl.read_stylesheet(piece * (1_000_000 // len(piece)))
         crawl.read_sitemap(piece * (800_000 // len(piece)))
         crawl.anchors_of(piece * (1_000_000 // len(piece)))
+
+
+def test_a_sitemap_may_list_more_urls_than_a_page() -> None:
+    assert (crawl.MAX_REFERENCES, crawl.MAX_LISTED) == (100_000, 1_000_000)
+    assert len(crawl.read_sitemap("<loc>/x" * 100_001).links) == 100_001
+    with raises(crawl.LimitError, match="^more than 100000 tags or references"):
+        crawl.read_markup("<a href=/x>" * 100_001)
 
 
 # 13  Links
@@ -3322,6 +3386,10 @@ def test_a_page_is_decoded_with_its_charset(body: bytes, content_type: str, text
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
+def test_a_preloaded_font_is_an_asset() -> None:
+    assert crawl.read_markup("<link rel=preload as=font href=/x>").assets == ("/x",)
+
+
 # 14  Robots
 # ==========
 
@@ -3490,6 +3558,12 @@ def test_a_crawl_delay_applies_to_the_names_above_it_and_to_no_others() -> None:
     assert (theirs.delay, theirs.rule("/x")) == (5, "Disallow: /x")
 
 
+def test_a_name_of_ones_own_is_not_bound_by_the_rules_for_crawl() -> None:
+    text = "User-agent: crawl\nDisallow: /a\n\nUser-agent: *\nDisallow: /b"
+    robots = crawl.Robots(text, "MyBot")
+    assert [robots.rule(path) for path in ("/a", "/b")] == [None, "Disallow: /b"]
+
+
 # 15  Records
 # ===========
 
@@ -3579,6 +3653,14 @@ def test_the_remedy_for_a_certificate_is_named_where_it_helps(code: int, remedy:
     certificate.verify_code, certificate.verify_message = code, "reason"
     (record,) = crawl_site({"/": certificate}).emitted
     assert record.error == f"certificate not trusted (reason){remedy}"
+
+
+@each("path, kind", [("/" + "a" * 5999, ""), ("/" + "a" * 6000, "over a limit")])
+def test_a_path_times_its_links_and_images_may_be_six_million_characters(
+        path: str, kind: str) -> None:
+    body = "<a href=x>" * 500 + "<img src=y>" * 500
+    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, body.encode())
+    assert crawl.result_of(crawl.parse_url(path, BASE), response).record.kind == kind
 
 
 # 16  Sites
@@ -3911,6 +3993,16 @@ def test_each_option_that_is_a_number_has_a_least_value() -> None:
     assert set(crawl._LEAST) == numbers
 
 
+@each("text, url", [("localhost?x", "http://localhost/?x"), ("localhost#x", "http://localhost/")])
+def test_a_root_on_this_machine_may_have_a_query(text: str, url: str) -> None:
+    assert str(crawl._parse_root(text)) == url
+
+
+def test_any_pattern_of_exclude_that_matches_any_start_url_is_an_error() -> None:
+    with raises(crawl.CrawlError, match="^--exclude 'x' leaves out the start URL http://h/x$"):
+        crawl.Crawler(["http://h/", "http://h/x"], exclude=["no", "x"])
+
+
 # 18  Frontier
 # ============
 
@@ -4126,6 +4218,24 @@ def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_pa
         assert crawler.client.checked == ["/i"] * (not turn)
 
 
+def test_a_page_may_have_a_hundred_thousand_anchors(monkeypatch: Patch) -> None:
+    assert crawl.MAX_ANCHORS == 100_000
+    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
+    for count, checked in ((3, True), (4, False)):
+        assert (crawl.anchors_of("<p id=a>" * count) is not None) == checked
+
+
+def test_a_fragment_is_not_checked_if_a_redirect_leads_to_something_that_is_not_html() -> None:
+    site: Site = {
+        "/": "<a href=/old#x><a href=/lost#x>",
+        "/old": "-> /txt",
+        "/txt": answer_of_type("text/plain"),
+        "/lost": "-> /gone"}
+    outcomes = crawl_site(site, fragments=True).outcomes
+    assert {url: end for url, end in outcomes.items() if "#" in url} == {
+        "/old#x": "fragment not checked"}
+
+
 # 20  References
 # ==============
 
@@ -4312,6 +4422,19 @@ def test_passwords_in_links_are_not_shown(site: Server, tmp_path: Path) -> None:
     assert "secret" not in out + err + journal.read_text()
     assert "  //***@a b/\n" in out
     assert "ftp://***@h/ skipped: ftp URL" in err
+
+
+def test_each_reference_of_a_record_is_there_once_and_in_its_normal_spelling() -> None:
+    page = "<a href=/x><a href=./x><a href='#caf\u00e9'><img src=/i><img src=HTTP://H/i>"
+    record = crawl_site({"/": page}, fragments=True).records["/"]
+    assert record.links == ("http://h/x", "http://h/", "http://h/#caf%C3%A9")
+    assert record.assets == ("http://h/i",)
+
+
+def test_the_password_of_a_link_without_slashes_is_not_shown() -> None:
+    crawler = crawl_site({"/": "<a href='ftp:me:secret@h/'><a href='http:me:secret@[/'>"})
+    assert "secret" not in f"{crawler.emitted}"
+    assert len(crawler.emitted) == 3
 
 
 # 21  Requests
@@ -4524,6 +4647,30 @@ def test_the_body_of_a_check_that_falls_back_to_get_is_not_read() -> None:
     (429, "GET 429 blocked x2")])
 def test_a_check_sends_get_unless_head_succeeds(answer: Any, end: str) -> None:
     assert crawl_site({"/": "<img src=/i>", "/i": answer}, max_tries=1).outcomes["/i"] == end
+
+
+def test_links_to_other_hosts_are_checked_however_deep_they_are() -> None:
+    pages = {f"/{n}": f"<a href=/{n + 1}><a href=//o/{n}>" for n in range(9)}
+    outcomes = crawl_site(pages, "/0", external=True).outcomes
+    assert {outcomes[f"http://o/{n}"] for n in range(9)} == {"GET 404 broken x2"}
+
+
+def test_stylesheets_behind_redirects_and_on_subdomains_are_read() -> None:
+    site: Site = {
+        "http://h.de/": "<link rel=stylesheet href=/old><link rel=stylesheet href=//s.h.de/s>",
+        "http://h.de/old": "-> /new",
+        "http://h.de/new": answer_of_type(CSS, "p { src: url(/gone) }"),
+        "http://s.h.de/s": answer_of_type(CSS, "p { src: url(/lost) }")}
+    outcomes = crawl_site(site, "http://h.de/", subdomains=True).outcomes
+    assert outcomes["http://h.de/gone"] == outcomes["http://s.h.de/lost"] == "GET 404 broken x2"
+
+
+def test_with_pages_only_the_images_of_no_page_or_linked_stylesheet_are_requested() -> None:
+    site: Site = {f"/{number}": f"<a href=/{number + 1}><img src=/i>" for number in range(5)}
+    site |= {"/5": "<a href=/s.css>", "/s.css": answer_of_type(CSS, "p { src: url(/i) }")}
+    crawler = crawl_site(site, "/0", pages_only=True)
+    assert set(crawler.outcomes) == set(site)
+    assert {record.assets for record in crawler.emitted} == {None}
 
 
 # Robots
@@ -5053,6 +5200,35 @@ def test_a_refused_connection_is_retried_once() -> None:
     assert crawl_site({"/robots.txt": refused}, max_tries=9).outcomes == {"/": "refused x2"}
 
 
+def test_requests_on_kept_connections_and_over_tls_end_at_their_deadline(
+        site: Server, tls_site: Server) -> None:
+    def fall_silent(connection: socket.socket, request: str) -> None:
+        connection.settimeout(3)  # so that the test ends even if the client waits for ever
+        say_nothing(connection)
+
+    for server in (site, tls_site):
+        server.add("/", "<a href=/silent>")
+        server.answers["/silent"] = fall_silent
+        crawler = crawl_servers(server.url, timeout=0.3, max_tries=1, no_robots=True)
+        record = crawler.records[server.url + "/silent"]
+        assert (record.kind, record.error) == ("timed out", "timed out after 0.3 s")
+        assert server.connections == 1
+
+
+def test_a_retry_after_that_is_not_in_ascii_digits_is_ignored() -> None:
+    site: Site = {"/": "<a href=/1>", "/1": [(503, {"retry-after": "\xb2"}, ""), ""]}
+    assert crawl_site(site).outcomes == {"/": "200", "/1": "200 x2"}
+
+
+def test_max_body_holds_for_stylesheets(site: Server) -> None:
+    site.add("/", "<link rel=stylesheet href=/s.css>")
+    site.add("/s.css", "x" * 99, Content_Type="text/css")
+    kinds = [
+        crawl_servers(site.url, max_body=most).records[f"{site.url}/s.css"].kind
+        for most in (98, 99)]
+    assert kinds == ["over a limit", ""]
+
+
 # 22  Crawler
 # ===========
 
@@ -5137,6 +5313,14 @@ def test_a_server_that_always_answers_with_its_index_page_is_one_page() -> None:
 
     assert crawl_site(Index({})).outcomes == {
         "/": "200", "/js/app.js": "HEAD 200", "/a.png": "HEAD 200"}
+
+
+def test_a_gzipped_sitemap_that_lacks_its_end_is_truncated() -> None:
+    cut = gzip.compress(b"<loc>http://h/1</loc>")[:-1]
+    site: Site = {"/a.xml.gz": answer_of_type("application/gzip", cut), "/1": ""}
+    crawler = crawl_site(site, "/a.xml.gz")
+    assert [record.truncated for record in crawler.emitted] == [True, False]
+    assert "read as far as the compressed body goes: 1 page" in crawler.lines()
 
 
 # Scope and roots
@@ -5349,6 +5533,23 @@ def test_a_link_of_a_root_is_found_before_a_longer_way_to_its_target() -> None:
                 200, 1, parent)
 
 
+def test_redirects_of_pages_do_not_widen_the_scope() -> None:
+    site: Site = {
+        "/": "<a href=/1><img src=/logo>",
+        "/1": "-> /2",
+        "/2": "-> /3",
+        "/3": "-> http://o/",
+        "http://o/": ""}
+    assert crawl_site(site, pages_only=True).outcomes == {
+        "/": "200", "/1": "302", "/2": "302", "/3": "302", "http://o/": "on another host"}
+
+
+def test_up_to_a_depth_of_99_a_level_waits_for_the_one_before() -> None:
+    site: Site = {"/": "<a href=/slow><a href=/a>", "/slow": slow_answer(9), "/a": "<a href=/b>"}
+    waits = [request_times(crawl_site(site, depth=depth), "/b")[0] > 9 for depth in (99, 100)]
+    assert waits == [True, False]
+
+
 # Redirects
 
 
@@ -5396,6 +5597,13 @@ def test_a_redirect_that_fails_says_why(site: Site, options: dict[str, Any], err
 def test_each_byte_of_a_location_above_127_is_encoded(raw: bytes, path: str, site: Server) -> None:
     site.answers["/"] = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + raw + b"\r\n\r\n"
     assert crawl_servers(site.url).emitted[0].next_url == site.url + path
+
+
+@each("site, options", [({"/": "-> /"}, {}), ({"/": "-> /a"}, {"max_redirect": 0})])
+def test_each_record_with_a_kind_has_an_error(site: Site, options: dict[str, Any]) -> None:
+    (record,) = crawl_site(site, **options).emitted
+    assert record.kind == "too many redirects"
+    assert record.error
 
 
 # Callbacks
@@ -6692,6 +6900,19 @@ def test_a_page_of_the_journal_that_is_over_the_limit_of_today_is_requested(tmp_
         assert crawler.requested == requested
 
 
+def test_recheck_follows_redirects_with_fragments_and_those_of_images(tmp_path: Path) -> None:
+    site: Site = {
+        "/": "<a href=/a><a href=/b><a href=/c>",
+        "/a": "<a href=/old>",
+        "/old": "-> /gone#part",
+        "/b": "<img src=/moved>",
+        "/moved": "-> /lost",
+        "/c": ""}
+    crawl_with_journal(tmp_path / "journal", site)
+    crawler = crawl_with_journal(tmp_path / "journal", site, recheck=True)
+    assert set(crawler.requested) == {"/", "/a", "/old", "/gone", "/b", "/moved", "/lost"}
+
+
 # 24  Report
 # ==========
 
@@ -7004,6 +7225,21 @@ def test_the_report_gives_the_error_of_a_start_url_under_its_url(
     assert (status, err) == (1, "")
     assert f"  {down}\n    connection refused\n" in out
     assert "robots.txt" not in out
+
+
+def test_in_an_outage_of_two_hosts_only_the_other_host_has_pages() -> None:
+    down = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    urls = [f"{host}/{number}" for host in ("http://g", "", "http://o") for number in range(4)]
+    site: Site = dict.fromkeys(urls, down) | {"/": "".join(f"<a href={url}>" for url in urls)}
+    shown = crawl_site(site, external=True, max_tries=1).lines(brief=True)
+    assert shown[1] == "refused, 12 URLs: connection reset by peer"
+    assert [shown[shown.index(f"  {url}") + 1 :][:1] == ["    found on /"] for url in urls] == (
+        [True] * 4 + [False] * 4 + [True] * 4)
+
+
+def test_a_problem_with_a_long_url_is_on_a_line_of_its_own() -> None:
+    path = "/" + "x" * 7000
+    assert f"  {path}" in crawl_site({"/": f"<a href={path}>"}).lines()
 
 
 # 25  Command line
@@ -7498,6 +7734,17 @@ def test_a_root_that_must_not_be_followed_is_status_2(site: Server) -> None:
     assert run_main(site.url)[0] == 1, "its assets are checked"
     site.add("/", f"{NOFOLLOW}no link")
     assert run_main(site.url)[0] == 0, "nothing is lost"
+
+
+def test_what_was_skipped_or_has_moved_does_not_make_status_1(site: Server) -> None:
+    site.add("/robots.txt", "User-agent: *\nDisallow: /no")
+    site.add("/", "<a href=/no><a href=mailto:me><a href=/old><a href=/pdf>")
+    site.add_redirect("/old", "/", 301)
+    site.add("/pdf", Content_Type="application/pdf")
+    status, out, _ = run_main(site.url)
+    assert status == 0
+    for line in ("1  forbidden by robots.txt", "1  mailto URL", "moved for good: 1", "1 x app"):
+        assert line in out
 
 
 # The file itself
