@@ -5907,9 +5907,9 @@ def test_a_changed_redirect_of_a_root_is_followed_when_a_crawl_is_resumed(tmp_pa
 
 
 def random_site(rng: Random) -> list[tuple[str, Any]]:
-    """Return the responses of some URLs: pages, redirects, errors that stay or pass."""
+    """Return the responses of some URLs: pages, redirects, errors that stay or pass, a dead host."""
     names = [
-        f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else'))}/{number}"
+        f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else', 'dead'))}/{number}"
         for number in range(rng.randrange(3, 20))]
     odd = [
         "http://a b/", "mailto:x", "http:x", "//h//x", "http://b\u00fc.de/",
@@ -5921,13 +5921,16 @@ def random_site(rng: Random) -> list[tuple[str, Any]]:
             for _ in range(rng.randrange(5)))
         return rng.choice((
             links, links, links + f"<a href='{rng.choice(odd)}'>",
-            f"-> {rng.choice(names)}", 404, 503, OSError(errno.ECONNRESET, "reset")))
+            f"-> {rng.choice(names)}", (301, {"location": rng.choice(names)}, ""), 404, 503,
+            OSError(errno.ECONNRESET, "reset")))
 
     passing = [503, 429, OSError(errno.ECONNRESET, "reset")]
+    down = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     rules = f"User-agent: *\nDisallow: /{rng.randrange(10)}" if rng.randrange(2) else 404
     return (
         [("http://h/", "".join(map("<a href='{}'>".format, names[:5]))), ("/robots.txt", rules)]
-        + [(name, [*rng.choices(passing, k=rng.randrange(3)), answer()]) for name in names]
+        + [(name, down if "dead" in name else [*rng.choices(passing, k=rng.randrange(3)), answer()])
+           for name in names]
         + [
             (f"{name}.png",
              rng.choice(("", 404, "-> " + rng.choice(names), answer_of_type("image/png"))))
@@ -5945,8 +5948,7 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
     """The rules of a crawl from http://h/: the outcome of each URL, and the round of its request.
 
     Pages go level by level, a redirect's target with it. (The model does not say where a circle
-    of redirects is closed, and says nothing of text that
-    is not a URL.)
+    of redirects is closed, and says nothing of text that is not a URL.)
     """
     final = {
         url_of(path): answer[-1] if isinstance(answer, list) else answer
@@ -5960,22 +5962,17 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
         if way == "shown" and pages_only:
             return
         outside = scope_host(target) not in hosts
-        reason = (
-            "excluded"
-            if re.search(exclude, target)
-            else (
-                ""
-                if way in ("shown", "check")
-                else (
-                    "on another host"
-                    if outside and not external
-                    else "too many links from the start"
-                    if level > depth and not outside
-                    else "")))
-        if not reason:
-            (checks if outside or way in ("shown", "check") else found).append(target)
+        only_checked = outside or way in ("shown", "check")
+        if re.search(exclude, target):
+            ends.setdefault(target, "excluded")
+        elif outside and way not in ("shown", "check") and not external:
+            ends.setdefault(target, "on another host")
+        elif not only_checked and level > depth:
+            ends.setdefault(target, "too many links from the start")
+        elif only_checked:
+            checks.append(target)
         else:
-            ends.setdefault(target, reason)
+            found.append(target)
 
     def ask(url: str, number: float) -> Any:
         """Record the outcome of a URL; return its answer."""
@@ -5993,6 +5990,8 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
             status = answer
         elif isinstance(answer, tuple):
             status = answer[0]
+            if "location" in answer[1]:
+                answer = f"-> {answer[1]['location']}"
         elif isinstance(answer, Exception):
             status = 0
         else:
@@ -6054,13 +6053,14 @@ def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
                 for url, end in crawler.outcomes.items()
                 if end != "broken" and ": neither" not in end and "longer than" not in end}
             assert urls == ends
+            assert crawler.report.moved == sum("301" in end for end in urls.values())
             named = {line[2:] for line in crawler.lines(brief=True) if re.match("  [^ .]", line)}
             assert named == {path for path, record in crawler.records.items() if record.kind}
 
         last = options.get("depth", 1)
         for seed in (1, 2):
             client = Uneven(site, seed)
-            crawler = crawl_site(client, max_redirect=100, **options)
+            crawler = crawl_site(client, max_redirect=100, max_tasks=tasks, **options)
             check(crawler)
             order = [
                 rounds[url] if rounds[url] == math.inf else min(rounds[url], last)
@@ -6088,6 +6088,7 @@ def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
         {"pages_only": True}, {"pages_only": True, "external": True}]
     for _ in range(max(60, ROUNDS // 100)):
         options, other, cut = rng.choice(every), rng.choice(every), rng.randrange(1, 30)
+        tasks = rng.choice((1, 2, 10, 100))
         check_claim(by_the_rules, random_site(rng))
 
 
