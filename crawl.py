@@ -126,13 +126,13 @@ VERSION = "3.1"
 # tens of kilobytes, and the kernel switches between threads at arbitrary points, so all
 # shared state needs a lock.
 #
-# The idea: ask the kernel to wait for all sockets at once. A non-blocking socket never
-# waits: `recv` returns the bytes that have arrived, or fails with BlockingIOError. The
-# system call that waits, epoll on Linux, takes any number of sockets and one deadline,
-# sleeps, and returns the sockets that are readable or writable. For each event that is
-# awaited, a socket has a callback: a function, registered beforehand, that handles the
-# event. The loop sleeps, collects the callbacks that are due, and calls them. That is
-# one tick:
+# The idea: ask the kernel to wait for all sockets at the same time. A non-blocking
+# socket never waits: `recv` returns the bytes that have arrived, or fails with
+# BlockingIOError. The system call that waits, epoll on Linux, takes any number of
+# sockets and one deadline, sleeps, and returns the sockets that are readable or
+# writable. For each event that is awaited, a socket has a callback: a function,
+# registered beforehand, that handles the event. The loop sleeps, collects the callbacks
+# that are due, and calls them. That is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (which mostly add more)
@@ -929,7 +929,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
 def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), called in a thread, in a copy of the context.
 
-    The call begins at once, and the number of threads has no limit. The thread is a
+    The call begins immediately, and the number of threads has no limit. The thread is a
     daemon: it is killed when the program ends, so it should not hold a lock that the
     end of the program needs, as input() does. If the future is cancelled, the thread
     goes on and its result is dropped."""
@@ -974,7 +974,7 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 #
 #     the first signal     cancels main, whose `finally` blocks run; then run() raises
 #                          KeyboardInterrupt if the cancellation has ended main
-#     the second signal    raises KeyboardInterrupt at once, wherever the program is
+#     the second signal    raises KeyboardInterrupt immediately, wherever the program is
 #
 # After the second signal tasks may be left. Otherwise some are left only if a task that
 # is being cancelled raises SystemExit or KeyboardInterrupt, or waits for something that
@@ -1012,8 +1012,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     installed, and SIGTERM if interrupt() is, as in the command line. The first signal
     cancels *main*. Then run() cleans up and raises KeyboardInterrupt(number), unless
     *main* was still running at the signal and did not end as cancelled. A second signal
-    raises KeyboardInterrupt at once. Unless a task catches it, run() then waits for no
-    task."""
+    raises KeyboardInterrupt immediately. Unless a task catches it, run() then waits for
+    no task."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -1058,8 +1058,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 #
 # A Semaphore limits how many tasks do something at the same time. Its tasks wait in
 # such a line as well. But here a wake-up hands over a place: release() gives it to the
-# first task in line. A task that releases its place and wants it back at once has to
-# wait for its turn.
+# first task in line. A task that releases its place and wants it back immediately has
+# to wait for its turn.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
@@ -1456,9 +1456,9 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
 #     http://0x7f.1/           a ValueError: nobody writes 127.0.0.1 like that
 #
 # The invariants. A URL consists of printable ASCII without spaces, so it can be put
-# into a request, a log or a terminal as it is. User names and passwords are dropped at
-# once. A doubtful spelling raises ValueError; parse_url() never guesses at another
-# host. And parse_url(str(url)) == url.
+# into a request, a log or a terminal as it is. User names and passwords are dropped. A
+# doubtful spelling raises ValueError; parse_url() never guesses at another host. And
+# parse_url(str(url)) == url.
 #
 # From here on there are regular expressions, with some less common forms. `*+`, `++`,
 # `?+` and `(?>...)` never give back what they have matched (they do not backtrack), and
@@ -3863,8 +3863,8 @@ class Fetcher:
 # All parts are there; the Crawler puts them together. It has to fetch many pages at the
 # same time, survive failures, and stop when there are no more. Its workers run the loop
 # that was shown before §12. A redirect is not followed on the spot: its target is
-# admitted like a link (§18). In round 0 only redirects are processed at once. Any other
-# result is held until all hosts are known. Then the links of all held results are
+# admitted like a link (§18). In round 0 only redirects are processed immediately. Any
+# other result is held until all hosts are known. Then the links of all held results are
 # admitted. After that, each held URL goes through the queue once more, and a worker
 # emits its result. A failure of a server becomes a Record; any other error ends the
 # crawl.

@@ -5907,7 +5907,7 @@ def test_a_changed_redirect_of_a_root_is_followed_when_a_crawl_is_resumed(tmp_pa
 
 
 def random_site(rng: Random) -> list[tuple[str, Any]]:
-    """Return the responses of some URLs: pages, redirects, errors that stay or pass, a dead host."""
+    """Return the responses of some URLs: pages, redirects, errors of all kinds, a dead host."""
     names = [
         f"http://{rng.choice(('h', 'h', 'h', 'www.h.de', 'else', 'dead'))}/{number}"
         for number in range(rng.randrange(3, 20))]
