@@ -186,7 +186,6 @@ class Server:
         self.checked: list[str] = []  # and by HEAD
         self.heads: list[str] = []  # and the whole requests
         self.connections = 0
-        self.head_status: int | None = None  # with which every HEAD is answered; 0: not at all
         self.tls = tls
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port = self.listener.getsockname()[1]
@@ -242,11 +241,6 @@ class Server:
                     path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 if method == "HEAD":
                     self.checked.append(path)
-                    if self.head_status is not None:
-                        if not self.head_status:
-                            break
-                        status_line = f"HTTP/1.1 {self.head_status} Words\r\n"
-                        answer = f"{status_line}Content-Length: 0\r\n\r\n".encode()
                     head, end, _ = (FINE if callable(answer) else answer).partition(b"\r\n\r\n")
                     connection.sendall(head + end)
                     continue
@@ -298,7 +292,8 @@ class SimulatedClient:
         self.requests: list[tuple[float, str]] = []  # with GET: the time, and the path or URL
         self.checked: list[str] = []  # with HEAD, which takes no time
         self.trusted: dict[str, bool] = {}  # whether the user's headers were sent there
-        self.lookups, self.pool, self.user_agent = dict[Any, Any](), dict[Any, str](), "crawl"
+        self.pool = dict[Any, str]()
+        self.user_agent = "crawl"
 
     async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
                     wanted: Any = None, max_body: int | None = None) -> crawl.Response:
