@@ -20,7 +20,7 @@ The same file is a small typed asyncio, with an HTTP client and a crawler built 
     crawl.run(main())
 
 The file also explains both: it is meant to be read from here to the end. Good places to rest are
-after sections 8, 11 and 20.
+after sections 8 and 11.
 
      1  Names            the public names, and what is used everywhere
      2  Event loop       callbacks: now, later, when a socket is ready
@@ -35,13 +35,13 @@ after sections 8, 11 and 20.
     11  HTTP client      connections that are kept and reused
     12  Documents        what stylesheets and sitemaps refer to
     13  Links            what a page refers to, and how bytes become text
-    14  Robots           what a site asks of crawlers
-    15  Records          the outcome of each URL
-    16  Sites            request rates and robots.txt, origin by origin
-    17  Scope            the options of a crawl, and which URLs belong to it
+    14  Records          the outcome of each URL
+    15  Scope            the options of a crawl, and which URLs belong to it
+    16  Robots           what a site asks of crawlers
+    17  Sites            request rates and robots.txt, origin by origin
     18  Frontier         each URL once, however many pages refer to it
-    19  Fragments        the anchors of pages, and the links to them
-    20  References       the URLs of a page, found without parsing each
+    19  References       the URLs of a page, found without parsing each
+    20  Fragments        the anchors of pages, and the links to them
     21  Requests         robots.txt, the journal, the server, retries
     22  Crawler          workers and rounds
     23  Journal          a file that remembers the outcome of each URL
@@ -2173,11 +2173,11 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # The URLs that are admitted to the current round are put into a queue. Each worker is a
 # task with this loop:
 #
-#     node = await queue.get()                a URL whose site may be asked now: §16
+#     node = await queue.get()                a URL whose site may be asked now: §17
 #     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
 #     queue.end_turn(node.site)               the next URL of the site may be taken
-#     if it is a Result:                      a Record, §15, and perhaps a page
-#         await self._admit_and_emit(...)     admits the references, §20, and emits the Record
+#     if it is a Result:                      a Record, §14, and perhaps a page
+#         await self._admit_and_emit(...)     admits the references, §19, and emits the Record
 #         queue.task_done()                   when all URLs are done, the round ends
 #     else:                                   it is Again: the URL needs another turn
 #         queue.put_back(node)
@@ -2187,16 +2187,16 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
-#     References   looks it up (§20), or parses it (§9)
+#     References   looks it up (§19), or parses it (§9)
 #                      |  URL
-#     Frontier     admits it to a round (§18); Scope says whether it belongs to the crawl (§17)
+#     Frontier     admits it to a round (§18); Scope says whether it belongs to the crawl (§15)
 #                      |  Node
-#     PoliteQueue  keeps it in the line of its Site until the site may be asked (§16)
+#     PoliteQueue  keeps it in the line of its Site until the site may be asked (§17)
 #                      |
 #     Crawler      gives it to a worker (§22)
 #                      |
 #     Fetcher      requests it (§21) through the Client (§11)
-#                      |  Result: a Record (§15), and perhaps a Page that was read (§12, §13)
+#                      |  Result: a Record (§14), and perhaps a Page that was read (§12, §13)
 #     Crawler      passes the references in the Record to References, where their path begins, and
 #                  emits the Record to the Journal (§23) and the Report (§24)
 
@@ -2598,117 +2598,7 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
     return reader
 
 
-# 14  Robots
-# ==========
-# Before crawl.py requests /cats/, it asks the zoo whether it may. A site says in
-# /robots.txt what crawlers may fetch (RFC 9309). People write these files by hand, and
-# no two alike. A group of rules begins with the names of the crawlers to which it
-# applies. All groups that contain our name apply; if there are none, the groups for "*"
-# do. Of the rules that match a URL, the one with the longest pattern wins; if two are
-# equally long, the one that allows the URL wins. In a pattern, "*" stands for any
-# characters, and a final "$" for the end. So with
-#
-#     User-agent: *
-#     Disallow: /             this group is for others
-#     User-agent: crawl
-#     Disallow: /staff/       /staff/keys is forbidden
-#     Allow: /staff/jobs      /staff/jobs/vet is allowed: /staff/jobs is the longer match
-#     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
-#
-# A Crawl-delay is not in the RFC, but sites use it to ask for mercy, so it is obeyed
-# (§16). Between two names it does not end a group (RFC 9309, 2.2.4): it applies to the
-# names above it, and the rules below apply to all names. Other lines are ignored.
-
-MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
-MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
-                         # some 3,000
-MAX_SHOWN = 200          # characters of a rule, or of other untrusted text, that are shown
-# A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
-_ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
-PRODUCT = "crawl"        # our name in robots.txt: see product_of()
-
-
-def _comparable(path: str) -> str:
-    """Return a path, or a pattern for paths, as it is spelled for comparison (RFC 9309, 2.2.2)."""
-    path, mark, query = path.partition("?")
-    text = _escape_path(path) + mark + _escape_query(query)
-    # quote() leaves the unreserved characters of RFC 3986, 2.3, as they are.
-    return re.sub("%[0-9a-fA-F]{2}", lambda match: quote(unquote_to_bytes(match[0]), ""), text)
-
-
-def product_of(user_agent: str) -> str:
-    """Return "MyBot" for "MyBot/2.0 (+http://me)": the product token of RFC 9309, 2.2.1."""
-    return re.split("[^a-zA-Z_-]", user_agent)[0]
-
-
-def _matches(parts: list[str], path: str) -> bool:
-    """Return whether all parts occur in *path*, in order.
-
-    " /" and ".pdf " occur in " /menu.pdf ", but not in " /menu.pdf?a=b "."""
-    at = 0
-    for part in parts:
-        at = path.find(part, at)
-        if at < 0:
-            return False
-        at += len(part)
-    return True
-
-
-class Robots:
-    """The rules of one robots.txt for the crawler named *product*.
-
-    rules       (allow or disallow, pattern, its parts): the first that matches decides
-    delay       the Crawl-delay: seconds between requests"""
-
-    def __init__(self, text: str, product: str = PRODUCT):
-        product = product.lower()
-        # The rules for each name: our name, or "*".
-        groups = defaultdict[str, list[tuple[str, str]]](list)
-        delays = defaultdict[str, float](float)
-        names = set[str]()  # those of the group that is being read
-        rules_began = True
-        for key, value in _ROBOTS_LINE.findall(text[:MAX_ROBOTS]):
-            key = key.lower()
-            value = value.strip()
-            if key == "user-agent":
-                if rules_began:
-                    names = set()
-                    rules_began = False
-                name = "*" if value == "*" else product_of(value).lower()
-                if name in ("*", product):
-                    names.add(name)
-                    groups[name] += []  # a group without rules counts as well
-            elif key in ("allow", "disallow"):
-                rules_began = True
-                if value:  # an empty Disallow forbids nothing
-                    rule = key, _comparable(re.sub("[*]+", "*", value))
-                    for name in names:
-                        groups[name].append(rule)
-            elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]*([.][0-9]+)?", value):
-                delays |= dict.fromkeys(names, float(value))
-        if product not in groups:
-            product = "*"
-        self.delay = delays[product]
-        # Longer patterns come first; of two that are equally long, "allow" comes first.
-        rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
-        # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark
-        # start and end.
-        self.rules = [
-            (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
-            for key, pattern in rules]
-
-    def rule(self, target: str) -> str | None:
-        """Return the rule that forbids a path and query, or None if they are allowed."""
-        if not self.rules or target == "/robots.txt":
-            return None
-        path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
-        for key, pattern, parts in self.rules:
-            if _matches(parts, path):
-                return f"Disallow: {pattern[:MAX_SHOWN]}" if key == "disallow" else None
-        return None
-
-
-# 15  Records
+# 14  Records
 # ===========
 # Each URL ends as a Record. This is the one form in which the callbacks, the journal
 # and the report get its outcome, whatever it was. The Response (§10) came from a server
@@ -2722,6 +2612,7 @@ class Robots:
 #     no response within 30 s     status=0, kind="timed out", error="..."
 #     forbidden by robots.txt     skipped="forbidden by robots.txt: Disallow: /staff/" (from §21)
 
+MAX_SHOWN = 200     # characters of untrusted text, such as a reason or a rule, that are shown
 PROBLEMS = (  # the kinds, in the order of the report
     "broken",
     "timed out",
@@ -2932,142 +2823,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     return Result(record, Page(response.headers, response.body, text, base))
 
 
-# 16  Sites
-# =========
-# The problem: a crawler is a guest. Some sites need pauses between requests (--delay,
-# Crawl-delay), or say "not now" (429). While one site rests, the workers should send
-# requests to others.
-#
-# The plain solution is a task for each site, which sleeps until its site may be asked.
-# It was tried, and thrown away: a crawl of 5,000 hosts had 5,000 sleeping tasks, and a
-# URL whose site was ready still had to wait for one of the workers, so its site had to
-# be asked again afterwards. The idea: a queue that knows the sites. Each site has its
-# own line of waiting URLs. get() picks a site that may be asked now, and takes the
-# first URL of its line. This begins a turn of the site, which lasts until end_turn().
-# In a turn one URL is requested, at most once. A URL that needs another turn goes back
-# to the front of its line. A site with a delay has one turn at a time, and rests after
-# each request. With a delay of 3 s:
-#
-#     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
-#     at 1 s    get() in one worker           /cats/: its turn begins
-#     at 1 s    get() in another worker       waits: zoo.org is busy
-#     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
-#     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
-#
-# The first turn of a site in the crawl goes to its robots.txt (§21), including the
-# requests for its redirects. Until robots.txt is known, there is one turn at a time.
-# Once it is known, the first URL follows without a rest.
-#
-# The other responses also show how fast the crawler may go. After its first 429, a site
-# has a pace above zero and gets one request at a time:
-#
-#     the response    the site rests for at least    its pace
-#     429             Retry-After (§21), or 2 s      doubles, up to 2 s: 0.1 s, 0.2 s ...
-#     anything else   its pace                       shrinks by 3 %, but not below the delay
-#
-# A host outside the crawl that says nothing but 429 should not hold up the crawl. After
-# ten 429s in a row, its URLs are not retried, and it rests only for its pace.
-
-MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
-MIN_PACE = 0.1      # seconds: the pace after the first 429 of a site without a delay
-REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also, 429s do not raise the
-                    # pace above this, because few sites need more
-PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
-
-
-class Site:
-    """The state of an origin: its robots.txt, and when it may get the next request.
-
-    A Node is a URL (§18)."""
-
-    def __init__(self, url: URL, robots: Robots | None, delay: float):
-        self.url = url                  # any URL of the origin
-        self.robots = robots            # its rules, once they are known
-        self.failure: Record | None = None      # the outcome of a robots.txt that has failed
-        self.robots_tries = 0           # attempts to get robots.txt
-        self.delay = delay              # seconds between requests, from --delay or robots.txt
-        self.pace = delay               # seconds between requests now; 0: any number at a time
-        self.slowed = 0                 # 429s in a row
-        self.turns = 0                  # turns that have not ended
-        self.free_at = 0.0              # the loop time until which the site rests
-        self.waiting = deque["Node"]()  # URLs that wait for a turn
-        self.timer: Handle | None = None        # tells the queue that the site has rested
-
-    def is_busy(self) -> bool:
-        """Return whether the next turn must wait for the end of another."""
-        is_known = self.robots is not None or self.failure is not None
-        return self.turns > 0 and (self.pace > 0 or not is_known)
-
-    def rest(self, seconds: float) -> None:
-        """Begin no turn before this number of seconds has passed."""
-        self.free_at = max(self.free_at, get_running_loop().time() + seconds)
-
-    def adapt(self, is_slowed: bool, pause: float) -> None:
-        """Adapt the pace to a response, and rest. *is_slowed* says whether the response
-        was a 429; *pause* is its Retry-After in seconds."""
-        if not is_slowed:
-            self.pace = max(self.delay, 0.97 * self.pace)
-            self.rest(self.pace)
-            return
-        if self.free_at <= get_running_loop().time():  # else the pace has been raised just now
-            doubled = max(MIN_PACE, 2 * self.pace)
-            self.pace = max(self.pace, min(doubled, REST))
-        self.rest(max(self.pace, pause if pause else REST))
-
-
-class PoliteQueue(Queue["Node"]):
-    """A Queue of URLs in which each URL waits for a turn of its site. The sites take turns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._free = OrderedDict[Site, None]()  # the sites whose first URL may be taken now
-
-    def qsize(self) -> int:
-        """Return how many URLs may be taken now, at least."""
-        return len(self._free)
-
-    def put_nowait(self, node: Node) -> None:
-        """Put a URL at the end of its site's line."""
-        self.unfinished += 1
-        node.site.waiting.append(node)
-        self._update(node.site)
-
-    def get_nowait(self) -> Node:
-        """Begin a turn of a free site, and take its first URL. Raises QueueEmpty."""
-        if self.empty():
-            raise QueueEmpty
-        site, _ = self._free.popitem(last=False)
-        site.turns += 1
-        node = site.waiting.popleft()
-        self._update(site)
-        return node
-
-    def put_back(self, node: Node) -> None:
-        """Put a URL that was taken, and needs another turn, at the front of its site's line."""
-        node.site.waiting.appendleft(node)
-        self._update(node.site)
-
-    def end_turn(self, site: Site) -> None:
-        """End a turn of a site."""
-        site.turns -= 1
-        self._update(site)
-
-    def _update(self, site: Site) -> None:
-        """Find out whether a site is free; if it has to rest first, set a timer."""
-        if site.timer:
-            site.timer.cancel()
-        loop = get_running_loop()
-        if not site.waiting or site.is_busy():
-            self._free.pop(site, None)  # put_nowait(), put_back() or end_turn() comes here again
-        elif site.free_at > loop.time():
-            self._free.pop(site, None)
-            site.timer = loop.call_at(site.free_at, self._update, site)
-        else:
-            self._free.setdefault(site)  # a site that is free already keeps its place
-            _wake(self._getters)
-
-
-# 17  Scope
+# 15  Scope
 # =========
 # Pages refer to the whole web. Which part of it belongs to the crawl? The options say
 # so, and they stand in this section because it is the first to need them. The host of a
@@ -3219,6 +2975,250 @@ class Scope:
         if depth > self._options.depth:
             return "too many links from the start"
         return ""
+
+
+# 16  Robots
+# ==========
+# Before crawl.py requests /cats/, it asks the zoo whether it may. A site says in
+# /robots.txt what crawlers may fetch (RFC 9309). People write these files by hand, and
+# no two alike. A group of rules begins with the names of the crawlers to which it
+# applies. All groups that contain our name apply; if there are none, the groups for "*"
+# do. Of the rules that match a URL, the one with the longest pattern wins; if two are
+# equally long, the one that allows the URL wins. In a pattern, "*" stands for any
+# characters, and a final "$" for the end. So with
+#
+#     User-agent: *
+#     Disallow: /             this group is for others
+#     User-agent: crawl
+#     Disallow: /staff/       /staff/keys is forbidden
+#     Allow: /staff/jobs      /staff/jobs/vet is allowed: /staff/jobs is the longer match
+#     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
+#
+# A Crawl-delay is not in the RFC, but sites use it to ask for mercy, so it is obeyed
+# (§17). Between two names it does not end a group (RFC 9309, 2.2.4): it applies to the
+# names above it, and the rules below apply to all names. Other lines are ignored.
+
+MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
+MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
+                         # some 3,000
+# A key, a colon or a blank, and a value; not a comment. The file may begin with a BOM.
+_ROBOTS_LINE = re.compile(r"(?:^|[\r\n])[\ufeff \t]*+([a-zA-Z-]++)(?:[ \t]*+:|[ \t])([^#\r\n]*+)")
+PRODUCT = "crawl"        # our name in robots.txt: see product_of()
+
+
+def _comparable(path: str) -> str:
+    """Return a path, or a pattern for paths, as it is spelled for comparison (RFC 9309, 2.2.2)."""
+    path, mark, query = path.partition("?")
+    text = _escape_path(path) + mark + _escape_query(query)
+    # quote() leaves the unreserved characters of RFC 3986, 2.3, as they are.
+    return re.sub("%[0-9a-fA-F]{2}", lambda match: quote(unquote_to_bytes(match[0]), ""), text)
+
+
+def product_of(user_agent: str) -> str:
+    """Return "MyBot" for "MyBot/2.0 (+http://me)": the product token of RFC 9309, 2.2.1."""
+    return re.split("[^a-zA-Z_-]", user_agent)[0]
+
+
+def _matches(parts: list[str], path: str) -> bool:
+    """Return whether all parts occur in *path*, in order.
+
+    " /" and ".pdf " occur in " /menu.pdf ", but not in " /menu.pdf?a=b "."""
+    at = 0
+    for part in parts:
+        at = path.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+class Robots:
+    """The rules of one robots.txt for the crawler named *product*.
+
+    rules       (allow or disallow, pattern, its parts): the first that matches decides
+    delay       the Crawl-delay: seconds between requests"""
+
+    def __init__(self, text: str, product: str = PRODUCT):
+        product = product.lower()
+        # The rules for each name: our name, or "*".
+        groups = defaultdict[str, list[tuple[str, str]]](list)
+        delays = defaultdict[str, float](float)
+        names = set[str]()  # those of the group that is being read
+        rules_began = True
+        for key, value in _ROBOTS_LINE.findall(text[:MAX_ROBOTS]):
+            key = key.lower()
+            value = value.strip()
+            if key == "user-agent":
+                if rules_began:
+                    names = set()
+                    rules_began = False
+                name = "*" if value == "*" else product_of(value).lower()
+                if name in ("*", product):
+                    names.add(name)
+                    groups[name] += []  # a group without rules counts as well
+            elif key in ("allow", "disallow"):
+                rules_began = True
+                if value:  # an empty Disallow forbids nothing
+                    rule = key, _comparable(re.sub("[*]+", "*", value))
+                    for name in names:
+                        groups[name].append(rule)
+            elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]*([.][0-9]+)?", value):
+                delays |= dict.fromkeys(names, float(value))
+        if product not in groups:
+            product = "*"
+        self.delay = delays[product]
+        # Longer patterns come first; of two that are equally long, "allow" comes first.
+        rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
+        # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark
+        # start and end.
+        self.rules = [
+            (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
+            for key, pattern in rules]
+
+    def rule(self, target: str) -> str | None:
+        """Return the rule that forbids a path and query, or None if they are allowed."""
+        if not self.rules or target == "/robots.txt":
+            return None
+        path = f" {_comparable(target).replace('*', '%2A').replace('$', '%24')} "
+        for key, pattern, parts in self.rules:
+            if _matches(parts, path):
+                return f"Disallow: {pattern[:MAX_SHOWN]}" if key == "disallow" else None
+        return None
+
+
+# 17  Sites
+# =========
+# The problem: a crawler is a guest. Some sites need pauses between requests (--delay,
+# Crawl-delay), or say "not now" (429). While one site rests, the workers should send
+# requests to others.
+#
+# The plain solution is a task for each site, which sleeps until its site may be asked.
+# It was tried, and thrown away: a crawl of 5,000 hosts had 5,000 sleeping tasks, and a
+# URL whose site was ready still had to wait for one of the workers, so its site had to
+# be asked again afterwards. The idea: a queue that knows the sites. Each site has its
+# own line of waiting URLs. get() picks a site that may be asked now, and takes the
+# first URL of its line. This begins a turn of the site, which lasts until end_turn().
+# In a turn one URL is requested, at most once. A URL that needs another turn goes back
+# to the front of its line. A site with a delay has one turn at a time, and rests after
+# each request. With a delay of 3 s:
+#
+#     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
+#     at 1 s    get() in one worker           /cats/: its turn begins
+#     at 1 s    get() in another worker       waits: zoo.org is busy
+#     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
+#     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
+#
+# The first turn of a site in the crawl goes to its robots.txt (§21), including the
+# requests for its redirects. Until robots.txt is known, there is one turn at a time.
+# Once it is known, the first URL follows without a rest.
+#
+# The other responses also show how fast the crawler may go. After its first 429, a site
+# has a pace above zero and gets one request at a time:
+#
+#     the response    the site rests for at least    its pace
+#     429             Retry-After (§21), or 2 s      doubles, up to 2 s: 0.1 s, 0.2 s ...
+#     anything else   its pace                       shrinks by 3 %, but not below the delay
+#
+# A host outside the crawl that says nothing but 429 should not hold up the crawl. After
+# ten 429s in a row, its URLs are not retried, and it rests only for its pace.
+
+MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
+MIN_PACE = 0.1      # seconds: the pace after the first 429 of a site without a delay
+REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also, 429s do not raise the
+                    # pace above this, because few sites need more
+PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
+
+
+class Site:
+    """The state of an origin: its robots.txt, and when it may get the next request.
+
+    A Node is a URL (§18)."""
+
+    def __init__(self, url: URL, robots: Robots | None, delay: float):
+        self.url = url                  # any URL of the origin
+        self.robots = robots            # its rules, once they are known
+        self.failure: Record | None = None      # the outcome of a robots.txt that has failed
+        self.robots_tries = 0           # attempts to get robots.txt
+        self.delay = delay              # seconds between requests, from --delay or robots.txt
+        self.pace = delay               # seconds between requests now; 0: any number at a time
+        self.slowed = 0                 # 429s in a row
+        self.turns = 0                  # turns that have not ended
+        self.free_at = 0.0              # the loop time until which the site rests
+        self.waiting = deque["Node"]()  # URLs that wait for a turn
+        self.timer: Handle | None = None        # tells the queue that the site has rested
+
+    def is_busy(self) -> bool:
+        """Return whether the next turn must wait for the end of another."""
+        is_known = self.robots is not None or self.failure is not None
+        return self.turns > 0 and (self.pace > 0 or not is_known)
+
+    def rest(self, seconds: float) -> None:
+        """Begin no turn before this number of seconds has passed."""
+        self.free_at = max(self.free_at, get_running_loop().time() + seconds)
+
+    def adapt(self, is_slowed: bool, pause: float) -> None:
+        """Adapt the pace to a response, and rest. *is_slowed* says whether the response
+        was a 429; *pause* is its Retry-After in seconds."""
+        if not is_slowed:
+            self.pace = max(self.delay, 0.97 * self.pace)
+            self.rest(self.pace)
+            return
+        if self.free_at <= get_running_loop().time():  # else the pace has been raised just now
+            doubled = max(MIN_PACE, 2 * self.pace)
+            self.pace = max(self.pace, min(doubled, REST))
+        self.rest(max(self.pace, pause if pause else REST))
+
+
+class PoliteQueue(Queue["Node"]):
+    """A Queue of URLs in which each URL waits for a turn of its site. The sites take turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free = OrderedDict[Site, None]()  # the sites whose first URL may be taken now
+
+    def qsize(self) -> int:
+        """Return how many URLs may be taken now, at least."""
+        return len(self._free)
+
+    def put_nowait(self, node: Node) -> None:
+        """Put a URL at the end of its site's line."""
+        self.unfinished += 1
+        node.site.waiting.append(node)
+        self._update(node.site)
+
+    def get_nowait(self) -> Node:
+        """Begin a turn of a free site, and take its first URL. Raises QueueEmpty."""
+        if self.empty():
+            raise QueueEmpty
+        site, _ = self._free.popitem(last=False)
+        site.turns += 1
+        node = site.waiting.popleft()
+        self._update(site)
+        return node
+
+    def put_back(self, node: Node) -> None:
+        """Put a URL that was taken, and needs another turn, at the front of its site's line."""
+        node.site.waiting.appendleft(node)
+        self._update(node.site)
+
+    def end_turn(self, site: Site) -> None:
+        """End a turn of a site."""
+        site.turns -= 1
+        self._update(site)
+
+    def _update(self, site: Site) -> None:
+        """Find out whether a site is free; if it has to rest first, set a timer."""
+        if site.timer:
+            site.timer.cancel()
+        loop = get_running_loop()
+        if not site.waiting or site.is_busy():
+            self._free.pop(site, None)  # put_nowait(), put_back() or end_turn() comes here again
+        elif site.free_at > loop.time():
+            self._free.pop(site, None)
+            site.timer = loop.call_at(site.free_at, self._update, site)
+        else:
+            self._free.setdefault(site)  # a site that is free already keeps its place
+            _wake(self._getters)
 
 
 # 18  Frontier
@@ -3376,7 +3376,130 @@ class Frontier:
                              parent=node.parent)
 
 
-# 19  Fragments
+# 19  References
+# ==============
+# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each
+# reference (§9) would more than double the time that a page takes. The idea: admit a
+# URL when it is first seen as a link, and when it is first seen as an asset; after
+# that, only look it up. That is enough because pages are read round by round, so a
+# later link to /birds cannot bring it to an earlier round than the first link did.
+# (There is one exception: a URL that was first seen more than MAX_DEPTH links away
+# stays left out, even if a shorter way turns up later.)
+#
+# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
+# `_seen_assets` those of assets. A reference is joined to its page as plain text, and
+# the result is looked up. An unusual spelling is not found there, so that reference is
+# parsed. The lookup never finds a wrong Node: only normal spellings are found, and if
+# the joined text is the normal spelling of a URL, parsing would give that URL. On the
+# zoo's /cats/
+#
+#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
+#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
+#     mailto:me                is looked up as it is: its Node says why it is not requested
+#
+# It is not pretty that references are resolved in two ways, here and in parse_url(). It
+# stays because a page then takes less than half of the time.
+
+# The user name and password of a reference, which are never shown.
+_USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
+SLICE = 100  # references that are looked up between two ticks
+
+
+def _join(base: URL, folder: str, reference: str) -> str:
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text."""
+    if not reference:  # the page itself
+        return f"{base}"
+    if reference[:2] == "//":  # //host/x
+        return f"{base.scheme}:{reference}"
+    if reference[0] == "?":
+        return f"{base.origin}{base.target.partition('?')[0]}{reference}"
+    if reference[0] == "/":  # /x
+        return f"{base.origin}{reference}"
+    if ":" in reference:  # http://host/x, and other text that may have a scheme
+        return reference
+    reference = reference.removeprefix("./")
+    while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
+        folder = folder.rpartition("/")[0]
+        reference = reference[3:]
+    return f"{base.origin}{folder}/{reference}"
+
+
+class References:
+    """Admits the references of pages to the frontier.
+
+    *emit* is called with the record of each reference that is not a valid URL."""
+
+    def __init__(self, frontier: Frontier, fragments: Fragments, options: Options,
+                 emit: Callable[[Record], None]):
+        self._frontier = frontier
+        self._fragments = fragments
+        self._options = options
+        self._emit = emit
+        # The Nodes of links, and those of assets, by the normal spelling of their URLs.
+        self._seen_links: Nodes = {}
+        self._seen_assets: Nodes = {}
+
+    async def admit(self, page: Node, record: Record, base: URL) -> Record:
+        """Admit the URLs that a page refers to. Return its *record*, with these URLs in it."""
+        links = await self._admit_each(page, record.links, base, False)
+        nodes = list(links.values())
+        if self._options.fragments:
+            nodes += self._fragments.admit(page, record.links, links)
+        link_urls = [node.text for node in nodes]
+        asset_urls = None
+        if not self._options.pages_only:
+            assets = await self._admit_each(page, record.assets or (), base, True)
+            nodes += assets.values()
+            asset_urls = tuple(dict.fromkeys(node.text for node in assets.values()))
+        for node in set(nodes):
+            if not node.is_well:  # the report names the pages that refer to a problem
+                node.linked_from.append(page.text)
+        return record._replace(links=tuple(dict.fromkeys(link_urls)), assets=asset_urls)
+
+    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, check: bool
+                          ) -> Nodes:
+        """Admit links, or assets (if *check*). Return their Nodes, by reference."""
+        known = self._seen_assets if check else self._seen_links
+        folder = base.target.partition("?")[0].rpartition("/")[0]
+        nodes = {}
+        # Each reference once, without its fragment, in order.
+        for address in dict.fromkeys([reference.partition("#")[0] for reference in references]):
+            node = known.get(_join(base, folder, address))
+            if not node:
+                node = self._parse_and_admit(page, address, base, check)
+                if _SCHEME.match(node.text):  # otherwise it is too long only on this page
+                    known[node.text] = node  # other spellings are parsed each time
+            nodes[address] = node
+            if not len(nodes) % SLICE:
+                await sleep(0)
+        return nodes
+
+    def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
+        """Return the Node of a reference. If it cannot be requested, leave it out or report it."""
+        try:
+            return self._frontier.admit(
+                parse_url(reference, base), page, page.depth + 1, 0, check)
+        except ValueError as error:
+            seen_urls = self._frontier.seen_urls
+            text = _USER.sub(r"\1***@", _trim(reference))
+            # If the text is cut, it is still too long, and it still ends as it did.
+            text = _escape(text[:MAX_URL] + text[MAX_URL:][-1:])
+            node = seen_urls.get(text)
+            if not node:
+                node = seen_urls[text] = Node(text)
+                node.parent = page.text
+                node.depth = page.depth + 1
+                if self._frontier.scope.excludes(text):
+                    node.reason = "excluded"
+                elif isinstance(error, UnfetchableError):
+                    node.reason = f"{error}"
+                else:
+                    self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
+                                      depth=node.depth, parent=page.text))
+            return node
+
+
+# 20  Fragments
 # =============
 # With --fragments, a link to /birds#owl needs an element on /birds whose id is owl: an
 # anchor. The link may be found long before /birds is read, or long after. So, except
@@ -3501,136 +3624,13 @@ class Fragments:
                         kind="broken", error=f"no id {_printable(fragment)!r} on the page")
 
 
-# 20  References
-# ==============
-# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each
-# reference (§9) would more than double the time that a page takes. The idea: admit a
-# URL when it is first seen as a link, and when it is first seen as an asset; after
-# that, only look it up. That is enough because pages are read round by round, so a
-# later link to /birds cannot bring it to an earlier round than the first link did.
-# (There is one exception: a URL that was first seen more than MAX_DEPTH links away
-# stays left out, even if a shorter way turns up later.)
-#
-# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
-# `_seen_assets` those of assets. A reference is joined to its page as plain text, and
-# the result is looked up. An unusual spelling is not found there, so that reference is
-# parsed. The lookup never finds a wrong Node: only normal spellings are found, and if
-# the joined text is the normal spelling of a URL, parsing would give that URL. On the
-# zoo's /cats/
-#
-#     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
-#     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
-#     mailto:me                is looked up as it is: its Node says why it is not requested
-#
-# It is not pretty that references are resolved in two ways, here and in parse_url(). It
-# stays because a page then takes less than half of the time.
-
-# The user name and password of a reference, which are never shown.
-_USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
-SLICE = 100  # references that are looked up between two ticks
-
-
-def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text."""
-    if not reference:  # the page itself
-        return f"{base}"
-    if reference[:2] == "//":  # //host/x
-        return f"{base.scheme}:{reference}"
-    if reference[0] == "?":
-        return f"{base.origin}{base.target.partition('?')[0]}{reference}"
-    if reference[0] == "/":  # /x
-        return f"{base.origin}{reference}"
-    if ":" in reference:  # http://host/x, and other text that may have a scheme
-        return reference
-    reference = reference.removeprefix("./")
-    while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
-        folder = folder.rpartition("/")[0]
-        reference = reference[3:]
-    return f"{base.origin}{folder}/{reference}"
-
-
-class References:
-    """Admits the references of pages to the frontier.
-
-    *emit* is called with the record of each reference that is not a valid URL."""
-
-    def __init__(self, frontier: Frontier, fragments: Fragments, options: Options,
-                 emit: Callable[[Record], None]):
-        self._frontier = frontier
-        self._fragments = fragments
-        self._options = options
-        self._emit = emit
-        # The Nodes of links, and those of assets, by the normal spelling of their URLs.
-        self._seen_links: Nodes = {}
-        self._seen_assets: Nodes = {}
-
-    async def admit(self, page: Node, record: Record, base: URL) -> Record:
-        """Admit the URLs that a page refers to. Return its *record*, with these URLs in it."""
-        links = await self._admit_each(page, record.links, base, False)
-        nodes = list(links.values())
-        if self._options.fragments:
-            nodes += self._fragments.admit(page, record.links, links)
-        link_urls = [node.text for node in nodes]
-        asset_urls = None
-        if not self._options.pages_only:
-            assets = await self._admit_each(page, record.assets or (), base, True)
-            nodes += assets.values()
-            asset_urls = tuple(dict.fromkeys(node.text for node in assets.values()))
-        for node in set(nodes):
-            if not node.is_well:  # the report names the pages that refer to a problem
-                node.linked_from.append(page.text)
-        return record._replace(links=tuple(dict.fromkeys(link_urls)), assets=asset_urls)
-
-    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, check: bool
-                          ) -> Nodes:
-        """Admit links, or assets (if *check*). Return their Nodes, by reference."""
-        known = self._seen_assets if check else self._seen_links
-        folder = base.target.partition("?")[0].rpartition("/")[0]
-        nodes = {}
-        # Each reference once, without its fragment, in order.
-        for address in dict.fromkeys([reference.partition("#")[0] for reference in references]):
-            node = known.get(_join(base, folder, address))
-            if not node:
-                node = self._parse_and_admit(page, address, base, check)
-                if _SCHEME.match(node.text):  # otherwise it is too long only on this page
-                    known[node.text] = node  # other spellings are parsed each time
-            nodes[address] = node
-            if not len(nodes) % SLICE:
-                await sleep(0)
-        return nodes
-
-    def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
-        """Return the Node of a reference. If it cannot be requested, leave it out or report it."""
-        try:
-            return self._frontier.admit(
-                parse_url(reference, base), page, page.depth + 1, 0, check)
-        except ValueError as error:
-            seen_urls = self._frontier.seen_urls
-            text = _USER.sub(r"\1***@", _trim(reference))
-            # If the text is cut, it is still too long, and it still ends as it did.
-            text = _escape(text[:MAX_URL] + text[MAX_URL:][-1:])
-            node = seen_urls.get(text)
-            if not node:
-                node = seen_urls[text] = Node(text)
-                node.parent = page.text
-                node.depth = page.depth + 1
-                if self._frontier.scope.excludes(text):
-                    node.reason = "excluded"
-                elif isinstance(error, UnfetchableError):
-                    node.reason = f"{error}"
-                else:
-                    self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
-                                      depth=node.depth, parent=page.text))
-            return node
-
-
 # 21  Requests
 # ============
-# The URL has been admitted (§18), and its site may be asked (§16). Now its outcome has
+# The URL has been admitted (§18), and its site may be asked (§17). Now its outcome has
 # to be found with few requests, and without bodies that nobody reads. The idea: ask the
 # server last. A worker has taken a URL from the queue, which began a turn of the URL's
 # site. fetch() uses the turn. It tries these cases in order, and returns a Result
-# (§15), or Again if the URL needs another turn:
+# (§14), or Again if the URL needs another turn:
 #
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
@@ -4651,7 +4651,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #     callbacks that split a fetch at          the response is parsed by a generator that
 #     each wait, and its state into `self`     keeps its place between two feeds           §10
 #     a new connection for each page           a pool of connections                       §11
-#     a queue, join(), and a pool of workers   the same, but the queue knows the sites     §7, §16
+#     a queue, join(), and a pool of workers   the same, but the queue knows the sites     §7, §17
 #     a redirect is followed by the worker     its target is admitted like a link, so two
 #     that found it                            pages that redirect to one URL read it once §18
 #     a set of seen URLs                       a Node for each, which remembers where the

@@ -3391,7 +3391,199 @@ def test_a_preloaded_font_is_an_asset() -> None:
     assert crawl.read_markup("<link rel=preload as=font href=/x>").assets == ("/x",)
 
 
-# 14  Robots
+# 14  Records
+# ===========
+
+
+@each("content_type, body", [
+    ("text/html", "<a href=/{}>"),
+    ("text/html", "<img src={}>"),
+    ("text/html", "<img srcset='{} 1x, {} 2x'>"),
+    ("text/html", "<style>p {{ background: url({}) }}</style>"),
+    ("text/css", "p {{ background: url({}) }}"),
+    ("application/xml", "<loc>http://h/{}</loc>")])
+def test_a_page_with_too_many_references_is_over_a_limit(
+        content_type: str, body: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_REFERENCES", 4)
+    monkeypatch.setattr(crawl, "MAX_LISTED", 4)
+    response = crawl.Response(1, 200, "OK", {"content-type": content_type})
+
+    def record_of(references: int) -> crawl.Record:
+        numbers = range(1, references // body.count("{}") + 1)
+        text = "".join(body.format(number, -number) for number in numbers)
+        return crawl.result_of(BASE, response._replace(body=text.encode())).record
+
+    within = record_of(4)
+    assert within.kind == ""
+    assert len(within.links + (within.assets or ())) == 4
+    for references in (6, 8, 16):
+        beyond = record_of(references)
+        assert beyond.kind == "over a limit"
+        assert beyond.error.startswith("more than 4 tags or")
+        assert not beyond.links
+        assert not beyond.assets
+        assert beyond.status == 200
+
+
+def test_a_page_with_a_long_path_and_many_references_is_over_a_limit() -> None:
+    """A hostile page of a megabyte would otherwise become a gigabyte of URLs."""
+    base = f"<base href=http://o/{'a' * 7900}>"
+    links = "".join(f"<a href={number}>" for number in range(1000))
+    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, (base + links).encode())
+    record = crawl.result_of(BASE, response).record
+    assert (record.kind, record.links) == ("over a limit", ())
+    assert record.error == "its path, times its 1000 references, exceeds 6000000 characters"
+    sitemap = response._replace(
+        headers={"content-type": "text/xml"}, body=b"<loc>http://h/</loc>" * 1000)
+    url = crawl.parse_url("/" + "a" * 7900, BASE)
+    assert crawl.result_of(url, sitemap).record.kind == ""
+
+
+@each("error, words", [
+    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+     "connection reset by peer"),
+    (OSError("plain"), "plain"),
+    (OSError(), "OSError"),
+    (ssl.SSLEOFError(8, "EOF in violation of protocol (_ssl.c:2580)"),
+     "eof in violation of protocol"),
+    (crawl.TruncatedError("a\x1b[31m"), "a%1B[31m"),
+    (crawl.ProtocolError("x" * 999), "x" * crawl.MAX_SHOWN)])
+def test_the_description_of_an_error_fits_on_a_line(error: Exception, words: str) -> None:
+    assert crawl_site({"/": error}, max_tries=1).emitted[0].error == words
+
+
+def test_responses_and_records_can_be_pickled() -> None:
+    response = crawl.Response(1, 200, "OK", {"set-cookie": "a=b\nc=d"}, b"body")
+    record = crawl.Record("http://h/", 200, links=("http://h/a",))
+    for value in (response, record):
+        assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_a_400_gets_no_hint_over_https_or_if_it_is_not_a_start_url() -> None:
+    link: Any = (400, {}, "use <a href=https://h/>")
+    crawler = crawl_site({"/": "<a href=/a>", "/a": link, "https://o/": 400}, "/", "https://o/")
+    errors = {path: record.error for path, record in crawler.records.items()}
+    assert errors == {"/": "", "/a": "400 Words", "https://o/": "400 Words"}
+    assert crawler.records["/a"].size == 0, "its body was not read"
+
+
+TRUST_IT = "; set SSL_CERT_FILE=ca.pem to trust it"
+THREE_CAUSES = (
+    "; the server does not send its intermediate certificate, or SSL_CERT_FILE has to name your "
+    "own authority, or this Python has no certificates installed")
+
+
+@each("code, remedy", [(10, ""), (18, TRUST_IT), (19, TRUST_IT), (20, THREE_CAUSES),
+                       (21, THREE_CAUSES), (62, "")])
+def test_the_remedy_for_a_certificate_is_named_where_it_helps(code: int, remedy: str) -> None:
+    certificate = ssl.SSLCertVerificationError("bad")
+    certificate.verify_code, certificate.verify_message = code, "reason"
+    (record,) = crawl_site({"/": certificate}).emitted
+    assert record.error == f"certificate not trusted (reason){remedy}"
+
+
+@each("path, kind", [("/" + "a" * 5999, ""), ("/" + "a" * 6000, "over a limit")])
+def test_a_path_times_its_links_and_images_may_be_six_million_characters(
+        path: str, kind: str) -> None:
+    body = "<a href=x>" * 500 + "<img src=y>" * 500
+    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, body.encode())
+    assert crawl.result_of(crawl.parse_url(path, BASE), response).record.kind == kind
+
+
+# 15  Scope
+# =========
+
+
+@each("url, options, reason", [
+    ("http://example.com/x", {}, ""),
+    ("http://www.example.com/x", {}, ""),
+    ("https://example.com/x", {}, ""),
+    ("http://example.com:8080/x", {}, "on another host"),
+    ("http://sub.example.com/x", {}, "on another host"),
+    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
+    ("http://notexample.com/x", {"subdomains": True}, "on another host"),
+    ("http://sub.example.com:8080/x", {"subdomains": True}, "on another host"),
+    ("http://exam.plecom/x", {"subdomains": True}, "on another host"),
+    ("http://example.com./x", {}, "on another host"),
+    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
+    ("http://example.com/x", {"include": "/blog/"}, "not included"),
+    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
+    ("http://example.com/x", {"include": "/blog/|x"}, ""),
+    ("http://example.com/x", {"exclude": "pdf$|x$"}, "excluded"),
+    ("http://example.com" + "/a/b" * 5, {}, ""),
+    ("http://example.com/x", {"depth": 0}, "too many links from the start")])
+def test_the_scope_is_the_roots_host_widened_and_narrowed(
+        url: str, options: dict[str, Any], reason: str) -> None:
+    roots = [crawl.parse_url("http://www.example.com/")]
+    scope = crawl.Scope(roots, crawl.Options(**options))
+    assert scope.objection(crawl.parse_url(url), 1, check=False) == reason
+
+
+def test_www_counts_as_part_of_the_name_before_a_top_level_domain() -> None:
+    scope = crawl.Scope([crawl.parse_url("http://www.com/")], crawl.Options(subdomains=True))
+    assert not scope.covers(crawl.parse_url("http://other.com/"))
+
+
+@each("root, url, trusted", [
+    ("https://h", "https://h/x", True),
+    ("https://h", "http://h/x", False),
+    ("http://h", "http://h/", True),
+    ("http://h", "https://h/", True),
+    ("https://h.de", "https://www.h.de/", True),
+    ("https://www.h.de", "https://h.de/", True),
+    ("https://h", "https://a.h/", False),
+    ("https://h", "https://h:8443/", False),
+    ("http://h:8080", "http://h:8080/", True),
+    ("https://h", "https://other/", False)])
+def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: bool) -> None:
+    scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
+    assert scope.trusts(crawl.parse_url(url)) == trusted
+
+
+@each("text, url", [
+    ("xkcd.com", "https://xkcd.com/"),
+    ("localhost", "http://localhost/"),
+    ("LOCALHOST:80/a", "http://localhost/a"),
+    ("blog.localhost:8080", "http://blog.localhost:8080/"),
+    ("127.0.0.1:8000", "http://127.0.0.1:8000/"),
+    ("127.9.9.9/x", "http://127.9.9.9/x"),
+    ("[::1]:80", "http://[::1]/"),
+    ("localhost.example.com", "https://localhost.example.com/"),
+    ("127.example.com", "https://127.example.com/"),
+    ("notlocalhost", "https://notlocalhost/"),
+    ("10.0.0.1", "https://10.0.0.1/"),
+    ("http://localhost:9", "http://localhost:9/"),
+    ("https://localhost", "https://localhost/"),
+    ("h/@x", "https://h/@x")])
+def test_a_root_without_a_scheme_is_https_or_on_this_machine_http(text: str, url: str) -> None:
+    assert str(crawl._parse_root(text)) == url
+
+
+def test_a_root_with_a_scheme_and_no_slashes_is_refused() -> None:
+    with raises(crawl.CrawlError, match="expected // after http:"):
+        crawl._parse_root("HTTP:h")
+
+
+def test_each_option_that_is_a_number_has_a_least_value() -> None:
+    kinds = crawl.Options.__annotations__
+    numbers = {
+        name
+        for name, kind in kinds.items()
+        if re.search("int|float", getattr(kind, "__forward_arg__"))}
+    assert set(crawl._LEAST) == numbers
+
+
+@each("text, url", [("localhost?x", "http://localhost/?x"), ("localhost#x", "http://localhost/")])
+def test_a_root_on_this_machine_may_have_a_query(text: str, url: str) -> None:
+    assert str(crawl._parse_root(text)) == url
+
+
+def test_any_pattern_of_exclude_that_matches_any_start_url_is_an_error() -> None:
+    with raises(crawl.CrawlError, match="^--exclude 'x' leaves out the start URL http://h/x$"):
+        crawl.Crawler(["http://h/", "http://h/x"], exclude=["no", "x"])
+
+
+# 16  Robots
 # ==========
 
 
@@ -3565,106 +3757,7 @@ def test_a_name_of_ones_own_is_not_bound_by_the_rules_for_crawl() -> None:
     assert [robots.rule(path) for path in ("/a", "/b")] == [None, "Disallow: /b"]
 
 
-# 15  Records
-# ===========
-
-
-@each("content_type, body", [
-    ("text/html", "<a href=/{}>"),
-    ("text/html", "<img src={}>"),
-    ("text/html", "<img srcset='{} 1x, {} 2x'>"),
-    ("text/html", "<style>p {{ background: url({}) }}</style>"),
-    ("text/css", "p {{ background: url({}) }}"),
-    ("application/xml", "<loc>http://h/{}</loc>")])
-def test_a_page_with_too_many_references_is_over_a_limit(
-        content_type: str, body: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(crawl, "MAX_REFERENCES", 4)
-    monkeypatch.setattr(crawl, "MAX_LISTED", 4)
-    response = crawl.Response(1, 200, "OK", {"content-type": content_type})
-
-    def record_of(references: int) -> crawl.Record:
-        numbers = range(1, references // body.count("{}") + 1)
-        text = "".join(body.format(number, -number) for number in numbers)
-        return crawl.result_of(BASE, response._replace(body=text.encode())).record
-
-    within = record_of(4)
-    assert within.kind == ""
-    assert len(within.links + (within.assets or ())) == 4
-    for references in (6, 8, 16):
-        beyond = record_of(references)
-        assert beyond.kind == "over a limit"
-        assert beyond.error.startswith("more than 4 tags or")
-        assert not beyond.links
-        assert not beyond.assets
-        assert beyond.status == 200
-
-
-def test_a_page_with_a_long_path_and_many_references_is_over_a_limit() -> None:
-    """A hostile page of a megabyte would otherwise become a gigabyte of URLs."""
-    base = f"<base href=http://o/{'a' * 7900}>"
-    links = "".join(f"<a href={number}>" for number in range(1000))
-    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, (base + links).encode())
-    record = crawl.result_of(BASE, response).record
-    assert (record.kind, record.links) == ("over a limit", ())
-    assert record.error == "its path, times its 1000 references, exceeds 6000000 characters"
-    sitemap = response._replace(
-        headers={"content-type": "text/xml"}, body=b"<loc>http://h/</loc>" * 1000)
-    url = crawl.parse_url("/" + "a" * 7900, BASE)
-    assert crawl.result_of(url, sitemap).record.kind == ""
-
-
-@each("error, words", [
-    (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
-     "connection reset by peer"),
-    (OSError("plain"), "plain"),
-    (OSError(), "OSError"),
-    (ssl.SSLEOFError(8, "EOF in violation of protocol (_ssl.c:2580)"),
-     "eof in violation of protocol"),
-    (crawl.TruncatedError("a\x1b[31m"), "a%1B[31m"),
-    (crawl.ProtocolError("x" * 999), "x" * crawl.MAX_SHOWN)])
-def test_the_description_of_an_error_fits_on_a_line(error: Exception, words: str) -> None:
-    assert crawl_site({"/": error}, max_tries=1).emitted[0].error == words
-
-
-def test_responses_and_records_can_be_pickled() -> None:
-    response = crawl.Response(1, 200, "OK", {"set-cookie": "a=b\nc=d"}, b"body")
-    record = crawl.Record("http://h/", 200, links=("http://h/a",))
-    for value in (response, record):
-        assert pickle.loads(pickle.dumps(value)) == value
-
-
-def test_a_400_gets_no_hint_over_https_or_if_it_is_not_a_start_url() -> None:
-    link: Any = (400, {}, "use <a href=https://h/>")
-    crawler = crawl_site({"/": "<a href=/a>", "/a": link, "https://o/": 400}, "/", "https://o/")
-    errors = {path: record.error for path, record in crawler.records.items()}
-    assert errors == {"/": "", "/a": "400 Words", "https://o/": "400 Words"}
-    assert crawler.records["/a"].size == 0, "its body was not read"
-
-
-TRUST_IT = "; set SSL_CERT_FILE=ca.pem to trust it"
-THREE_CAUSES = (
-    "; the server does not send its intermediate certificate, or SSL_CERT_FILE has to name your "
-    "own authority, or this Python has no certificates installed")
-
-
-@each("code, remedy", [(10, ""), (18, TRUST_IT), (19, TRUST_IT), (20, THREE_CAUSES),
-                       (21, THREE_CAUSES), (62, "")])
-def test_the_remedy_for_a_certificate_is_named_where_it_helps(code: int, remedy: str) -> None:
-    certificate = ssl.SSLCertVerificationError("bad")
-    certificate.verify_code, certificate.verify_message = code, "reason"
-    (record,) = crawl_site({"/": certificate}).emitted
-    assert record.error == f"certificate not trusted (reason){remedy}"
-
-
-@each("path, kind", [("/" + "a" * 5999, ""), ("/" + "a" * 6000, "over a limit")])
-def test_a_path_times_its_links_and_images_may_be_six_million_characters(
-        path: str, kind: str) -> None:
-    body = "<a href=x>" * 500 + "<img src=y>" * 500
-    response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, body.encode())
-    assert crawl.result_of(crawl.parse_url(path, BASE), response).record.kind == kind
-
-
-# 16  Sites
+# 17  Sites
 # =========
 
 
@@ -3911,99 +4004,6 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
     assert set(crawler.outcomes.values()) == {"200", "429 blocked x3"}
 
 
-# 17  Scope
-# =========
-
-
-@each("url, options, reason", [
-    ("http://example.com/x", {}, ""),
-    ("http://www.example.com/x", {}, ""),
-    ("https://example.com/x", {}, ""),
-    ("http://example.com:8080/x", {}, "on another host"),
-    ("http://sub.example.com/x", {}, "on another host"),
-    ("http://a.sub.example.com/x", {"subdomains": True}, ""),
-    ("http://notexample.com/x", {"subdomains": True}, "on another host"),
-    ("http://sub.example.com:8080/x", {"subdomains": True}, "on another host"),
-    ("http://exam.plecom/x", {"subdomains": True}, "on another host"),
-    ("http://example.com./x", {}, "on another host"),
-    ("http://example.com/blog/x", {"include": "/blog/"}, ""),
-    ("http://example.com/x", {"include": "/blog/"}, "not included"),
-    ("http://example.com/blog/x.pdf", {"include": "/blog/", "exclude": "pdf$"}, "excluded"),
-    ("http://example.com/x", {"include": "/blog/|x"}, ""),
-    ("http://example.com/x", {"exclude": "pdf$|x$"}, "excluded"),
-    ("http://example.com" + "/a/b" * 5, {}, ""),
-    ("http://example.com/x", {"depth": 0}, "too many links from the start")])
-def test_the_scope_is_the_roots_host_widened_and_narrowed(
-        url: str, options: dict[str, Any], reason: str) -> None:
-    roots = [crawl.parse_url("http://www.example.com/")]
-    scope = crawl.Scope(roots, crawl.Options(**options))
-    assert scope.objection(crawl.parse_url(url), 1, check=False) == reason
-
-
-def test_www_counts_as_part_of_the_name_before_a_top_level_domain() -> None:
-    scope = crawl.Scope([crawl.parse_url("http://www.com/")], crawl.Options(subdomains=True))
-    assert not scope.covers(crawl.parse_url("http://other.com/"))
-
-
-@each("root, url, trusted", [
-    ("https://h", "https://h/x", True),
-    ("https://h", "http://h/x", False),
-    ("http://h", "http://h/", True),
-    ("http://h", "https://h/", True),
-    ("https://h.de", "https://www.h.de/", True),
-    ("https://www.h.de", "https://h.de/", True),
-    ("https://h", "https://a.h/", False),
-    ("https://h", "https://h:8443/", False),
-    ("http://h:8080", "http://h:8080/", True),
-    ("https://h", "https://other/", False)])
-def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: bool) -> None:
-    scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
-    assert scope.trusts(crawl.parse_url(url)) == trusted
-
-
-@each("text, url", [
-    ("xkcd.com", "https://xkcd.com/"),
-    ("localhost", "http://localhost/"),
-    ("LOCALHOST:80/a", "http://localhost/a"),
-    ("blog.localhost:8080", "http://blog.localhost:8080/"),
-    ("127.0.0.1:8000", "http://127.0.0.1:8000/"),
-    ("127.9.9.9/x", "http://127.9.9.9/x"),
-    ("[::1]:80", "http://[::1]/"),
-    ("localhost.example.com", "https://localhost.example.com/"),
-    ("127.example.com", "https://127.example.com/"),
-    ("notlocalhost", "https://notlocalhost/"),
-    ("10.0.0.1", "https://10.0.0.1/"),
-    ("http://localhost:9", "http://localhost:9/"),
-    ("https://localhost", "https://localhost/"),
-    ("h/@x", "https://h/@x")])
-def test_a_root_without_a_scheme_is_https_or_on_this_machine_http(text: str, url: str) -> None:
-    assert str(crawl._parse_root(text)) == url
-
-
-def test_a_root_with_a_scheme_and_no_slashes_is_refused() -> None:
-    with raises(crawl.CrawlError, match="expected // after http:"):
-        crawl._parse_root("HTTP:h")
-
-
-def test_each_option_that_is_a_number_has_a_least_value() -> None:
-    kinds = crawl.Options.__annotations__
-    numbers = {
-        name
-        for name, kind in kinds.items()
-        if re.search("int|float", getattr(kind, "__forward_arg__"))}
-    assert set(crawl._LEAST) == numbers
-
-
-@each("text, url", [("localhost?x", "http://localhost/?x"), ("localhost#x", "http://localhost/")])
-def test_a_root_on_this_machine_may_have_a_query(text: str, url: str) -> None:
-    assert str(crawl._parse_root(text)) == url
-
-
-def test_any_pattern_of_exclude_that_matches_any_start_url_is_an_error() -> None:
-    with raises(crawl.CrawlError, match="^--exclude 'x' leaves out the start URL http://h/x$"):
-        crawl.Crawler(["http://h/", "http://h/x"], exclude=["no", "x"])
-
-
 # 18  Frontier
 # ============
 
@@ -4041,203 +4041,7 @@ async def test_another_way_to_a_url_can_only_move_it_to_an_earlier_round(
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
-# 19  Fragments
-# =============
-
-
-def hashes_of_anchors(markup: str) -> set[int]:
-    """Return the hashes of the anchors of a page, without those that every page may have."""
-    found = crawl.anchors_of(markup)
-    assert found is not None
-    return set(found) - {hash("top")}
-
-
-@each("markup, anchors", [
-    ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
-    ("<a data-id=no title='id=no'><meta name=no><input name=no><img name=no>", set()),
-    ("<!-- <p id=no> --><script>'<p id=no>'</script><template><p id=no></template>", set()),
-    ("<textarea id=a></textarea><p title=\"<p id='no'>\" id=b>", {"a", "b"}),
-    ("</ <p id=no>><//<p id=no>></p><p id=a>", {"a"}),
-    ("<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
-     {"c", "d", "'end'-0"}),
-    ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
-    ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
-    ("<math><mi id=f></math><svg id=g><a name=h></svg><svg/><p id=i>", {"f", "g", "h", "i"}),
-    ("<input a name=no><p a name=no><A name=yes><abbr name=no>", {"yes"}),
-    ("<script src=x />var s=\"<!--\";</script><p id=owl>", {"owl"}),
-    ("<title/>a <!-- b</title><p id=owl>", {"owl"}),
-    ("<style/>p {}</style><p id=owl>", {"owl"})])
-def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
-        markup: str, anchors: set[str]) -> None:
-    assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
-
-
-def test_the_anchors_of_an_xhtml_page_are_read_as_xml() -> None:
-    page = "<script src='x.js'/><p id='owl'/><a href='#owl'>"
-    site: Site = {"/": answer_of_type("application/xhtml+xml", page)}
-    crawler = crawl_site(site, fragments=True, pages_only=True)
-    assert crawler.outcomes == {"/": "200"}
-    anchors = crawl.anchors_of(page, "application/xhtml+xml")
-    assert anchors is not None
-    assert hash("owl") in anchors
-    assert hashes_of_anchors(page) == set()
-
-
-def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
-    markup = "".join(f"<p id=a{number}>" for number in range(9))
-    assert crawl.anchors_of(markup) is None
-    crawler = crawl_site({"/": f"{markup}<a href=#x>"}, fragments=True)
-    assert crawler.outcomes == {"/": "200", "/#x": "fragment not checked"}
-
-
-@each("name", crawl._RAW_NAMES.split("|"))
-def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
-    markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
-    assert hashes_of_anchors(markup) == {hash("yes")}
-    assert crawl.read_markup(markup).links == ("/yes",)
-
-
-def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
-    """Return the missing fragments, their errors, and the pages that link to them."""
-    crawler = crawl_site(site, fragments=True, **options)
-    return [
-        (path_of(record.url), record.error,
-         [*map(path_of, dict.fromkeys(crawler.seen_urls[record.url].linked_from))])
-        for record in crawler.emitted
-        if "#" in record.url]
-
-
-def test_a_link_to_a_missing_fragment_is_broken() -> None:
-    assert sorted(missing_fragments({
-        "/": "<p id=here><a href=#here><a href='#nowhere'>"
-        "<a href=/a#good><a href=/a#bad><a href=/b>",
-        "/a": "<a name=good><a href=/#here><a href=/#lost>",
-        "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>"})) == [
-        ("/#lost", "no id 'lost' on the page", ["/a"]),
-        ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
-        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
-
-
-def test_a_fragment_is_as_deep_as_its_page_but_never_a_root() -> None:
-    site: Site = {"/": "<a href=#x><a href=/a>", "/a": "<a href=/b>", "/b": "<a href=#x>"}
-    records = crawl_site(site, fragments=True).records
-    assert (records["/#x"].depth, records["/b#x"].depth) == (1, 2)
-
-
-@each("fragment", [
-    "", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9", "caf\u00e9",
-    "caf&eacute;", "a:~:text=x", " a "])
-def test_fragments_that_do_not_name_an_element_are_not_checked(fragment: str) -> None:
-    assert missing_fragments({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
-
-
-@each("links, redirects, page, broken", [
-    ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=b>", []),
-    ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=a>", ["/old#a"]),
-    ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new#b"}, "<p id=b>", []),
-    ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new"}, "<p id=c>", []),
-    ("<a href=\"/new#'e'-0\">", {}, "<h2 id=\"'e'-0\">", []),
-    ("<a href='/new#sec\ntion'>", {}, "<p id=section>", []),
-    ("<a href=/old#a>", {"/old": "-> /new#top"}, "<p id=b>", []),
-    ("<a href=/old#a>", {"/old": "-> /new#"}, "<p id=b>", []),
-    ("<a href=/old#a>", {"/old": "-> /new#!/route"}, "<p id=b>", []),
-    ("<a href=/old#a>", {"/old": "-> /new#:~:text=b"}, "<p id=b>", []),
-    ("<a href=/old#a>", {"/old": "-> /new#b:~:text=b"}, "<p id=a>", ["/old#a"]),
-    ("<a href=/new#description>", {}, "<meta name=description>", ["/new#description"])])
-def test_the_fragment_of_a_redirect_replaces_that_of_the_link(
-        links: str, redirects: Site, page: str, broken: list[str]) -> None:
-    found = missing_fragments({"/": links, "/new": page} | redirects)
-    assert [url for url, _, _ in found] == broken
-
-
-def test_a_redirect_passes_a_fragment_on() -> None:
-    site = {
-        "/": "<a href=/old#x><a href=/older#y><a href=/new#w>",
-        "/new": "<p id=x>",
-        "/old": "-> /new",
-        "/older": "-> /old"}
-    assert {(url, *pages) for url, _, pages in missing_fragments(site)} == {
-        ("/older#y", "/"), ("/new#w", "/")}
-    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
-    links = "".join(f"<a href=/{number}#x>" for number in range(120))
-    assert missing_fragments({"/": links} | ring) == []
-
-
-def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
-    site: Site = {
-        "/": "<a href=/gone#x><a href=//o/#x><a href=/txt#x><a href=//p/#x>",
-        "http://o/": "",
-        "/txt": answer_of_type("text/plain")}
-    crawler = crawl_site(site, fragments=True, external=True)
-    fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
-    assert fragments == {
-        "http://o/#x": "fragment not checked",
-        "/txt#x": "fragment not checked",
-    }, "the problem of its page, or why its page was left out, is enough"
-    crawler = crawl_site(
-        {"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
-        exclude="a b|gone")
-    assert crawler.outcomes == {
-        "/": "200", "http://c d/": "broken", "http://a b/": "excluded",
-        "/#gone": "excluded"}
-
-
-def test_a_fragment_of_something_that_is_not_html_is_not_checked(tmp_path: Path) -> None:
-    """Not in a first crawl, and not when the journal has the result."""
-    site: Site = {
-        "/": "<link rel=stylesheet href=/s.css><a href=/s.css#x><a href=/map#y>",
-        "/s.css": answer_of_type("text/css", "p { src: url(/i) }"),
-        "/map": answer_of_type("text/xml", "<loc>http://h/i</loc>"),
-        "/i": ""}
-    for _ in range(2):
-        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
-        fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
-        assert fragments == {"/s.css#x": "fragment not checked", "/map#y": "fragment not checked"}
-
-
-def test_a_page_whose_compressed_body_is_cut_is_counted_and_its_fragments_are_not_checked(
-        site: Server, tmp_path: Path) -> None:
-    page = gzip.compress(b"<p id=a><a href=#a><a href=#b><a href=/2>" + bytes(range(256)) * 9)
-    site.answers["/"] = with_body(page[:-200], b"Content-Encoding: gzip\r\nContent-Type: text/html")
-    site.answers["/2"] = with_body(b"", b"Content-Type: text/html")
-    path = tmp_path / "journal"
-    status, out, _ = run_main("-o", str(path), "--fragments", "--no-robots", site.url + "/")
-    assert status == 0
-    assert "read as far as the compressed body goes: 1 page\n" in out
-    assert "           2  fragment not checked\n" in out
-    truncated = [record["url"] for record in journal_lines(path) if record.get("truncated")]
-    assert truncated == [site.url + "/"]
-
-
-def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
-    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
-    for turn in range(2):
-        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
-        assert [record.url for record in crawler.emitted if record.kind] == ["http://h/a#x"]
-        assert crawler.requested == ["/", "/a"]
-        assert crawler.client.checked == ["/i"] * (not turn)
-
-
-def test_a_page_may_have_a_hundred_thousand_anchors(monkeypatch: Patch) -> None:
-    assert crawl.MAX_ANCHORS == 100_000
-    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
-    for count, checked in ((3, True), (4, False)):
-        assert (crawl.anchors_of("<p id=a>" * count) is not None) == checked
-
-
-def test_a_fragment_is_not_checked_if_a_redirect_leads_to_something_that_is_not_html() -> None:
-    site: Site = {
-        "/": "<a href=/old#x><a href=/lost#x>",
-        "/old": "-> /txt",
-        "/txt": answer_of_type("text/plain"),
-        "/lost": "-> /gone"}
-    outcomes = crawl_site(site, fragments=True).outcomes
-    assert {url: end for url, end in outcomes.items() if "#" in url} == {
-        "/old#x": "fragment not checked"}
-
-
-# 20  References
+# 19  References
 # ==============
 
 
@@ -4436,6 +4240,202 @@ def test_the_password_of_a_link_without_slashes_is_not_shown() -> None:
     crawler = crawl_site({"/": "<a href='ftp:me:secret@h/'><a href='http:me:secret@[/'>"})
     assert "secret" not in f"{crawler.emitted}"
     assert len(crawler.emitted) == 3
+
+
+# 20  Fragments
+# =============
+
+
+def hashes_of_anchors(markup: str) -> set[int]:
+    """Return the hashes of the anchors of a page, without those that every page may have."""
+    found = crawl.anchors_of(markup)
+    assert found is not None
+    return set(found) - {hash("top")}
+
+
+@each("markup, anchors", [
+    ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
+    ("<a data-id=no title='id=no'><meta name=no><input name=no><img name=no>", set()),
+    ("<!-- <p id=no> --><script>'<p id=no>'</script><template><p id=no></template>", set()),
+    ("<textarea id=a></textarea><p title=\"<p id='no'>\" id=b>", {"a", "b"}),
+    ("</ <p id=no>><//<p id=no>></p><p id=a>", {"a"}),
+    ("<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
+     {"c", "d", "'end'-0"}),
+    ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
+    ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
+    ("<math><mi id=f></math><svg id=g><a name=h></svg><svg/><p id=i>", {"f", "g", "h", "i"}),
+    ("<input a name=no><p a name=no><A name=yes><abbr name=no>", {"yes"}),
+    ("<script src=x />var s=\"<!--\";</script><p id=owl>", {"owl"}),
+    ("<title/>a <!-- b</title><p id=owl>", {"owl"}),
+    ("<style/>p {}</style><p id=owl>", {"owl"})])
+def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
+        markup: str, anchors: set[str]) -> None:
+    assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
+
+
+def test_the_anchors_of_an_xhtml_page_are_read_as_xml() -> None:
+    page = "<script src='x.js'/><p id='owl'/><a href='#owl'>"
+    site: Site = {"/": answer_of_type("application/xhtml+xml", page)}
+    crawler = crawl_site(site, fragments=True, pages_only=True)
+    assert crawler.outcomes == {"/": "200"}
+    anchors = crawl.anchors_of(page, "application/xhtml+xml")
+    assert anchors is not None
+    assert hash("owl") in anchors
+    assert hashes_of_anchors(page) == set()
+
+
+def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
+    markup = "".join(f"<p id=a{number}>" for number in range(9))
+    assert crawl.anchors_of(markup) is None
+    crawler = crawl_site({"/": f"{markup}<a href=#x>"}, fragments=True)
+    assert crawler.outcomes == {"/": "200", "/#x": "fragment not checked"}
+
+
+@each("name", crawl._RAW_NAMES.split("|"))
+def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
+    markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
+    assert hashes_of_anchors(markup) == {hash("yes")}
+    assert crawl.read_markup(markup).links == ("/yes",)
+
+
+def missing_fragments(site: Site, **options: Any) -> list[tuple[str, str, list[str]]]:
+    """Return the missing fragments, their errors, and the pages that link to them."""
+    crawler = crawl_site(site, fragments=True, **options)
+    return [
+        (path_of(record.url), record.error,
+         [*map(path_of, dict.fromkeys(crawler.seen_urls[record.url].linked_from))])
+        for record in crawler.emitted
+        if "#" in record.url]
+
+
+def test_a_link_to_a_missing_fragment_is_broken() -> None:
+    assert sorted(missing_fragments({
+        "/": "<p id=here><a href=#here><a href='#nowhere'>"
+        "<a href=/a#good><a href=/a#bad><a href=/b>",
+        "/a": "<a name=good><a href=/#here><a href=/#lost>",
+        "/b": "<a href='/a#bad'><a href=/a#bad><img src=/a#i>"})) == [
+        ("/#lost", "no id 'lost' on the page", ["/a"]),
+        ("/#nowhere", "no id 'nowhere' on the page", ["/"]),
+        ("/a#bad", "no id 'bad' on the page", ["/", "/b"])]
+
+
+def test_a_fragment_is_as_deep_as_its_page_but_never_a_root() -> None:
+    site: Site = {"/": "<a href=#x><a href=/a>", "/a": "<a href=/b>", "/b": "<a href=#x>"}
+    records = crawl_site(site, fragments=True).records
+    assert (records["/#x"].depth, records["/b#x"].depth) == (1, 2)
+
+
+@each("fragment", [
+    "", "top", "TOP", "/route", "!route", ":~:text=x", "caf%C3%A9", "caf\u00e9",
+    "caf&eacute;", "a:~:text=x", " a "])
+def test_fragments_that_do_not_name_an_element_are_not_checked(fragment: str) -> None:
+    assert missing_fragments({"/": f"<p id=a><p id=caf\u00e9><a href=' #{fragment}'>"}) == []
+
+
+@each("links, redirects, page, broken", [
+    ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=b>", []),
+    ("<a href=/old#a>", {"/old": "-> /new#b"}, "<p id=a>", ["/old#a"]),
+    ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new#b"}, "<p id=b>", []),
+    ("<a href=/older#a>", {"/older": "-> /old#c", "/old": "-> /new"}, "<p id=c>", []),
+    ("<a href=\"/new#'e'-0\">", {}, "<h2 id=\"'e'-0\">", []),
+    ("<a href='/new#sec\ntion'>", {}, "<p id=section>", []),
+    ("<a href=/old#a>", {"/old": "-> /new#top"}, "<p id=b>", []),
+    ("<a href=/old#a>", {"/old": "-> /new#"}, "<p id=b>", []),
+    ("<a href=/old#a>", {"/old": "-> /new#!/route"}, "<p id=b>", []),
+    ("<a href=/old#a>", {"/old": "-> /new#:~:text=b"}, "<p id=b>", []),
+    ("<a href=/old#a>", {"/old": "-> /new#b:~:text=b"}, "<p id=a>", ["/old#a"]),
+    ("<a href=/new#description>", {}, "<meta name=description>", ["/new#description"])])
+def test_the_fragment_of_a_redirect_replaces_that_of_the_link(
+        links: str, redirects: Site, page: str, broken: list[str]) -> None:
+    found = missing_fragments({"/": links, "/new": page} | redirects)
+    assert [url for url, _, _ in found] == broken
+
+
+def test_a_redirect_passes_a_fragment_on() -> None:
+    site = {
+        "/": "<a href=/old#x><a href=/older#y><a href=/new#w>",
+        "/new": "<p id=x>",
+        "/old": "-> /new",
+        "/older": "-> /old"}
+    assert {(url, *pages) for url, _, pages in missing_fragments(site)} == {
+        ("/older#y", "/"), ("/new#w", "/")}
+    ring = {f"/{number}": f"-> /{(number + 1) % 120}" for number in range(120)}
+    links = "".join(f"<a href=/{number}#x>" for number in range(120))
+    assert missing_fragments({"/": links} | ring) == []
+
+
+def test_a_fragment_of_a_page_that_was_not_read_is_not_checked() -> None:
+    site: Site = {
+        "/": "<a href=/gone#x><a href=//o/#x><a href=/txt#x><a href=//p/#x>",
+        "http://o/": "",
+        "/txt": answer_of_type("text/plain")}
+    crawler = crawl_site(site, fragments=True, external=True)
+    fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
+    assert fragments == {
+        "http://o/#x": "fragment not checked",
+        "/txt#x": "fragment not checked",
+    }, "the problem of its page, or why its page was left out, is enough"
+    crawler = crawl_site(
+        {"/": "<a href='http://a b/'><a href=#gone><a href='http://c d/'>"}, fragments=True,
+        exclude="a b|gone")
+    assert crawler.outcomes == {
+        "/": "200", "http://c d/": "broken", "http://a b/": "excluded",
+        "/#gone": "excluded"}
+
+
+def test_a_fragment_of_something_that_is_not_html_is_not_checked(tmp_path: Path) -> None:
+    """Not in a first crawl, and not when the journal has the result."""
+    site: Site = {
+        "/": "<link rel=stylesheet href=/s.css><a href=/s.css#x><a href=/map#y>",
+        "/s.css": answer_of_type("text/css", "p { src: url(/i) }"),
+        "/map": answer_of_type("text/xml", "<loc>http://h/i</loc>"),
+        "/i": ""}
+    for _ in range(2):
+        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
+        fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
+        assert fragments == {"/s.css#x": "fragment not checked", "/map#y": "fragment not checked"}
+
+
+def test_a_page_whose_compressed_body_is_cut_is_counted_and_its_fragments_are_not_checked(
+        site: Server, tmp_path: Path) -> None:
+    page = gzip.compress(b"<p id=a><a href=#a><a href=#b><a href=/2>" + bytes(range(256)) * 9)
+    site.answers["/"] = with_body(page[:-200], b"Content-Encoding: gzip\r\nContent-Type: text/html")
+    site.answers["/2"] = with_body(b"", b"Content-Type: text/html")
+    path = tmp_path / "journal"
+    status, out, _ = run_main("-o", str(path), "--fragments", "--no-robots", site.url + "/")
+    assert status == 0
+    assert "read as far as the compressed body goes: 1 page\n" in out
+    assert "           2  fragment not checked\n" in out
+    truncated = [record["url"] for record in journal_lines(path) if record.get("truncated")]
+    assert truncated == [site.url + "/"]
+
+
+def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
+    site = {"/": "<a href=/a#x><img src=/i>", "/a": "", "/i": ""}
+    for turn in range(2):
+        crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
+        assert [record.url for record in crawler.emitted if record.kind] == ["http://h/a#x"]
+        assert crawler.requested == ["/", "/a"]
+        assert crawler.client.checked == ["/i"] * (not turn)
+
+
+def test_a_page_may_have_a_hundred_thousand_anchors(monkeypatch: Patch) -> None:
+    assert crawl.MAX_ANCHORS == 100_000
+    monkeypatch.setattr(crawl, "MAX_ANCHORS", 3)
+    for count, checked in ((3, True), (4, False)):
+        assert (crawl.anchors_of("<p id=a>" * count) is not None) == checked
+
+
+def test_a_fragment_is_not_checked_if_a_redirect_leads_to_something_that_is_not_html() -> None:
+    site: Site = {
+        "/": "<a href=/old#x><a href=/lost#x>",
+        "/old": "-> /txt",
+        "/txt": answer_of_type("text/plain"),
+        "/lost": "-> /gone"}
+    outcomes = crawl_site(site, fragments=True).outcomes
+    assert {url: end for url, end in outcomes.items() if "#" in url} == {
+        "/old#x": "fragment not checked"}
 
 
 # 21  Requests
