@@ -9,7 +9,7 @@
     python3 crawl.py xkcd.com
 
 crawls a site: it follows the links that stay on the site, and reports what is broken.
-The same file is a small typed asyncio, with an HTTP client and a crawler built on it:
+The file is also a library: a small typed asyncio, with an HTTP client and a crawler built on it:
 
     import crawl
 
@@ -101,7 +101,7 @@ __all__ = [
     "sleep", "timeout", "wait_for", "gather", "to_thread",
     "Queue", "QueueEmpty", "QueueFull", "Semaphore",
     "Future", "Task", "EventLoop",
-    "CancelledError", "coroutine", "DeadlockError",
+    "CancelledError", "InvalidStateError", "coroutine", "DeadlockError",
     "connect", "Stream",
     "fetch", "Client", "Response", "ResponseParser",                    # HTTP
     "ProtocolError", "LimitError",
@@ -121,7 +121,7 @@ VERSION = "3.1"
 # 2  Event loop
 # =============
 # The problem: a crawler spends its life waiting. A page takes some 100 ms to arrive and
-# about one to process, so a crawler that waits for each page in turn idles 99 % of the
+# about 1 ms to process, so a crawler that waits for each page in turn idles 99 % of the
 # time. Threads can wait in parallel, with one blocking `recv` each. But a thread costs
 # tens of kilobytes, and the kernel switches between threads at arbitrary points, so all
 # shared state needs a lock.
@@ -271,9 +271,9 @@ class EventLoop:
             raise ValueError(f"a delay or deadline must be a number of seconds, not {deadline!r}")
         handle = Handle(callback, args)
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), handle))
-        # Cancelled handles stay until they are at the top of the heap, or until the
-        # heap is large and has doubled since the last sweep. A sweep removes them all,
-        # in amortised O(1) each.
+        # A cancelled handle stays in the heap until it reaches the top, or until a
+        # sweep removes it. A sweep comes when the heap is large and has doubled since
+        # the last one: O(1) each, amortised.
         if len(self._timeouts) >= self._sweep_at:
             self._timeouts[:] = [item for item in self._timeouts if item[2].callback is not None]
             heapq.heapify(self._timeouts)
@@ -327,8 +327,8 @@ class EventLoop:
             # call_soon_threadsafe() and ended.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # With callbacks to run and no socket to watch, a poll could only find the
-        # self-pipe, which is written after the callback has been added.
+        # If callbacks are ready and no socket is watched, there is no need to poll. The
+        # self-pipe may have a byte, but its callback is in the queue already.
         if watching or not ready:
             self._poll(wait)
         if timeouts:
@@ -638,8 +638,8 @@ class Future(Generic[T]):
 # way out. Only an exception does that. cancel() cancels the future (which may be a
 # task) that the task waits for. Then CancelledError is raised at that `await`, runs the
 # `finally` blocks and, unless something catches it, ends the task. (If the future is a
-# task that catches it, the `await` returns the result of that task instead.) A task
-# that is not waiting for a future gets CancelledError later:
+# task, it may catch CancelledError and return. Then the `await` returns its result.) A
+# task that is not waiting for a future gets CancelledError later:
 #
 #    if it was woken already      at its next step
 #    if it is running             at its next wait; if it returns first, it ends as cancelled
@@ -753,13 +753,14 @@ class Task(Future[T]):
 Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather() accept
 
 
-# A note on memory. A future holds its exception, the exception holds its traceback, and
-# the traceback holds the frames that the exception passed through, with their
-# variables. If one of these variables is the future, then future, exception, traceback
-# and frame keep one another alive until the garbage collector runs, and an exception
-# that nobody retrieves is reported late. So the methods of Future and Task through
-# which such an exception passes delete their variable for the future (`del self`). And
-# if several tasks await a failed future, each raises the exception with the traceback
+# A note on memory. A future refers to its exception, the exception to its traceback,
+# and the traceback to the frames that the exception has passed through. If one of these
+# frames has a variable for the future, this is a circle: nothing in it is freed before
+# the garbage collector runs, and an exception that nobody retrieves is reported late.
+# So the methods of Future and Task through which such an exception passes delete that
+# variable (`del self`).
+#
+# If several tasks await a failed future, each raises the exception with the traceback
 # that it had when the future failed: otherwise every `await` would make the traceback
 # longer.
 
@@ -875,9 +876,9 @@ def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. It then fails as soon as one of them has failed
-    or been cancelled, or else when all have ended; with *return_exceptions*, only when
-    all have ended."""
+    Cancelling it cancels its children. It fails when the first of them fails or is
+    cancelled. If none does, or with *return_exceptions*, it fails when all have
+    ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -930,9 +931,9 @@ def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), called in a thread, in a copy of the context.
 
     The call begins immediately, and the number of threads has no limit. The thread is a
-    daemon: it is killed when the program ends, so it should not hold a lock that the
-    end of the program needs, as input() does. If the future is cancelled, the thread
-    goes on and its result is dropped."""
+    daemon: it is killed when the program ends. Do not call input() there: it holds a
+    lock on stdin, which the program needs to end. If the future is cancelled, the
+    thread goes on and its result is dropped."""
     loop = get_running_loop()
     context = copy_context()
     future = loop.create_future()
@@ -976,9 +977,9 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 #                          KeyboardInterrupt if the cancellation has ended main
 #     the second signal    raises KeyboardInterrupt immediately, wherever the program is
 #
-# After the second signal tasks may be left. Otherwise some are left only if a task that
-# is being cancelled raises SystemExit or KeyboardInterrupt, or waits for something that
-# cannot happen.
+# After a second signal, any task may be left. Otherwise a task is left only if one
+# raises SystemExit or KeyboardInterrupt while it is cancelled, or waits for something
+# that cannot happen.
 
 def interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt(number). run() may replace this signal handler with its own."""
@@ -1010,10 +1011,10 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     When *main* has ended, run() cancels the tasks that are still running and waits for
     them. In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
     installed, and SIGTERM if interrupt() is, as in the command line. The first signal
-    cancels *main*. Then run() cleans up and raises KeyboardInterrupt(number), unless
-    *main* was still running at the signal and did not end as cancelled. A second signal
-    raises KeyboardInterrupt immediately. Unless a task catches it, run() then waits for
-    no task."""
+    cancels *main*. Then run() cleans up. It raises KeyboardInterrupt(number) if *main*
+    ended as cancelled, or had ended before the signal. A second signal raises
+    KeyboardInterrupt immediately, and run() does not wait for tasks (but a task may
+    catch it)."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -1159,7 +1160,8 @@ class Queue(Generic[T]):
 
     async def join(self) -> None:
         """Wait until all items are done, including those that are put in the meantime."""
-        if self.unfinished:  # not `while`: once all are done, later items do not count
+        # `if`, not `while`: once all are done, the wait is over, even if new items follow.
+        if self.unfinished:
             await _wait_in(self._joiners, lambda line: None)
 
 
@@ -1218,8 +1220,8 @@ class Semaphore:
 # other socket and no deadline. (Bytes that TLS has already decrypted are returned at
 # once, because a poll does not see them.) A stream has no deadlines: callers wrap their
 # waits in a `timeout`, as connect() and §11 do. After a read the socket stays
-# registered until bytes arrive that nobody waits for. If the next read comes first,
-# this saves two system calls.
+# registered, which saves two system calls if another read follows. It is unregistered
+# when bytes arrive and nobody waits.
 #
 # A name may have several addresses, and the first may be dead: packets to it are
 # dropped, and the client hears nothing before its deadline. Happy Eyeballs (RFC 8305)
@@ -1245,7 +1247,9 @@ ATTEMPT_DELAY = 0.25    # seconds until the next address joins the race: RFC 830
 
 
 class Stream:
-    """A stream socket, plain or TLS, in non-blocking mode."""
+    """A stream socket, plain or TLS. Puts *sock* into non-blocking mode.
+
+    sock        the socket, for example for getpeername() or shutdown()"""
 
     def __init__(self, sock: socket.socket):
         sock.setblocking(False)
@@ -1408,10 +1412,10 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (at least one; by default those that lookup() finds) race for the
     connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
     fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
-    wins, whose address moves to the front of the list. If all fail, raises OSError: the
-    first error that does not say that a network, a host or a kind of address is out of
-    reach or, if there is no other, the first of those. If the caller is cancelled, no
-    socket stays open. (RFC 8305)"""
+    wins, whose address moves to the front of the list. If all fail, raises OSError, one
+    of the errors: the first that does not say that a network, a host or a kind of
+    address is out of reach, because that may only mean that this machine has no IPv6;
+    or else the first. If the caller is cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
@@ -1425,7 +1429,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     if ssl is not None:
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
-                # The wrapped socket has the same descriptor. A truncated stream raises an error.
+                # wrap_socket() keeps the descriptor. With suppress_ragged_eofs=False, a
+                # stream that is cut off is an error, not an end.
                 stream.sock = ssl.wrap_socket(
                     stream.sock, server_hostname=host.strip("[]").removesuffix("."),
                     do_handshake_on_connect=False, suppress_ragged_eofs=False)
@@ -1672,21 +1677,30 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 # But after each of these leniencies, in a 1xx head as well, the connection is closed.
 # So even if client and server read such a head differently, no byte of one response is
-# taken for a byte of another. Some leniencies do not close it, because they leave no
-# doubt about where the head and the body end: lines that end in LF alone, folded
-# fields, a status line that ends after the status, control characters in a value, and
-# empty lines before the head. The following are errors: a NUL or a lone CR in the head;
-# where a body may follow, two different lengths or any other transfer coding; a body in
-# br, zstd or compress (which were not requested), and a body that ends early. The
-# framing says whether it does. So a compressed body that has all its bytes, but lacks
-# the end of its gzip or deflate format, is decoded as far as it goes, and the Response
-# says that it is truncated. (If the body ends with the connection, a missing end is an
-# error.)
+# taken for a byte of another. Other leniencies leave no doubt about where the head and
+# the body end, so the connection stays open:
+#
+#     lines that end in LF alone             are lines
+#     a line that begins with a blank        continues the field above it
+#     a status line without a reason         is complete
+#     control characters in a value          stay, except NUL and CR
+#     empty lines, or CRs, before the head   are skipped
+#
+# And these are errors:
+#
+#     a NUL, or a lone CR, in the head
+#     two different Content-Lengths, or another transfer coding, where a body may follow
+#     a body in br, zstd or compress, which were not requested
+#     a body that ends early, according to its framing
+#
+# A compressed body may have all its bytes and still lack the end of its format. It is
+# decoded as far as it goes, and the Response says that it is truncated. (If the body
+# ends with the connection, this is an error.)
 #
 # The invariants. Every byte is accounted for. Bytes after the end belong to no
 # response, and the connection is not used again. Each head, body, chunk line and
-# trailer has a limit. The cost is linear in the number of bytes, however they are
-# split.
+# trailer has a limit. (The number of 1xx heads has none, except the deadline of the
+# request.) The cost is linear in the number of bytes, however they are split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both compressed and decoded: generous for HTML
@@ -1724,7 +1738,7 @@ class Response(NamedTuple):
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location or Set-Cookie
     body            decoded; empty if it was not wanted
-    reusable        whether the connection can take another request: see the leniencies above
+    reusable        whether the connection can take another request: see the leniencies in §10
     truncated       whether the body was compressed and lacks its end: a part of it was decoded"""
 
     version: int
@@ -2020,8 +2034,9 @@ class Client:
 
     *headers* are added to the usual ones or replace them. *timeout* is in seconds for
     one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
-    `max_idle` says how many idle connections are kept. Raises ValueError if one of the
-    headers is not valid, or is Host."""
+    `max_idle` says how many idle connections are kept; they belong to the running event
+    loop. Raises ValueError if one of the headers is not valid, or is Host,
+    Content-Length or Transfer-Encoding."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
@@ -2032,7 +2047,8 @@ class Client:
         # Spell each name in one way, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
         for name, value in fields.items():  # the message does not show a value: it may be a secret
-            if not re.fullmatch(_FIELD_NAME, name) or name == "Host" or not value.isprintable():
+            is_ours = name in ("Host", "Content-Length", "Transfer-Encoding")
+            if not re.fullmatch(_FIELD_NAME, name) or is_ours or not value.isprintable():
                 raise ValueError(f"{name!r} is not a header that can be set, or its value is not "
                                  "printable")
         self.timeout = timeout
@@ -2051,18 +2067,20 @@ class Client:
                     body: bytes = b"") -> Response:
         """Send one request and return the response. Redirects are not followed.
 
-        *url* may be a str, which needs its http:// or https:// (otherwise ValueError).
-        *body* is that of a POST or the like. A request that has one, or is neither GET
-        nor HEAD, is sent on a new connection, and never twice. *own_headers* says
-        whether to send the client's *headers*, which may hold secrets meant only for
-        some hosts; the User-Agent is always sent. The response's body is read only if
-        *wanted(response)*, called once the head has arrived, returns true; it may have
-        *max_body* bytes, by default self.max_body. Raises OSError if no response
-        arrives (TimeoutError after self.timeout seconds), and ProtocolError if the
-        response is malformed or truncated. If the caller is cancelled, the connection
-        is closed."""
+        *url* may be a str, which needs its http:// or https://. Raises ValueError if it
+        or the *method* is not valid. *body* is that of a POST or the like. A request
+        that has one, or is neither GET nor HEAD, is sent on a new connection, and never
+        twice. *own_headers* says whether to send the client's *headers*, which may hold
+        secrets meant only for some hosts; the User-Agent is always sent. The response's
+        body is read only if *wanted(response)*, called once the head has arrived,
+        returns true; it may have *max_body* bytes, by default self.max_body. Raises
+        OSError if no response arrives (TimeoutError after self.timeout seconds), and
+        ProtocolError if the response is malformed or truncated. If the caller is
+        cancelled, the connection is closed."""
         if isinstance(url, str):
             url = parse_url(url)
+        if not re.fullmatch(_FIELD_NAME, method):
+            raise ValueError(f"{method!r} is not a method")
         fields = self._all if own_headers else self._usual
         may_repeat = method in ("GET", "HEAD") and not body
         if not may_repeat:
@@ -2132,7 +2150,7 @@ class Client:
             raise
 
 
-async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
+async def fetch(url: URL | str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                 max_body: int = MAX_BODY, method: str = "GET", body: bytes = b"") -> Response:
     """Return the response to a request for *url*, which needs its http:// or https://.
 
@@ -2157,8 +2175,8 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # for the pages of the site, and the last one, CHECKS, is for URLs that are only
 # checked. After it come the fragments:
 #
-#     round 0    /                    is requested: a page. It is held, not processed, until all
-#                                     roots have responded and all hosts of the crawl are known
+#     round 0    /                    is requested: a page. It is held: if there were another root,
+#                                     that might still redirect, and add a host to the crawl
 #                /                    is processed: admits /cats/ and /birds to round 1, and
 #                                     /map.png, an image, to CHECKS; leaves out the link to the
 #                                     lion, on another host
@@ -2182,8 +2200,7 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #     else:                                   it is Again: the URL needs another turn
 #         queue.put_back(node)
 #
-# This is the path of a URL from object to object. The object on the left takes the
-# step; the text beside it names the objects that help:
+# This is the path of a URL from object to object:
 #
 #                  a reference on http://zoo.org/: "/cats/"
 #                      |
@@ -2199,6 +2216,12 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 #                      |  Result: a Record (§14), and perhaps a Page that was read (§12, §13)
 #     Crawler      passes the references in the Record to References, where their path begins, and
 #                  emits the Record to the Journal (§23) and the Report (§24)
+#
+# The sections follow it as far as Python allows, which wants a name to be defined
+# before it is used: what documents say (§12, §13), how a life ends (§14), three
+# questions about each URL (does it belong to the crawl, may it be requested, and when:
+# §15 to §17), and then the life of /cats/, from the page that refers to it (§18) to the
+# report (§24).
 
 # 12  Documents
 # =============
@@ -2214,9 +2237,9 @@ async def fetch(url: str, headers: Headers | None = None, timeout: float = FETCH
 # length of the text. A pattern needs quadratic time if a repetition matches a lot of
 # text and then gives it back one character at a time, or if it fails at the end of the
 # text and is tried again from the next character. So a repetition is possessive (`*+`,
-# or `(?>...*)` for groups), or lazy and at home at the end of the text
-# (`.*? (?: \*/ | \Z )`), or it can match only a short text. And an unterminated comment
-# or script extends to the end of the text.
+# or `(?>...*)` for groups), or is lazy and may also end at the end of the text
+# (`.*? (?: \*/ | \Z )`), or can match only a short text. And an unterminated comment or
+# script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
 MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,000 pages, each
@@ -2343,9 +2366,10 @@ def read_sitemap(text: str) -> Markup:
 # expressions. The one for HTML matches an svg or math element up to its end tag, and
 # the inside of the element is read with the one for XML.
 #
-# Some errors in pages are read in another way than by browsers, because a rule for each
-# would cost more time than they are worth: a tag inside the attributes of an end tag is
-# found, an svg inside an svg ends both, and so does a script inside a script.
+# Three errors in pages are read in another way than by browsers, because a rule for
+# each would cost more time than it is worth. A tag inside the attributes of an end tag
+# is found. The end of an svg inside an svg ends both, and so does the end of a script
+# inside a script.
 
 MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
 # The field of Markup that an element adds to, and the attributes with references. (a
@@ -2390,15 +2414,15 @@ _HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
 # 4. Any other tag. Its attributes are matched so that the search does not go on inside
 #    them. The look-ahead rejects the most frequent tags, which hide nothing: <li>, and
 #    those with one or two values in double quotes, such as <p class="x">. It only saves
-#    time: without it, a page of Python's documentation takes half as long again.
+#    time, up to a third of it on a page of Python's documentation.
 _QUOTED = r'"[\t-\r !#-;=?-~]*+"'     # ASCII without < and >: faster than [^"<>]
 _SIMPLE = rf"\s [a-z]++ = {_QUOTED}"
 _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
     [a-zA-Z] [^\s/>]*+ {_REST}"""
-# More look-aheads save time (without them, it would take nearly twice as long): they
-# reject </p>, <b> and a `<` in front of other characters. And a named tag begins with
-# the first three letters of one of the names. (All names have at least three.)
+# More look-aheads save time, up to half of it: they reject </p>, <b> and a `<` in front
+# of other characters. And a named tag begins with the first three letters of one of the
+# names. (All names have at least three.)
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
@@ -2601,10 +2625,11 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 # 14  Records
 # ===========
 # Each URL ends as a Record. This is the one form in which the callbacks, the journal
-# and the report get its outcome, whatever it was. The Response (§10) came from a server
-# that may say anything; everything in a Record is checked, escaped and short enough to
-# print. result_of() builds it, and returns a Result: the Record and, if a document was
-# read, the Page. Some outcomes:
+# and the report get its outcome, whatever it was. A server may say anything, so the
+# texts in a Record are escaped, and descriptions are cut. (Its links and assets are
+# still as the page wrote them, until §19 has found out which URLs they mean.)
+# result_of() builds the Record from a Response (§10). It returns a Result: the Record
+# and, if a document was read, the Page. Some outcomes:
 #
 #     404 Not Found               status=404, kind="broken", error="404 Not Found"
 #     302, Location: lion.jpg     status=302, next_url="http://cam.org/lion.jpg"
@@ -2688,7 +2713,7 @@ class Record(NamedTuple):
     status: int = 0                 # of HTTP; 0: there was no complete response
     error: str = ""                 # a description of what is wrong
     kind: str = ""                  # the kind of problem: one of PROBLEMS
-    skipped: str = ""               # why the URL, or (with a status) its target, is not requested
+    skipped: str = ""               # why it is not requested; with a status, why its target is not
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it, but escaped, and cut at MAX_SHOWN
     encoding: str = ""              # the charset; empty unless the body was read
@@ -2809,7 +2834,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             with suppress(ValueError):
                 base = parse_url(markup.base, url)
         count = len(markup.links) + len(markup.assets)
-        if reader is not read_sitemap and count * len(base.target) > MAX_JOINED:
+        path = base.target.partition("?")[0]
+        if reader is not read_sitemap and count * len(path) > MAX_JOINED:
             raise LimitError(f"its path, times its {count} references, exceeds {MAX_JOINED} "
                              "characters")
     except UnfetchableError as reason:  # a redirect to mailto:me is not a problem
@@ -2825,14 +2851,14 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 
 # 15  Scope
 # =========
-# Pages refer to the whole web. Which part of it belongs to the crawl? The options say
-# so, and they stand in this section because it is the first to need them. The host of a
-# URL decides, together with its depth and the --include and --exclude patterns. A link
-# leads to a page, which is read. An asset, such as an image, is only checked: does it
-# exist? So a URL is admitted as a page or as a check, or is left out for a reason. A
-# stylesheet on the crawl's hosts is admitted as a check, but it is also read, to find
-# the URLs that it uses. (With --external, links to other hosts are also admitted, as
-# checks.) With the root http://zoo.org/ and --exclude 'pdf$':
+# The first question about a URL: does it belong to the crawl? Pages refer to the whole
+# web. The Options say which part of it is wanted. The host of a URL decides, together
+# with its depth and the --include and --exclude patterns. A link leads to a page, which
+# is read. An asset, such as an image, is only checked: does it exist? So a URL is
+# admitted as a page or as a check, or is left out for a reason. A stylesheet on the
+# crawl's hosts is admitted as a check, but it is also read, to find the URLs that it
+# uses. (With --external, links to other hosts are also admitted, as checks.) With the
+# root http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -2847,9 +2873,10 @@ class Options(NamedTuple):
     """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
 
     depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
-    max_pages: int = 1_000_000      # pages to read; at most as many URLs are checked
-    include: Texts = ()             # regular expressions: besides the roots, only pages are read
-                                    # whose URL matches one
+    max_pages: int = 1_000_000      # pages to read, besides the roots and the targets of redirects;
+                                    # at most as many URLs are checked
+    include: Texts = ()             # regular expressions: besides the roots, read only pages whose
+                                    # URL matches one
     exclude: Texts = ()             # regular expressions: URLs that match one are left out
     subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
     external: bool = False          # whether links to other hosts are checked
@@ -2864,7 +2891,7 @@ class Options(NamedTuple):
     delay: float = 0.0              # seconds between two requests to a site
     headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
     journal: Journal | None = None  # its definite results are reused; new records are added
-    on_record: Callable[[Record], object] = lambda record: None     # gets each Record
+    on_record: Callable[[Record], None] = lambda record: None     # gets each Record
     on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
 
 
@@ -2979,13 +3006,13 @@ class Scope:
 
 # 16  Robots
 # ==========
-# Before crawl.py requests /cats/, it asks the zoo whether it may. A site says in
-# /robots.txt what crawlers may fetch (RFC 9309). People write these files by hand, and
-# no two alike. A group of rules begins with the names of the crawlers to which it
-# applies. All groups that contain our name apply; if there are none, the groups for "*"
-# do. Of the rules that match a URL, the one with the longest pattern wins; if two are
-# equally long, the one that allows the URL wins. In a pattern, "*" stands for any
-# characters, and a final "$" for the end. So with
+# The second question: may the URL be requested? A site says in /robots.txt what
+# crawlers may fetch (RFC 9309). People write these files by hand, and no two alike. A
+# group of rules begins with the names of the crawlers to which it applies. All groups
+# that contain our name apply; if there are none, the groups for "*" do. Of the rules
+# that match a URL, the one with the longest pattern wins; if two are equally long, the
+# one that allows the URL wins. In a pattern, "*" stands for any characters, and a final
+# "$" for the end. So with
 #
 #     User-agent: *
 #     Disallow: /             this group is for others
@@ -2995,8 +3022,8 @@ class Scope:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 #
 # A Crawl-delay is not in the RFC, but sites use it to ask for mercy, so it is obeyed
-# (§17). Between two names it does not end a group (RFC 9309, 2.2.4): it applies to the
-# names above it, and the rules below apply to all names. Other lines are ignored.
+# (§17). If it stands between two names, the delay is for the names above it, and the
+# rules that follow are for all of them (RFC 9309, 2.2.4). Other lines are ignored.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
 MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
@@ -3088,14 +3115,14 @@ class Robots:
 
 # 17  Sites
 # =========
-# The problem: a crawler is a guest. Some sites need pauses between requests (--delay,
-# Crawl-delay), or say "not now" (429). While one site rests, the workers should send
-# requests to others.
+# The third question: when may the URL be requested? A crawler is a guest. Some sites
+# need pauses between requests (--delay, Crawl-delay), or say "not now" (429). While one
+# site rests, the workers should send requests to others.
 #
 # The plain solution is a task for each site, which sleeps until its site may be asked.
-# It was tried, and thrown away: a crawl of 5,000 hosts had 5,000 sleeping tasks, and a
-# URL whose site was ready still had to wait for one of the workers, so its site had to
-# be asked again afterwards. The idea: a queue that knows the sites. Each site has its
+# It was tried, and thrown away. A crawl of 5,000 hosts had 5,000 sleeping tasks. And
+# when a site became ready, its URL still had to wait for a worker; by then the site
+# might not be ready any more. The idea: a queue that knows the sites. Each site has its
 # own line of waiting URLs. get() picks a site that may be asked now, and takes the
 # first URL of its line. This begins a turn of the site, which lasts until end_turn().
 # In a turn one URL is requested, at most once. A URL that needs another turn goes back
@@ -3112,8 +3139,8 @@ class Robots:
 # requests for its redirects. Until robots.txt is known, there is one turn at a time.
 # Once it is known, the first URL follows without a rest.
 #
-# The other responses also show how fast the crawler may go. After its first 429, a site
-# has a pace above zero and gets one request at a time:
+# The responses to its URLs also change how fast a site is asked. After its first 429,
+# it has a pace above zero and gets one request at a time:
 #
 #     the response    the site rests for at least    its pace
 #     429             Retry-After (§21), or 2 s      doubles, up to 2 s: 0.1 s, 0.2 s ...
@@ -3163,7 +3190,8 @@ class Site:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
             return
-        if self.free_at <= get_running_loop().time():  # else the pace has been raised just now
+        # While the site rests, another response of the same burst has raised the pace already.
+        if self.free_at <= get_running_loop().time():
             doubled = max(MIN_PACE, 2 * self.pace)
             self.pace = max(self.pace, min(doubled, REST))
         self.rest(max(self.pace, pause if pause else REST))
@@ -3212,7 +3240,7 @@ class PoliteQueue(Queue["Node"]):
             site.timer.cancel()
         loop = get_running_loop()
         if not site.waiting or site.is_busy():
-            self._free.pop(site, None)  # put_nowait(), put_back() or end_turn() comes here again
+            self._free.pop(site, None)  # put_nowait(), put_back() or end_turn() will call this
         elif site.free_at > loop.time():
             self._free.pop(site, None)
             site.timer = loop.call_at(site.free_at, self._update, site)
@@ -3223,13 +3251,13 @@ class PoliteQueue(Queue["Node"]):
 
 # 18  Frontier
 # ============
-# The life of a URL begins when it is first seen, and it should be requested once,
-# however many pages refer to it. So each seen URL has one Node, which is in one round.
-# Round 0 is for the roots and their redirect targets; their hosts define the scope.
-# Round 1 is for pages (with --depth there is a round for each level), CHECKS is for
-# checks, and NEVER is for URLs that are left out. A further reference to a URL can only
-# move it to an earlier round. The zoo's root links to the lion and shows the map;
-# /cats/ shows the lion and links to the map:
+# Now the life of /cats/ can begin: the zoo's root refers to it. It should end as one
+# Record, however many pages refer to it. So each seen URL has one Node, which is in one
+# round. Round 0 is for the roots and their redirect targets; their hosts define the
+# scope. Round 1 is for pages (with a --depth other than 100 there is a round for each
+# level), CHECKS is for checks, and NEVER is for URLs that are left out. A further
+# reference to a URL can only move it to an earlier round. The zoo's root links to the
+# lion and shows the map; /cats/ shows the lion and links to the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
@@ -3378,13 +3406,14 @@ class Frontier:
 
 # 19  References
 # ==============
-# A page refers to some 60 URLs, nearly all of which have been seen before. Parsing each
-# reference (§9) would more than double the time that a page takes. The idea: admit a
-# URL when it is first seen as a link, and when it is first seen as an asset; after
-# that, only look it up. That is enough because pages are read round by round, so a
-# later link to /birds cannot bring it to an earlier round than the first link did.
-# (There is one exception: a URL that was first seen more than MAX_DEPTH links away
-# stays left out, even if a shorter way turns up later.)
+# The root's Record says "/cats/", as the page wrote it. A page has some 60 references,
+# and nearly all of their URLs have been seen before. Parsing each of them (§9) takes up
+# to as long as everything else that is done with a page. The idea: a URL is parsed and
+# admitted when it is first seen as a link, and once more when it is first seen as an
+# asset. After that, its references are only looked up. That is enough, because pages
+# are read round by round: a later link never brings a URL to an earlier round. There is
+# one exception. A URL that was first seen more than MAX_DEPTH links away stays left
+# out, even if a shorter way turns up later.
 #
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
 # `_seen_assets` those of assets. A reference is joined to its page as plain text, and
@@ -3398,7 +3427,7 @@ class Frontier:
 #     mailto:me                is looked up as it is: its Node says why it is not requested
 #
 # It is not pretty that references are resolved in two ways, here and in parse_url(). It
-# stays because a page then takes less than half of the time.
+# stays because it saves up to half of the time that a page takes.
 
 # The user name and password of a reference, which are never shown.
 _USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
@@ -3467,7 +3496,7 @@ class References:
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
-                if _SCHEME.match(node.text):  # otherwise it is too long only on this page
+                if _SCHEME.match(node.text):  # a relative text may be short enough elsewhere
                     known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
             if not len(nodes) % SLICE:
@@ -3482,7 +3511,7 @@ class References:
         except ValueError as error:
             seen_urls = self._frontier.seen_urls
             text = _USER.sub(r"\1***@", _trim(reference))
-            # If the text is cut, it is still too long, and it still ends as it did.
+            # Cut the text, but keep it too long, and keep its last character.
             text = _escape(text[:MAX_URL] + text[MAX_URL:][-1:])
             node = seen_urls.get(text)
             if not node:
@@ -3501,14 +3530,14 @@ class References:
 
 # 20  Fragments
 # =============
-# With --fragments, a link to /birds#owl needs an element on /birds whose id is owl: an
-# anchor. The link may be found long before /birds is read, or long after. So, except
-# for fragments that the page itself has, nothing is decided until the last round has
-# ended. Until then, three things are collected:
+# The root also links to /birds#owl. With --fragments, this needs an element on /birds
+# whose id is owl: an anchor. The link may be found long before /birds is read, or long
+# after. So, except for fragments that the page itself has, nothing is decided until the
+# last round has ended. Until then, three things are collected:
 #
 #     when a page is read        the hashes of its anchors, in its Node
 #     when a redirect is read    the fragment in its Location, which replaces that of the link
-#     when a link is found       a Node for its URL with the fragment, among those of its page
+#     when a link is found       a Node for /birds#owl, under the Node of /birds
 #
 # At the end each fragment is looked up in the page that a browser would show.
 
@@ -3626,11 +3655,11 @@ class Fragments:
 
 # 21  Requests
 # ============
-# The URL has been admitted (§18), and its site may be asked (§17). Now its outcome has
-# to be found with few requests, and without bodies that nobody reads. The idea: ask the
-# server last. A worker has taken a URL from the queue, which began a turn of the URL's
-# site. fetch() uses the turn. It tries these cases in order, and returns a Result
-# (§14), or Again if the URL needs another turn:
+# /cats/ has been admitted, round 1 has begun, and zoo.org may be asked: a worker has
+# taken the URL from the queue, which began a turn of its site. Now its outcome has to
+# be found with few requests, and without bodies that nobody reads. The idea: ask the
+# server last. fetch() uses the turn. It tries these cases in order, and returns a
+# Result (§14), or Again if the URL needs another turn:
 #
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
@@ -3645,29 +3674,20 @@ class Fragments:
 #        is a stylesheet of the crawl's hosts
 #     7  anything else                           Result
 #
-# Two lives show this: that of an image whose server refuses HEAD, and that of the page
-# /cats/. In the middle are the lines that a worker runs; it may stop at each `await`.
-# On the right is what the program would have to store for the URL at that point if it
-# were written with callbacks, because the local variables of a callback are gone when
+# An image whose server refuses HEAD has two turns: HEAD, 405, Again; GET, 200, Result.
+# /cats/ needs one. In the middle are the lines that its worker runs, and it may stop at
+# each `await`. On the right is what a program with callbacks would have to keep in a
+# table of states at that point, because the local variables of a callback are gone when
 # it returns:
 #
-#     its turn      node = await queue.get()         the idle workers
-#     HEAD          await client.fetch(...)          the URL, the method, when the request began
-#     405           return Again()                   that HEAD was refused
-#     its turn      node = await queue.get()         the idle workers
-#     GET           await client.fetch(...)          the URL, the method, when the request began
-#     200           return Result(record)
-#
-#     its turn      node = await queue.get()         the idle workers
+#     its turn      node = await queue.get()         which workers have nothing to do
 #     GET           await client.fetch(...)          the URL, the method, when the request began
 #     200           return Result(record, page)
 #     its links     await references.admit(...)      the page, and which references are left
 #     the callback  await on_page(record, page)      the page, and what comes after the callback
 #
-# So between its admission (§18) and its record, a URL waits for its round in `later`,
-# for its turn in the line of its site, or for a retry with a timer; or a worker has it.
-# (Only the result of a root, or of the URL that it redirects to, may have to wait once
-# more, until the other roots have theirs: §22.)
+# So until it has a Record, a URL is in one place: in `later` (§18), in the line of its
+# site, in a timer, with a worker, or in `_held` (§22).
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: five redirects, as RFC 9309, 2.3.1.2, asks for at least
@@ -3860,17 +3880,19 @@ class Fetcher:
 
 # 22  Crawler
 # ===========
-# All parts are there; the Crawler puts them together. It has to fetch many pages at the
-# same time, survive failures, and stop when there are no more. Its workers run the loop
-# that was shown before §12. A redirect is not followed on the spot: its target is
-# admitted like a link (§18). In round 0 only redirects are processed immediately. Any
-# other result is held until all hosts are known. Then the links of all held results are
-# admitted. After that, each held URL goes through the queue once more, and a worker
-# emits its result. A failure of a server becomes a Record; any other error ends the
-# crawl.
+# /cats/ has its Result. What happens to it? The Crawler puts the parts together: it has
+# to fetch many pages at the same time, survive failures, and stop when there are no
+# more. Its workers run the loop that was shown before §12. A redirect is not followed
+# on the spot: its target is admitted like a link (§18). A failure of a server becomes a
+# Record; any other error ends the crawl.
 #
-# How do workers stop that wait for a queue that stays empty? At first they were sent a
-# None each, which every other user of the queue had to know about. Now they are
+# The hosts of the crawl are known only when the last root has stopped redirecting. So
+# round 0 holds its results, except redirects, in `_held`. Then the links of all of them
+# are admitted. After that, each held URL goes through the queue once more, and a worker
+# emits its Record.
+#
+# At the end all workers wait for an empty queue. How do they stop? At first each was
+# sent a None, which every other user of the queue had to know about. Now they are
 # cancelled, like any task that nobody needs any more.
 
 class Crawler:
@@ -4055,11 +4077,10 @@ class Crawler:
 
 # 23  Journal
 # ===========
-# A long crawl may be interrupted, and one that found problems should be repeated. So a
-# line of JSON can be written to a journal for each Record. Lines that say that a URL
-# was not requested do not count (but --recheck requests any URL again that was a
-# problem in some line). Of the other lines of a URL, the last one counts. A later crawl
-# looks in the journal before it asks the server:
+# The Record of /cats/ becomes a line of JSON in a journal, if there is one. A long
+# crawl may be interrupted, and one that found problems should be repeated: then the
+# next crawl looks in the journal before it asks the server. Of several lines of a URL,
+# the last one counts; lines that say "not requested" are ignored.
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -4069,8 +4090,8 @@ class Crawler:
 #
 # So --resume crawls from the roots again, and soon reaches the point of the
 # interruption. --recheck does the same, but first forgets three kinds of records: the
-# problems, which may be fixed by now, the redirects that lead to a problem, and the
-# pages that refer to either:
+# problems, which may be fixed by now (a URL is one if any of its lines says so), the
+# redirects that lead to a problem, and the pages that refer to either:
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -4150,8 +4171,8 @@ class Journal:
     def _index(self) -> None:
         """Store the offset of each URL's last line. Lines of URLs that were not
         requested do not count. A last line that was cut off, by a crash or a full disk,
-        is removed. (If it is the only one, it must begin like a record, and must not
-        end like one: it may be the JSON of another program.)"""
+        is removed. If it is the only one, it must look like the beginning of a record,
+        because it may be another program's file."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4219,11 +4240,11 @@ class Journal:
 
 # 24  Report
 # ==========
-# Records arrive in any order, but the owner of a site wants to see what is wrong and
-# where to fix it. So the report prints the problems by kind. The Record says what is
-# wrong, and the Node says which pages refer to the URL. A page may refer to a redirect
-# that leads to the problem, so lines() follows redirects backwards. This is the report
-# of the zoo:
+# Finally the Record of /cats/ is counted. Records arrive in any order, but the owner of
+# a site wants to see what is wrong and where to fix it. So the report prints the
+# problems by kind. The Record says what is wrong, and the Node says which pages refer
+# to the URL. A page may refer to a redirect that leads to the problem, so lines()
+# follows redirects backwards. This is the report of the zoo:
 #
 #     broken (2)
 #       http://cam.org/lion.jpg
@@ -4626,7 +4647,7 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 
 # The end
 # =======
-# A Ctrl-C travels back through the whole file:
+# A Ctrl-C travels through the whole file:
 #
 #     the kernel interrupts epoll, and Python calls run()'s handler                         §6
 #     which calls call_soon_threadsafe(task.cancel): a byte in the self-pipe                §2
@@ -4642,27 +4663,25 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 # generators and coroutines. They are here as well, and this is what became of its
 # pieces:
 #
-#     its loop calls a socket's callback       tick() also has deadlines, threads, an order
-#     and runs until a global `stopped`        and a message for a deadlock                §2
-#     Future.resolve() calls its callbacks     they go to the ready queue, so no step runs
-#     on the spot                              inside another; and a future can fail       §3
-#     Task.step() sends results                also errors and cancellation, with which a
-#                                              whole crawl can be ended in one call        §4
-#     callbacks that split a fetch at          the response is parsed by a generator that
-#     each wait, and its state into `self`     keeps its place between two feeds           §10
-#     a new connection for each page           a pool of connections                       §11
-#     a queue, join(), and a pool of workers   the same, but the queue knows the sites     §7, §17
-#     a redirect is followed by the worker     its target is admitted like a link, so two
-#     that found it                            pages that redirect to one URL read it once §18
-#     a set of seen URLs                       a Node for each, which remembers where the
-#                                              links to it are                             §18
+#     its loop calls the callback of a         tick() also has deadlines, threads, an order,
+#     socket, until a global `stopped`         and a message for a deadlock                §2
+#     set_result() calls the callbacks of      they go to the ready queue, so no step runs
+#     a future on the spot                     inside another; and a future can fail       §3
+#     Task.cancel() throws into its            cancel() cancels what the task waits for,
+#     coroutine                                down to a socket, a timer or a thread       §4
+#     callbacks split a fetch at each wait,    a generator parses a response, and keeps
+#     and keep its state in `self`             its place between two feeds                 §10
+#     aiohttp keeps the connections            a pool of connections                       §11
+#     a queue, join() and a pool of workers    the same, but the queue knows the sites     §7, §17
+#     the target of a redirect is queued       the same: it is admitted like a link        §18
+#     a set of seen URLs                       a Node for each, which knows its pages      §18
 #
-# The chapter's point can be seen in the two lives of §21: a callback needs a table of
-# what it was doing, and a coroutine only needs its local variables. That point holds
-# for a crawler ten times as large. What a crawler for real sites adds is not
-# concurrency. It is courtesy, other people's mistakes, and a good report.
+# The chapter's point can be seen in the life of /cats/ in §21: a callback needs a table
+# of what it was doing, and a coroutine only needs its local variables. That holds for a
+# crawler ten times as large. What a crawler for real sites adds is not concurrency. It
+# is courtesy, other people's mistakes, and a good report.
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100
-# ms for each response, this program gets 9.7 pages a second with --max-tasks 1, and is
-# idle 98 % of the time. With --max-tasks 100 it gets 804 (`make bench`), because one
-# select() waits for all responses.
+# ms for each response, this program gets 9.7 pages a second with --max-tasks 1, because
+# it waits nearly all the time. With --max-tasks 100 it gets 804 (`make bench`), because
+# one select() waits for all responses.

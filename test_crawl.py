@@ -2917,6 +2917,18 @@ def test_bytes_that_are_not_tls_are_an_error_of_tls(tls_site: Server) -> None:
         fetch_all(tls_site.url + "/plain")
 
 
+@each("method", ["", "GE T", "GET / HTTP/1.1\r\nX: y\r\n\r\n"])
+def test_a_method_that_is_not_a_word_is_refused(method: str) -> None:
+    with raises(ValueError, match="is not a method"):
+        crawl.run(crawl.fetch("http://localhost:1/", method=method))
+
+
+@each("name", ["Host", "content-length", "Transfer-Encoding"])
+def test_a_header_that_says_where_a_message_ends_cannot_be_set(name: str) -> None:
+    with raises(ValueError, match="is not a header that can be set"):
+        crawl.Client({name: "5"})
+
+
 @each("name", ["user-agent", "USER-AGENT", "User-agent"])
 def test_a_header_replaces_the_usual_one_in_whatever_case_it_is_written(
         name: str, site: Server) -> None:
