@@ -1669,7 +1669,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # as most clients read it:
 #
 #     a line without a valid field name      is skipped
-#     blanks before a colon                  are dropped
+#     blanks before a colon, or before the   are dropped
+#         first field
 #     the same Content-Length twice          counts once
 #     chunked                                wins over a length, may be repeated, and may come in
 #                                            HTTP/1.0
@@ -1682,7 +1683,8 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 #     lines that end in LF alone             are lines
 #     a line that begins with a blank        continues the field above it
-#     a status line without a reason         is complete
+#     a status line without a reason, or     is read all the same
+#         with more than one blank
 #     control characters in a value          stay, except NUL and CR
 #     empty lines, or CRs, before the head   are skipped
 #
@@ -1771,7 +1773,7 @@ def _parse_head(text: str) -> tuple[Response, bool]:
     whether its version, its Connection field and the form of its lines allow another
     response after it."""
     line, _, rest = text.partition("\n")
-    status_line = re.fullmatch("HTTP/1[.]([0-9]) ([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
+    status_line = re.fullmatch("HTTP/1[.]([0-9]) +([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
     if not status_line:
         raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     version, status, reason = status_line.groups("")
@@ -1780,8 +1782,8 @@ def _parse_head(text: str) -> tuple[Response, bool]:
     for line in filter(None, _FOLD.sub(" ", rest.replace("\r\n", "\n")).split("\n")):
         if "\0" in line or "\r" in line:
             raise ProtocolError(f"a header field was expected, not {line[:60]!r}")
-        match = _FIELD.fullmatch(line)
-        if not match or match[2]:
+        match = _FIELD.fullmatch(line.lstrip(" \t"))  # a blank may begin the first field
+        if not match or match[2] or line[0] in " \t":
             stays_open = False
         if not match:
             continue
@@ -1893,6 +1895,8 @@ class ResponseParser:
             if not head.strip(b"\r\n"):  # empty lines before the head are allowed
                 continue
             response, stays_open = _parse_head(head.lstrip(b"\r\n").decode("latin-1"))
+            if response.status == 101:
+                raise ProtocolError("the server switched protocols, which was not requested")
             framing, is_usual = _framing(method, response)
             if not (stays_open and is_usual):
                 self._reusable = False
@@ -2018,6 +2022,7 @@ MAX_IDLE = 100        # connections kept: some systems let a process open only 2
 def _tls_context() -> ssl.SSLContext:
     """Return the SSLContext: certificates are verified, and truncation is an error."""
     context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])  # some servers refuse a client that does not say so
     # Judge certificates as browsers do: without X509_STRICT, which Python 3.13 switched
     # on. The chain may end at any trusted certificate, even if that one is not
     # self-signed.
@@ -2451,7 +2456,7 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         if found := re.match(
-                r"""(?i)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text):
+                r"""(?is)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text):
             return "links", [found[1].lstrip("\"'")]
     elif values.get("property") == "og:image":
         return "assets", [text]
@@ -2604,12 +2609,14 @@ _READERS: dict[str, Reader] = {
     "text/css": read_stylesheet,
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
+# The start of a sitemap. Some servers label it as HTML, or not at all.
+_SITEMAP = re.compile(r"(?s)\s*+(?>(?:<[?!].*?>\s*+)*)<(?:urlset|sitemapindex)\b")
 
 
 @lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
 def _type_of(content_type: str) -> str:
-    """Return the media type in a Content-Type header. Without one, it is HTML."""
-    return re.split("[;,]", content_type or "text/html")[0].strip().lower()
+    """Return the media type in a Content-Type header. If it names none, it is HTML."""
+    return re.split("[;, ]", content_type.strip())[0].lower() or "text/html"
 
 
 def reader_of(url: URL, content_type: str) -> Reader | None:
@@ -2660,7 +2667,8 @@ REASONS = {
     "excluded": "--exclude"}
 _REDIRECTS = (301, 302, 303, 307, 308)
 _BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn sends to crawlers
-_TEMPORARY = (408, 429, 500, 502, 503, 504)  # a retry may succeed
+_TEMPORARY = (408, 429, 500, 502, 503, 504,  # a retry may succeed
+              520, 521, 522, 523, 524)       # Cloudflare's words for a failure of the site
 
 
 class CrawlError(Exception):
@@ -2827,7 +2835,12 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         reader = reader_of(url, response.content_type)
         if reader is None or not read:
             return Result(record)
-        text, charset = decode_page(response.body, response.content_type)  # 200
+        body = response.body
+        if response.truncated:  # half a URL is not a URL
+            body = body[:body.rfind(b"}" if reader is read_stylesheet else b">") + 1]
+        text, charset = decode_page(body, response.content_type)  # 200
+        if reader is read_markup and _SITEMAP.match(text):
+            reader = read_sitemap
         markup = reader(text)
         base = url
         if markup.base:
@@ -2944,6 +2957,9 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
     """Return the compiled patterns. Raises CrawlError, which names the option and the pattern."""
     compiled = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if not pattern.isascii():
+            raise CrawlError(f"--{option} {pattern!r} would match no URL: URLs are in ASCII, with "
+                             "%C3%A9 for \u00e9 and punycode in hosts")
         try:
             compiled.append(re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
@@ -3072,7 +3088,9 @@ class Robots:
         delays = defaultdict[str, float](float)
         names = set[str]()  # those of the group that is being read
         rules_began = True
-        for key, value in _ROBOTS_LINE.findall(text[:MAX_ROBOTS]):
+        if len(text) > MAX_ROBOTS:  # a rule that is cut would be another rule
+            text = text[:MAX_ROBOTS].rpartition("\n")[0]
+        for key, value in _ROBOTS_LINE.findall(text):
             key = key.lower()
             value = value.strip()
             if key == "user-agent":
@@ -3746,7 +3764,7 @@ class Fetcher:
                         or (isinstance(error, (OSError, TruncatedError)) and not is_final))
         if tries < self._options.max_tries and is_temporary:
             return True
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:  # this program's own fault
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise CrawlError("too many open files: raise the limit (ulimit -n) or lower "
                              "--max-tasks")
         return False
@@ -4361,7 +4379,7 @@ class Report:
                 if _type_of(record.content_type) in _TAGS_WITH_IDS:
                     self.html_pages += 1
             elif record.status and not (record.kind or record.next_url or record.skipped):
-                self.unread[record.content_type.partition(";")[0].strip().lower() or "?"] += 1
+                self.unread[_type_of(record.content_type)] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""

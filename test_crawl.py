@@ -1241,6 +1241,19 @@ async def test_an_exit_or_an_error_in_an_executor_is_raised_at_once() -> None:
             assert time.monotonic() - began < crawl.MAX_WAIT - 0.1
 
 
+async def test_wait_for_with_a_timeout_of_0_still_begins_to_run_its_coroutine() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        steps.append("began")
+        await sleep(1)
+        steps.append("went on")
+
+    with raises(TimeoutError):
+        await crawl.wait_for(work(), 0)
+    assert steps == ["began"]
+
+
 # 6  Running
 # ==========
 
@@ -1788,8 +1801,8 @@ async def test_the_next_address_starts_immediately_when_an_attempt_fails(
 async def test_a_race_that_is_cancelled_leaves_no_socket(full: socket.socket) -> None:
     loop = get_running_loop()
     racing = create_task(crawl.connect("name", 80, addresses=[address_of(full)] * 3))
-    await sleep(0.3)
-    assert len(loop._watched) == 3, "the self-pipe and two attempts"
+    while len(loop._watched) < 3:  # the self-pipe and two attempts
+        await sleep(0.01)
     racing.cancel()
     with raises(CancelledError):
         await racing
@@ -2638,6 +2651,21 @@ def test_a_body_that_lacks_its_end_is_truncated_in_each_coding(coding: bytes, bo
     assert parse_response(with_body(body, b"Content-Encoding: " + coding)).truncated
 
 
+def test_a_switch_of_protocols_that_was_not_requested_is_an_error() -> None:
+    with raises(crawl.ProtocolError, match="switched protocols"):
+        parse_response(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n")
+
+
+def test_a_blank_before_the_first_field_closes_the_connection() -> None:
+    response = parse_response(b"HTTP/1.1 302 Found\r\n Location: /x\r\nContent-Length: 0\r\n\r\n")
+    assert response.headers["location"] == "/x"
+    assert not response.reusable
+
+
+def test_a_status_line_may_have_more_than_one_blank() -> None:
+    assert parse_response(b"HTTP/1.1  200  OK\r\nContent-Length: 0\r\n\r\n").status == 200
+
+
 # 11  HTTP client
 # ===============
 
@@ -2980,6 +3008,16 @@ def test_every_request_prefers_html(site: Server, tls_site: Server) -> None:
     assert all("\r\nAccept: text/html, */*;q=0.8\r\n" in head for head in heads)
 
 
+@real_time
+async def test_a_tls_client_says_that_it_speaks_http_1_1(tls_site: Server) -> None:
+    assert tls_site.tls is not None
+    tls_site.tls.set_alpn_protocols(["http/1.1"])
+    stream = await crawl.connect(
+        "localhost", tls_site.port, ssl=crawl._tls_context())
+    assert cast(ssl.SSLSocket, stream.sock).selected_alpn_protocol() == "http/1.1"
+    stream.close()
+
+
 # 12  Documents
 # =============
 
@@ -3244,6 +3282,7 @@ def test_some_link_elements_lead_to_pages(markup: str) -> None:
     ("<meta http-equiv=refresh content='9; url='>", None),
     ("<meta http-equiv=refresh content=5>", None),
     ("<meta http-equiv=refresh content='5 ; '>", None),
+    ("<meta http-equiv=refresh content='0; url=/a\nb'>", "/a\nb"),
     ("<meta http-equiv=refresh content='0; url=/a b '>", "/a b "),
     ("<meta http-equiv=refresh content='.5;url=/x'>", "/x"),
     ("<meta name=refresh content='0;url=/x'>", None),
@@ -3500,6 +3539,27 @@ def test_a_path_times_its_links_and_images_may_be_six_million_characters(
     body = "<a href=x>" * 500 + "<img src=y>" * 500
     response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, body.encode())
     assert crawl.result_of(crawl.parse_url(path, BASE), response).record.kind == kind
+
+
+@each("content_type", ["text/html", ""])
+@each("start", ["", "<?xml version='1.0'?>\n", "<!-- made by x -->"])
+def test_a_sitemap_that_is_not_labelled_as_one_is_read(content_type: str, start: str) -> None:
+    body = f"{start}<urlset><url><loc>/x</loc></url></urlset>".encode()
+    response = crawl.Response(1, 200, "OK", {"content-type": content_type}, body)
+    assert crawl.result_of(BASE, response).record.links == ("/x",)
+
+
+@each("content_type, body, links, assets", [
+    ("text/xml", b"<loc>/a</loc><loc>/b", ("/a",), ()),
+    ("text/html", b"<a href=/a>\xc3\xa9</a><a href=/b", ("/a",), ()),
+    ("text/html", b"<a href=/\xc3\xa9>x</a>\xc3", ("/\u00e9",), ()),
+    ("text/css", b"p { src: url(/a) } q { src: url(/b", (), ("/a",))])
+def test_of_a_truncated_document_only_whole_references_are_read(
+        content_type: str, body: bytes, links: tuple[str, ...], assets: tuple[str, ...]) -> None:
+    response = crawl.Response(
+        1, 200, "OK", {"content-type": content_type}, body, truncated=True)
+    record = crawl.result_of(BASE, response).record
+    assert (record.links, record.assets) == (links, assets)
 
 
 # 15  Scope
@@ -3769,6 +3829,13 @@ def test_a_name_of_ones_own_is_not_bound_by_the_rules_for_crawl() -> None:
     assert [robots.rule(path) for path in ("/a", "/b")] == [None, "Disallow: /b"]
 
 
+def test_a_robots_file_that_is_too_long_ends_with_its_last_whole_rule() -> None:
+    rule = "Disallow: /private/" + "a" * 130 + "\n"
+    for shift in range(len(rule)):
+        text = "#" * shift + "\nUser-agent: *\n" + rule * (crawl.MAX_ROBOTS // len(rule) + 1)
+        assert crawl.Robots(text).rule("/index.html") is None
+
+
 # 17  Sites
 # =========
 
@@ -4014,6 +4081,13 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
     assert len(crawler.requested) == 990 + 30
     assert crawler.client.requests[-1][0] < 120
     assert set(crawler.outcomes.values()) == {"200", "429 blocked x3"}
+
+
+@each("option", ["include", "exclude"])
+def test_a_pattern_that_is_not_in_ascii_is_refused(option: str) -> None:
+    options: dict[str, Any] = {option: ["caf\u00e9"]}
+    with raises(crawl.CrawlError, match="URLs are in ASCII, with %C3%A9"):
+        crawl.Crawler("http://h/", **options)
 
 
 # 18  Frontier
@@ -5336,6 +5410,12 @@ def test_a_gzipped_sitemap_that_lacks_its_end_is_truncated() -> None:
     assert "read as far as the compressed body goes: 1 page" in crawler.lines()
 
 
+@each("content_type", [";charset=utf-8", ", text/html", " "])
+def test_a_content_type_that_names_no_type_means_html(content_type: str) -> None:
+    crawler = crawl_site({"/": answer_of_type(content_type, "<a href=/x>"), "/x": ""})
+    assert crawler.outcomes == {"/": "200", "/x": "200"}
+
+
 # Scope and roots
 
 
@@ -5350,8 +5430,9 @@ def test_a_root_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tri
 
 
 @each("name, value", [
-    *[(name, 0) for name in ("max_tasks", "max_tries", "max_pages", "max_body", "timeout")],
-    *[(name, -1) for name in ("depth", "max_redirect", "delay")], ("delay", math.nan)])
+    *[(name, math.floor(least) if name == "timeout" else least - 1)
+      for name, least in crawl._LEAST.items()],
+    ("delay", math.nan)])
 def test_a_number_that_is_too_small_is_refused_with_the_name_of_its_option(
         name: str, value: Any) -> None:
     option = name.replace("_", "-")
@@ -5561,6 +5642,23 @@ def test_up_to_a_depth_of_99_a_level_waits_for_the_one_before() -> None:
     site: Site = {"/": "<a href=/slow><a href=/a>", "/slow": slow_answer(9), "/a": "<a href=/b>"}
     waits = [request_times(crawl_site(site, depth=depth), "/b")[0] > 9 for depth in (99, 100)]
     assert waits == [True, False]
+
+
+def test_no_output_shows_the_value_of_a_header(site: Server, tmp_path: Path) -> None:
+    def ask(connection: socket.socket, request: str) -> None:
+        os.kill(os.getpid(), signal.SIGQUIT)
+        for _ in range(500):
+            if "in flight" in cast(io.StringIO, sys.stderr).getvalue():
+                break
+            time.sleep(0.01)
+        connection.sendall(with_body(b"", b"Content-Type: text/html"))
+
+    site.add("/", "<a href=/state><a href=/gone>")
+    site.answers["/state"] = ask
+    path = tmp_path / "journal"
+    _, out, err = run_main("-v", "-o", str(path), "-H", "Cookie: secret", site.url)
+    assert "Cookie: secret\r\n" in site.heads[-1]
+    assert "secret" not in out + err + path.read_text()
 
 
 # Redirects
@@ -7255,6 +7353,13 @@ def test_a_problem_with_a_long_url_is_on_a_line_of_its_own() -> None:
     assert f"  {path}" in crawl_site({"/": f"<a href={path}>"}).lines()
 
 
+@each("count, outages", [(9, 0), (10, 1)])
+def test_ten_urls_without_a_response_for_one_reason_are_an_outage(count: int, outages: int) -> None:
+    urls = [f"http://o/{number}" for number in range(count)]
+    shown = "\n".join(problems_of_an_outage(urls))
+    assert shown.count(f"refused, {count} URLs: connection reset by peer") == outages
+
+
 # 25  Command line
 # ================
 
@@ -7901,16 +8006,15 @@ def test_a_program_for_asyncio_does_the_same_on_crawl(name: str) -> None:
 def test_file_and_readme_name_the_same_options() -> None:
     table = re.findall(r"^\| `(--?[a-zA-Z-]+)", project_file("README.md"), re.MULTILINE)
     shown = re.findall(r"^  (--?[a-zA-Z-]+)", run_program("--help").stdout, re.MULTILINE)
-    assert sorted(table) == sorted(set(shown) - {"-h"})
+    assert set(table) == set(shown) - {"-h"}
 
 
 def test_the_readme_says_the_defaults_of_the_options() -> None:
     defaults = crawl.Options()._asdict() | {"depth": crawl.MAX_DEPTH}
     rows = re.findall(
         r"^\| `--([a-z-]+) (?:N|S|BYTES)` .*\| (\d+) \|$", project_file("README.md"), re.MULTILINE)
-    assert len(rows) == 8
-    assert all(
-        defaults[name.replace("-", "_")] == float(value) for name, value in rows)
+    assert {name.replace("-", "_"): float(value) for name, value in rows} == {
+        name: defaults[name] for name in crawl._LEAST}
 
 
 def test_readme_lists_the_public_names() -> None:
@@ -8154,7 +8258,7 @@ def test_the_recipe_for_a_folder_reads_nothing_else(shell: list[str], site: Serv
     assert "2  not included" in done.stdout
 
 
-NOT_LOOKED_AT = {  # by the words of README
+NOT_LOOKED_AT = {  # each of README's words in backticks, and some others
     "forms": "<form action=/no><button formaction=/no></form>",
     "`cite`": "<q cite=/no></q><blockquote cite=/no></blockquote>",
     "`longdesc`": "<p longdesc=/no>",
@@ -8176,7 +8280,11 @@ NOT_LOOKED_AT = {  # by the words of README
 def test_what_readme_says_is_not_looked_at_is_not_requested(name: str) -> None:
     head = "| in | looked at | not looked at |\n|---|---|---|\n"
     table = project_file("README.md").partition(head)[2].partition("\n\n")[0]
-    assert name in " ".join(line.split("|")[3] for line in table.splitlines())
+    words = " ".join(line.split("|")[3] for line in table.splitlines())
+    assert name in words
+    in_header_fields = {"Refresh", "Link", "X-Robots-Tag"}
+    assert set(re.findall("`([^`]+)`", words)) - in_header_fields == {
+        name.strip("`") for name in NOT_LOOKED_AT if "`" in name}
     assert crawl_site({"/": NOT_LOOKED_AT[name]}).outcomes == {"/": "200"}
 
 
