@@ -48,8 +48,8 @@ after sections 8 and 11.
     24  Report           the problems, by kind and by URL
     25  Command line     and, at the end, the path of a Ctrl-C through the whole file
 
-You need to know generators (as iterators), sockets (to connect, send and receive), and that HTTP
-exists; from section 9 on also regular expressions.
+You need to have used a generator in a `for` loop, and sockets to connect, send and receive. You
+need to know what HTTP is for. From section 9 on you also need regular expressions.
 """
 
 from __future__ import annotations  # annotations are not evaluated, so they may use later names
@@ -130,9 +130,9 @@ VERSION = "3.1"
 # socket never waits: `recv` returns the bytes that have arrived, or fails with
 # BlockingIOError. The system call that waits, epoll on Linux, takes any number of
 # sockets and one deadline, sleeps, and returns the sockets that are readable or
-# writable. For each event that is awaited, a socket has a callback: a function,
-# registered beforehand, that handles the event. The loop sleeps, collects the callbacks
-# that are due, and calls them. That is one tick:
+# writable. For each event that it waits for, a program registers a function, the
+# callback. The loop sleeps, collects the callbacks that are due, and calls them. That
+# is one tick:
 #
 #        +--> poll: sockets that became ready ------> run their callbacks
 #        |    heap: deadlines that have passed --+        |  (which mostly add more)
@@ -140,12 +140,12 @@ VERSION = "3.1"
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, so they need no
-# locks. A tick runs the ready queue last, and callbacks that are added meanwhile wait
-# for the next tick, which first polls the sockets, if there are any. So a callback that
-# adds itself again cannot starve the others. And a loop that has nothing to run raises
-# DeadlockError, unless there is a socket, a deadline, another thread or a signal
-# handler that could wake it. The cost: a callback that computes for a second stops
-# everything for a second.
+# locks. A tick runs the ready queue last. A callback that is added while the queue runs
+# waits for the next tick, which first polls the sockets, if there are any. So a
+# callback that adds itself again cannot starve the others. And a loop that has nothing
+# to run raises DeadlockError, unless there is a socket, a deadline, another thread or a
+# signal handler that could wake it. The cost: a callback that computes for a second
+# stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
 MAX_WAIT = 1.0       # seconds: the longest sleep. If a signal arrives just before a sleep, the
@@ -448,7 +448,7 @@ class EventLoop:
 # Errors are not lost: an exception that nobody retrieves is reported when its future is
 # freed, normally as soon as nothing refers to the future. These are not reported: a
 # cancellation, as in asyncio; SystemExit and KeyboardInterrupt, with which a task
-# leaves the loop; an error in a gather() that is done already; and an error in a thread
+# leaves the loop; an error that a gather() does not raise; and an error in a thread
 # whose to_thread() was cancelled, or whose loop has ended.
 
 class InvalidStateError(RuntimeError):
@@ -645,9 +645,9 @@ class Future(Generic[T]):
 #    if it is running             at its next wait; if it returns first, it ends as cancelled
 #    if it has not begun          instead of its first step
 #
-# The invariant: an unfinished task is running, or is in the ready queue once, or is
-# among the callbacks of the one future in `_waiting_for`; and it is in the loop's
-# `tasks`, which keeps it alive.
+# The invariant: an unfinished task is in one of three places. It is running, or it is
+# in the ready queue once, or it is among the callbacks of the future in `_waiting_for`.
+# It is always in the loop's `tasks`, which keeps it alive.
 
 class Task(Future[T]):
     """Runs *coro*, beginning soon, in a copy of the current context.
@@ -876,9 +876,8 @@ def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. It fails when the first of them fails or is
-    cancelled. If none does, or with *return_exceptions*, it fails when all have
-    ended."""
+    Cancelling it cancels its children. It then fails when the first of them fails or is
+    cancelled; or, if none does or with *return_exceptions*, when all have ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -1216,12 +1215,12 @@ class Semaphore:
 #     read()                     wait until readable, recv -> some bytes
 #     read()                     wait until readable, recv -> b"", the end
 #
-# The invariants. Between two reads the loop polls, so a peer that sends fast delays no
-# other socket and no deadline. (Bytes that TLS has already decrypted are returned at
-# once, because a poll does not see them.) A stream has no deadlines: callers wrap their
-# waits in a `timeout`, as connect() and §11 do. After a read the socket stays
-# registered, which saves two system calls if another read follows. It is unregistered
-# when bytes arrive and nobody waits.
+# The invariants. A read waits for a poll before it takes bytes. So a peer that sends
+# fast delays no other socket and no deadline. (Bytes that TLS has already decrypted are
+# returned at once, because a poll does not see them.) A stream has no deadlines:
+# callers wrap their waits in a `timeout`, as connect() and §11 do. After a read the
+# socket stays registered, which saves two system calls if another read follows. It is
+# unregistered when bytes arrive and nobody waits.
 #
 # A name may have several addresses, and the first may be dead: packets to it are
 # dropped, and the client hears nothing before its deadline. Happy Eyeballs (RFC 8305)
@@ -1665,8 +1664,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #     neither                                when the server closes the connection
 #
 # Servers make mistakes, and a page should not be called broken because of one odd
-# header. The rule is: lenient with the head, strict with the connection. A head is read
-# as most clients read it:
+# header. So a head with a mistake is read as most clients read it:
 #
 #     a line without a valid field name      is skipped
 #     blanks before a colon, or before the   are dropped
@@ -1699,10 +1697,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 # decoded as far as it goes, and the Response says that it is truncated. (If the body
 # ends with the connection, this is an error.)
 #
-# The invariants. Every byte is accounted for. Bytes after the end belong to no
-# response, and the connection is not used again. Each head, body, chunk line and
-# trailer has a limit. (The number of 1xx heads has none, except the deadline of the
-# request.) The cost is linear in the number of bytes, however they are split.
+# The invariants. Each byte belongs to the response, or is a reason to close the
+# connection. Each head, body, chunk line and trailer has a limit. (The number of 1xx
+# heads has none, except the deadline of the request.) The cost is linear in the number
+# of bytes, however they are split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both compressed and decoded: generous for HTML
@@ -2222,11 +2220,10 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #     Crawler      passes the references in the Record to References, where their path begins, and
 #                  emits the Record to the Journal (§23) and the Report (§24)
 #
-# The sections follow it as far as Python allows, which wants a name to be defined
-# before it is used: what documents say (§12, §13), how a life ends (§14), three
-# questions about each URL (does it belong to the crawl, may it be requested, and when:
-# §15 to §17), and then the life of /cats/, from the page that refers to it (§18) to the
-# report (§24).
+# Each name is defined above its first use, so the sections come in this order: what
+# documents say (§12, §13); how a life ends (§14); three questions about each URL: does
+# it belong to the crawl, may it be requested, and when (§15 to §17); and then the life
+# of /cats/, from the page that refers to it (§18) to the report (§24).
 
 # 12  Documents
 # =============
@@ -2371,9 +2368,9 @@ def read_sitemap(text: str) -> Markup:
 # expressions. The one for HTML matches an svg or math element up to its end tag, and
 # the inside of the element is read with the one for XML.
 #
-# Three errors in pages are read in another way than by browsers, because a rule for
-# each would cost more time than it is worth. A tag inside the attributes of an end tag
-# is found. The end of an svg inside an svg ends both, and so does the end of a script
+# Some errors in pages are read in another way than by browsers, because a rule for each
+# would cost more time than it is worth. A tag inside the attributes of an end tag is
+# found. The end of an svg inside an svg ends both, and so does the end of a script
 # inside a script.
 
 MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
@@ -3143,9 +3140,9 @@ class Robots:
 # might not be ready any more. The idea: a queue that knows the sites. Each site has its
 # own line of waiting URLs. get() picks a site that may be asked now, and takes the
 # first URL of its line. This begins a turn of the site, which lasts until end_turn().
-# In a turn one URL is requested, at most once. A URL that needs another turn goes back
-# to the front of its line. A site with a delay has one turn at a time, and rests after
-# each request. With a delay of 3 s:
+# In a turn one URL is requested. A URL that needs another turn goes back to the front
+# of its line. A site with a delay has one turn at a time, and rests after each request.
+# With a delay of 3 s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -3153,12 +3150,14 @@ class Robots:
 #     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# The first turn of a site in the crawl goes to its robots.txt (§21), including the
-# requests for its redirects. Until robots.txt is known, there is one turn at a time.
-# Once it is known, the first URL follows without a rest.
+# The first turn of a site in the crawl goes to its robots.txt, and to the redirects of
+# that (§21). Until robots.txt is known, there is one turn at a time. Once it is known,
+# the first URL follows without a rest.
 #
-# The responses to its URLs also change how fast a site is asked. After its first 429,
-# it has a pace above zero and gets one request at a time:
+# The responses to its URLs also change how fast a site is asked. Its pace is the number
+# of seconds that it rests after each request. Without a delay it is 0, and any number
+# of requests may run at a time. After the first 429 it is more than 0, and they run one
+# at a time:
 #
 #     the response    the site rests for at least    its pace
 #     429             Retry-After (§21), or 2 s      doubles, up to 2 s: 0.1 s, 0.2 s ...
@@ -3425,20 +3424,19 @@ class Frontier:
 # 19  References
 # ==============
 # The root's Record says "/cats/", as the page wrote it. A page has some 60 references,
-# and nearly all of their URLs have been seen before. Parsing each of them (§9) takes up
-# to as long as everything else that is done with a page. The idea: a URL is parsed and
-# admitted when it is first seen as a link, and once more when it is first seen as an
-# asset. After that, its references are only looked up. That is enough, because pages
-# are read round by round: a later link never brings a URL to an earlier round. There is
-# one exception. A URL that was first seen more than MAX_DEPTH links away stays left
-# out, even if a shorter way turns up later.
+# and nearly all of their URLs have been seen before. Parsing each of them (§9) can take
+# as long as all other work on the page. The idea: a URL is parsed and admitted when it
+# is first seen as a link, and once more when it is first seen as an asset. After that,
+# references to it are only looked up. That is enough, because pages are read round by
+# round: a later link never brings a URL to an earlier round. There is one exception. A
+# URL that was first seen more than MAX_DEPTH links away stays left out, even if a
+# shorter way turns up later.
 #
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
 # `_seen_assets` those of assets. A reference is joined to its page as plain text, and
-# the result is looked up. An unusual spelling is not found there, so that reference is
-# parsed. The lookup never finds a wrong Node: only normal spellings are found, and if
-# the joined text is the normal spelling of a URL, parsing would give that URL. On the
-# zoo's /cats/
+# the result is looked up. An unusual spelling is not found there, and is parsed. The
+# lookup never finds a wrong Node: only normal spellings are found, and if the joined
+# text is the normal spelling of a URL, parsing would give that URL. On the zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
@@ -3514,7 +3512,7 @@ class References:
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(page, address, base, check)
-                if _SCHEME.match(node.text):  # a relative text may be short enough elsewhere
+                if _SCHEME.match(node.text):  # a relative text may be valid on another page
                     known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
             if not len(nodes) % SLICE:
@@ -3693,10 +3691,10 @@ class Fragments:
 #     7  anything else                           Result
 #
 # An image whose server refuses HEAD has two turns: HEAD, 405, Again; GET, 200, Result.
-# /cats/ needs one. In the middle are the lines that its worker runs, and it may stop at
-# each `await`. On the right is what a program with callbacks would have to keep in a
-# table of states at that point, because the local variables of a callback are gone when
-# it returns:
+# /cats/ needs one. The middle column has the lines that its worker runs; it may stop at
+# each `await`. The right column has what a program with callbacks would have to keep in
+# a table at that point, because the local variables of a callback are gone when it
+# returns:
 #
 #     its turn      node = await queue.get()         which workers have nothing to do
 #     GET           await client.fetch(...)          the URL, the method, when the request began
@@ -3704,8 +3702,9 @@ class Fragments:
 #     its links     await references.admit(...)      the page, and which references are left
 #     the callback  await on_page(record, page)      the page, and what comes after the callback
 #
-# So until it has a Record, a URL is in one place: in `later` (§18), in the line of its
-# site, in a timer, with a worker, or in `_held` (§22).
+# So an admitted URL waits in one place until it has a Record: in `later` (§18), in the
+# line of its site, in a timer, with a worker, or in `_held` (§22). (If it moves to an
+# earlier round, an entry stays behind in `later`, and begin() skips it.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: five redirects, as RFC 9309, 2.3.1.2, asks for at least
@@ -3909,12 +3908,12 @@ class Fetcher:
 # are admitted. After that, each held URL goes through the queue once more, and a worker
 # emits its Record.
 #
-# At the end all workers wait for an empty queue. How do they stop? At first each was
-# sent a None, which every other user of the queue had to know about. Now they are
-# cancelled, like any task that nobody needs any more.
+# At the end the queue is empty and all workers wait in get(). How do they stop? At
+# first each was sent a None, which every other user of the queue had to know about. Now
+# they are cancelled, like any task that nobody needs any more.
 
 class Crawler:
-    """`await Crawler("xkcd.com").crawl()` requests each URL that belongs to the crawl once.
+    """`await Crawler("xkcd.com").crawl()` finds the outcome of each URL once.
 
     *roots* is a URL, or several URLs. Without a scheme, a root is https, or http on
     this machine. The other arguments are the fields of Options. The scope consists of
@@ -4082,13 +4081,16 @@ class Crawler:
 
     def fetches(self) -> list[str]:
         """Return the URLs in flight, each with the seconds since a worker took it,
-        oldest first."""
-        return [f"{get_running_loop().time() - began:.1f} s {node.text}"
-                for node, began in self.in_flight.items()]
+        oldest first. Then come the sites that have URLs and rest."""
+        now = get_running_loop().time()
+        fetches = [f"{now - began:.1f} s {node.text}" for node, began in self.in_flight.items()]
+        for origin, site in self.frontier.sites.items():
+            if site.waiting and site.free_at > now:
+                fetches.append(f"{origin} rests for {site.free_at - now:.0f} s")
+        return fetches
 
     def describe(self) -> str:
-        """Return the state of the crawl: the lines at which tasks wait, then the URLs
-        in flight."""
+        """Return the state of the crawl: the lines at which tasks wait, then fetches()."""
         return "\n".join([*map(Task.where, get_running_loop().tasks), *self.fetches(),
                           f"{len(self.in_flight)} in flight, {self.num_waiting()} queued"])
 
@@ -4098,7 +4100,7 @@ class Crawler:
 # The Record of /cats/ becomes a line of JSON in a journal, if there is one. A long
 # crawl may be interrupted, and one that found problems should be repeated: then the
 # next crawl looks in the journal before it asks the server. Of several lines of a URL,
-# the last one counts; lines that say "not requested" are ignored.
+# the last one counts, and lines that say "not requested" are ignored.
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -4108,8 +4110,9 @@ class Crawler:
 #
 # So --resume crawls from the roots again, and soon reaches the point of the
 # interruption. --recheck does the same, but first forgets three kinds of records: the
-# problems, which may be fixed by now (a URL is one if any of its lines says so), the
-# redirects that lead to a problem, and the pages that refer to either:
+# problems, which may be fixed by now, the redirects that lead to a problem, and the
+# pages that refer to either. (For this, a URL is a problem if any of its lines says so,
+# even one that says "not requested".)
 #
 #     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
 #     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
@@ -4310,8 +4313,8 @@ class Journal:
 #         go on (what was left out is then
 #         not counted, or not all of it)          interrupted, or on stderr --resume
 #
-# Assets are not counted with --pages-only: their URLs are not even parsed. Nor are the
-# fragments of a page that is a problem or was left out: the page is counted.
+# Assets are not counted with --pages-only: their URLs are not even parsed. Fragments of
+# a page that is a problem, or was left out, are not counted either: the page is.
 
 def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -4467,8 +4470,8 @@ class Report:
 # 25  Command line
 # ================
 # People read the output, programs read the exit status, and both may stop the crawl.
-# The report goes to stdout, and everything else to stderr. A crawl ends in one of these
-# ways:
+# The report goes to stdout, and everything else (except --help and --version) to
+# stderr. A crawl ends in one of these ways:
 #
 #     it found no problem                        a report                          status 0
 #     it found a problem                         a report                          1

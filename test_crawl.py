@@ -5959,6 +5959,17 @@ async def test_urls_that_wait_for_a_retry_are_queued_and_not_in_flight() -> None
     assert crawler.num_waiting() == 0
 
 
+async def test_the_state_of_a_crawl_names_the_sites_that_rest_and_for_how_long() -> None:
+    crawler, task = crawler_and_task(
+        {"/": "<a href=/a><a href=/b>", "/a": [too_many_requests("120"), ""], "/b": ""},
+        max_tasks=1)
+    await sleep(20.25)
+    assert crawler.fetches() == ["http://h rests for 100 s"]
+    assert crawler.describe().splitlines()[-2:] == [
+        "http://h rests for 100 s", "0 in flight, 2 queued"]
+    await task
+
+
 # Resumed crawls
 
 
@@ -8151,7 +8162,7 @@ def test_the_tick_in_readme_is_that_of_the_file() -> None:
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipes are for, is not here")
 def test_the_recipes_for_jq_give_problems_pages_and_moved_links(
         site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a#no><a href=/old><img src=/moved>")
+    site.add("/", "<a href=/a#no><a href=/old><img src=/moved><a href=mailto:me>")
     site.add("/a", "<a href=#no><a href=/gone><a href=/old><a href=/rest><img src=/lost>")
     site.add_redirect("/old", "/a#no", 301)
     site.add_redirect("/moved", "/lost#x", 302)
@@ -8168,6 +8179,7 @@ def test_the_recipes_for_jq_give_problems_pages_and_moved_links(
         ["broken: /a#no no id 'no' on the page", "broken: /gone 404 Not Found",
          "broken: /lost 404 Not Found", "broken: /rest 503 Words"],
         ["/a#no /", "/a#no /a", "/gone /a", "/lost /", "/lost /a", "/rest /a"],
+        ["mailto URL: neither http nor https: mailto:me on /"],
         ["/: /old is now /a", "/a: /old is now /a"], ["2: /rest 503"],
         ["::error title=broken::/a#no no id 'no' on the page, found on /",
          "::error title=broken::/gone 404 Not Found, found on /a",
@@ -8213,8 +8225,43 @@ def test_the_recipe_for_ci_fails_only_for_new_problems(
     done = run_in_shell(each_time, shell=shell)
     assert done.returncode == 1
     assert done.stdout.endswith(f"\n  {site.url}/new\n")
+    (tmp_path / "known.txt").unlink()
+    assert run_in_shell(each_time, shell=shell).returncode == 2, "nobody has made the list"
     site.add("/robots.txt", "User-agent: *\nDisallow: /")
     assert run_in_shell(each_time, shell=shell).returncode == 2
+
+
+@each("shell", SHELLS)
+def test_the_recipe_for_a_local_build_has_the_status_of_the_crawl(
+        shell: list[str], closed: int, site: Server, tmp_path: Path) -> None:
+    (tmp_path / "public").mkdir()
+    page = tmp_path / "public" / "index.html"
+    command = recipe("-d public", site).replace("8000", f"{closed}")
+    command = f"cd {tmp_path}; " + command.replace("python3 -m", '"$PYTHON" -m')
+    for markup, status in (("<a href=gone>", 1), ("<a href=/>", 0)):
+        page.write_text(markup)
+        done = run_in_shell(command, shell=shell)
+        assert "1 page read" in done.stdout
+        assert done.returncode == status
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git, which the recipe uses, is not here")
+def test_the_recipe_for_changed_pages_names_each_that_still_exists(
+        site: Server, tmp_path: Path) -> None:
+    def commit(**files: str) -> None:
+        for name, text in files.items():
+            (tmp_path / "public" / f"{name}.html").write_text(text)
+        me = "-c user.name=x -c user.email=x@x"
+        run_in_shell(f"cd {tmp_path}; git add -A; git {me} commit -qm x")
+
+    (tmp_path / "public").mkdir()
+    run_in_shell(f"cd {tmp_path}; git init -q")
+    commit(same="1", old="1", new="1")
+    (tmp_path / "public" / "old.html").unlink()
+    commit(new="2", café="1")
+    command = recipe("git -c", site).replace("xargs -r crawl --max-tasks 4 --depth 1", "cat")
+    shown = run_in_shell(f"cd {tmp_path}; {command}").stdout
+    assert shown == "http://localhost:8000/café.html\nhttp://localhost:8000/new.html\n"
 
 
 @each("shell", SHELLS)
