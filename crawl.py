@@ -1346,8 +1346,11 @@ async def lookup(host: str, port: int) -> list[Address]:
     LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
         # As bytes: Python would encode a str with IDNA 2003. §9 has encoded the name already.
-        return list(await to_thread(
-            socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
+        try:
+            return list(await to_thread(
+                socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
+        except RuntimeError as error:  # the system gives this program no more threads
+            raise OSError(errno.EAGAIN, f"{error}")
 
 
 async def _connect(address: Address) -> Stream:
@@ -1529,6 +1532,8 @@ def _map_character(character: str) -> str:
 
 def _encode_label(label: str) -> str:
     """Return a label of a host, such as "bücher", in ASCII. Raises ValueError if it is odd."""
+    if len(label) > 63:  # in ASCII it would be longer still, and punycode takes quadratic time
+        raise ValueError
     if label.isascii():
         return label
     # Zero-width joiners are allowed only after a character that is not ASCII.
@@ -2052,8 +2057,9 @@ class Client:
         for name, value in fields.items():  # the message does not show a value: it may be a secret
             is_ours = name in ("Host", "Content-Length", "Transfer-Encoding")
             if not re.fullmatch(_FIELD_NAME, name) or is_ours or not value.isprintable():
-                raise ValueError(f"{name!r} is not a header that can be set, or its value is not "
-                                 "printable")
+                word = re.split("[^a-zA-Z-]", name)[0]
+                raise ValueError(f"the header that begins with {word!r} cannot be set, or its "
+                                 "value is not printable")
         self.timeout = timeout
         self.max_body = max_body
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
@@ -2436,7 +2442,7 @@ _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # In "i.png 2x, j.png 3x" it finds i.png and j.png. (Its only greedy repetition, `\S*`,
 # gives back only the commas at the end of a word.)
-_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*+(?:\)|\Z)|[^,(])*))?")
+_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*+(?:\)|\Z)|[^,(]++)*))?")
 
 
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
@@ -2568,7 +2574,7 @@ def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
         yield "utf-16"
     if body.startswith(codecs.BOM_UTF8):
         yield "utf-8"
-    yield from _CHARSET.findall(content_type)
+    yield from _CHARSET.findall(content_type)[:3]
     start = body[:_READ_BEFORE].decode("latin-1")
     declared = list[str]()
     for tag in _META.findall(start):  # "" for a comment
@@ -2843,11 +2849,13 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if markup.base:
             with suppress(ValueError):
                 base = parse_url(markup.base, url)
-        count = len(markup.links) + len(markup.assets)
+        references = markup.links + markup.assets
         path = base.target.partition("?")[0]
-        if reader is not read_sitemap and count * len(path) > MAX_JOINED:
-            raise LimitError(f"its path, times its {count} references, exceeds {MAX_JOINED} "
-                             "characters")
+        if len(references) * len(path) > MAX_JOINED:
+            count = sum(not _SCHEME.match(reference) for reference in references)
+            if count * len(path) > MAX_JOINED:
+                raise LimitError(f"its path, times its {count} relative references, exceeds "
+                                 f"{MAX_JOINED} characters")
     except UnfetchableError as reason:  # a redirect to mailto:me is not a problem
         return Result(record._replace(skipped=f"{reason}"))
     except ProtocolError as failure:
@@ -2965,11 +2973,11 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
 
 
 def host_of(url: URL) -> tuple[str, int]:
-    """Return the host without "www." (www.com keeps it), and the port, or 0 for the default."""
+    """Return the host without "www." (www.com keeps it), and the port, or -1 for the default."""
     host = url.host
     if host.count(".") > 1:
         host = host.removeprefix("www.")
-    return host, 0 if url.port == _PORTS[url.scheme] else url.port
+    return host, -1 if url.port == _PORTS[url.scheme] else url.port
 
 
 class Scope:
@@ -4389,8 +4397,8 @@ class Report:
         nodes = crawler.frontier.seen_urls
         redirects = defaultdict[Node, list[Node]](list)  # {lion.jpg: [lion]}
         for start in nodes.values():
-            for step in start.ahead()[1:]:
-                redirects[step].append(start)
+            if start.next_node:
+                redirects[start.next_node].append(start)
         for kind in PROBLEMS:
             found = sorted((record.error, record) for record in self.problems
                            if record.kind == kind)
@@ -4407,8 +4415,11 @@ class Report:
                     yield f"  {record.url}"
                     if not is_outage:
                         yield f"    {error}"
+                    ways = [node]
+                    for step in ways:  # which grows: the redirects to the problem, and to those
+                        ways += redirects[step]
                     if not (is_outage and crawler.frontier.scope.covers(node.url)):
-                        yield from _ways_to([node, *redirects[node]])
+                        yield from _ways_to(ways)
         if ages := crawler.fetcher.ages:
             oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
             yield f"{_count_of(len(ages), 'result')} from the journal, the oldest from {oldest}"
