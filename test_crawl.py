@@ -7054,6 +7054,15 @@ def test_recheck_follows_redirects_with_fragments_and_those_of_images(tmp_path: 
     assert set(crawler.requested) == {"/", "/a", "/old", "/gone", "/b", "/moved", "/lost"}
 
 
+def test_a_journal_that_is_refused_is_closed_and_unlocked(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text('{"url": "http://h/"}\n')
+    with raises(crawl.CrawlError, match="exists") as refused:
+        crawl.Journal(str(path))
+    crawl.Journal(str(path), resume=True).close()
+    assert refused.value.__traceback__ is not None  # which refers to the first journal
+
+
 # 24  Report
 # ==========
 
