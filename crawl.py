@@ -377,7 +377,7 @@ class EventLoop:
         """Print context["message"] and context["exception"], an error that nobody caught."""
         error = context["exception"]
         _say(context["message"])
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             sys.excepthook(type(error), error, error.__traceback__)
 
     def _watch(self, sock: socket.socket, event: int, handle: Handle | None = None) -> bool:
@@ -1776,7 +1776,7 @@ def _parse_head(text: str) -> tuple[Response, bool]:
     whether its version, its Connection field and the form of its lines allow another
     response after it."""
     line, _, rest = text.partition("\n")
-    status_line = re.fullmatch("HTTP/1[.]([0-9]) +([1-9][0-9][0-9])(?: ([^\r\n\0]*))?\r?", line)
+    status_line = re.fullmatch("HTTP/1[.]([0-9]) +([1-9][0-9][0-9])(?: ++([^\r\n\0]*))?\r?", line)
     if not status_line:
         raise NotHTTPError(f"an HTTP/1 status line was expected, not {line[:60]!r}")
     version, status, reason = status_line.groups("")
@@ -2164,8 +2164,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
     """Return the response to a request for *url*, which needs its http:// or https://.
 
     Redirects are not followed. The other arguments, and the exceptions, are those of
-    Client and of Client.fetch. Raises ValueError if *url* or one of the headers is not
-    valid."""
+    Client and of Client.fetch. Raises ValueError if *url*, the *method* or one of the
+    headers is not valid."""
     with closing(Client(headers, timeout, max_body)) as client:
         return await client.fetch(url, method, body=body)
 
@@ -2613,13 +2613,15 @@ _READERS: dict[str, Reader] = {
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
 # The start of a sitemap. Some servers label it as HTML, or not at all.
-_SITEMAP = re.compile(r"(?s)\s*+(?>(?:<[?!].*?>\s*+)*)<(?:urlset|sitemapindex)\b")
+_SITEMAP = re.compile(
+    r"(?s)[\s\ufeff]*+(?>(?:(?:<!--.*?(?:-->|\Z)|<[?!](?!--).*?>)\s*+)*)"
+    r"<(?:\w++:)?(?:urlset|sitemapindex)\b")
 
 
 @lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
 def _type_of(content_type: str) -> str:
     """Return the media type in a Content-Type header. If it names none, it is HTML."""
-    return re.split("[;, ]", content_type.strip())[0].lower() or "text/html"
+    return re.split(r"[;,\s]", content_type.strip())[0].lower() or "text/html"
 
 
 def reader_of(url: URL, content_type: str) -> Reader | None:
@@ -2766,9 +2768,9 @@ class Result(NamedTuple):
 
 
 NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a response
-MAX_JOINED = 6_000_000  # the length of a page's path, times the number of its references. Each of
-                        # them may be joined to that path, so without a limit a page of a megabyte
-                        # could become a gigabyte of URLs
+MAX_JOINED = 6_000_000  # the length of a page's path and query, times the number of its relative
+                        # references. Each of them may be joined to that, so without a limit a page
+                        # of a megabyte could become a gigabyte of URLs
 
 
 def _next_url(url: URL, response: Response) -> str:
@@ -2839,7 +2841,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if reader is None or not read:
             return Result(record)
         body = response.body
-        if response.truncated:  # half a URL is not a URL
+        if response.truncated:  # half a URL is not a URL (imports before the first } are lost)
             body = body[:body.rfind(b"}" if reader is read_stylesheet else b">") + 1]
         text, charset = decode_page(body, response.content_type)  # 200
         if reader is read_markup and _SITEMAP.match(text):
@@ -2850,12 +2852,11 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
             with suppress(ValueError):
                 base = parse_url(markup.base, url)
         references = markup.links + markup.assets
-        path = base.target.partition("?")[0]
-        if len(references) * len(path) > MAX_JOINED:
+        if len(references) * len(base.target) > MAX_JOINED:
             count = sum(not _SCHEME.match(reference) for reference in references)
-            if count * len(path) > MAX_JOINED:
-                raise LimitError(f"its path, times its {count} relative references, exceeds "
-                                 f"{MAX_JOINED} characters")
+            if count * len(base.target) > MAX_JOINED:
+                raise LimitError(f"its path and query, times its {count} relative references, "
+                                 f"exceed {MAX_JOINED} characters")
     except UnfetchableError as reason:  # a redirect to mailto:me is not a problem
         return Result(record._replace(skipped=f"{reason}"))
     except ProtocolError as failure:
@@ -2906,7 +2907,7 @@ class Options(NamedTuple):
     max_tries: int = 3              # requests for a URL whose failure may be temporary
     max_body: int = MAX_BODY        # bytes
     timeout: float = FETCH_TIMEOUT  # seconds for one request
-    delay: float = 0.0              # seconds between two requests to a site
+    delay: float = 0.0              # seconds between two requests to a server (§17 calls it a site)
     headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
     journal: Journal | None = None  # its definite results are reused; new records are added
     on_record: Callable[[Record], None] = lambda record: None     # gets each Record
@@ -2963,8 +2964,8 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
     compiled = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if not pattern.isascii():
-            raise CrawlError(f"--{option} {pattern!r} would match no URL: URLs are in ASCII, with "
-                             "%C3%A9 for \u00e9 and punycode in hosts")
+            raise CrawlError(f"--{option} {pattern[:60]!a} is not in ASCII. URLs are in ASCII, "
+                             "with %C3%A9 for \\xe9 and punycode in hosts")
         try:
             compiled.append(re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
@@ -3094,7 +3095,7 @@ class Robots:
         names = set[str]()  # those of the group that is being read
         rules_began = True
         if len(text) > MAX_ROBOTS:  # a rule that is cut would be another rule
-            text = text[:MAX_ROBOTS].rpartition("\n")[0]
+            text = text[:max(text.rfind(end, 0, MAX_ROBOTS) for end in "\r\n") + 1]
         for key, value in _ROBOTS_LINE.findall(text):
             key = key.lower()
             value = value.strip()
@@ -3760,7 +3761,7 @@ class Fetcher:
     def _may_retry(self, response: Response, error: Exception | None, tries: int) -> bool:
         """Return whether to send another request after *tries* attempts.
 
-        Raises CrawlError if the last attempt failed because this program is out of descriptors."""
+        Raises CrawlError if the last attempt failed because there are no more descriptors."""
         # A bad certificate, a server that does not speak TLS and a host name that does
         # not exist are final. A refused connection is retried once, because the server
         # may be starting.
@@ -4088,13 +4089,15 @@ class Crawler:
         return waiting
 
     def fetches(self) -> list[str]:
-        """Return the URLs in flight, each with the seconds since a worker took it,
-        oldest first. Then come the sites that have URLs and rest."""
+        """Return the URLs in flight, each with the seconds since a worker took it, oldest first.
+
+        Then come the sites that rest while URLs wait for them. Raises RuntimeError if
+        no loop is running."""
         now = get_running_loop().time()
         fetches = [f"{now - began:.1f} s {node.text}" for node, began in self.in_flight.items()]
         for origin, site in self.frontier.sites.items():
             if site.waiting and site.free_at > now:
-                fetches.append(f"{origin} rests for {site.free_at - now:.0f} s")
+                fetches.append(f"{origin} rests for {math.ceil(site.free_at - now)} s")
         return fetches
 
     def describe(self) -> str:
@@ -4390,7 +4393,7 @@ class Report:
                 if _type_of(record.content_type) in _TAGS_WITH_IDS:
                     self.html_pages += 1
             elif record.status and not (record.kind or record.next_url or record.skipped):
-                self.unread[_type_of(record.content_type)] += 1
+                self.unread[_type_of(record.content_type) if record.content_type else "?"] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""

@@ -2681,7 +2681,8 @@ def test_a_blank_before_the_first_field_closes_the_connection() -> None:
 
 
 def test_a_status_line_may_have_more_than_one_blank() -> None:
-    assert parse_response(b"HTTP/1.1  200  OK\r\nContent-Length: 0\r\n\r\n").status == 200
+    response = parse_response(b"HTTP/1.1  404   Not Found\r\nContent-Length: 0\r\n\r\n")
+    assert (response.status, response.reason) == (404, "Not Found")
 
 
 # 11  HTTP client
@@ -3502,7 +3503,7 @@ def test_a_page_with_a_long_path_and_many_references_is_over_a_limit() -> None:
     record = crawl.result_of(BASE, response).record
     assert (record.kind, record.links) == ("over a limit", ())
     assert record.error == (
-        "its path, times its 1000 relative references, exceeds 6000000 characters")
+        "its path and query, times its 1000 relative references, exceed 6000000 characters")
     url = crawl.parse_url("/" + "a" * 7900, BASE)
     for loc, kind in ((b"<loc>http://h/</loc>", ""), (b"<loc>a</loc>", "over a limit")):
         sitemap = response._replace(headers={"content-type": "text/xml"}, body=loc * 1000)
@@ -3561,9 +3562,9 @@ def test_a_path_times_its_links_and_images_may_be_six_million_characters(
 
 
 @each("content_type", ["text/html", ""])
-@each("start", ["", "<?xml version='1.0'?>\n", "<!-- made by x -->"])
+@each("start", ["", "\ufeff<?xml version='1.0'?>\n", "<!-- a > b -->\n<!DOCTYPE x>"])
 def test_a_sitemap_that_is_not_labelled_as_one_is_read(content_type: str, start: str) -> None:
-    body = f"{start}<urlset><url><loc>/x</loc></url></urlset>".encode()
+    body = f"{start}<sm:urlset><sm:url><sm:loc>/x</sm:loc></sm:url></sm:urlset>".encode()
     response = crawl.Response(1, 200, "OK", {"content-type": content_type}, body)
     assert crawl.result_of(BASE, response).record.links == ("/x",)
 
@@ -3853,6 +3854,8 @@ def test_a_robots_file_that_is_too_long_ends_with_its_last_whole_rule() -> None:
     for shift in range(len(rule)):
         text = "#" * shift + "\nUser-agent: *\n" + rule * (crawl.MAX_ROBOTS // len(rule) + 1)
         assert crawl.Robots(text).rule("/index.html") is None
+    text = "User-agent: *\rDisallow: /x\r" + "#" * crawl.MAX_ROBOTS
+    assert crawl.Robots(text).rule("/x") == "Disallow: /x"
 
 
 # 17  Sites
@@ -5429,7 +5432,8 @@ def test_a_gzipped_sitemap_that_lacks_its_end_is_truncated() -> None:
     assert "read as far as the compressed body goes: 1 page" in crawler.lines()
 
 
-@each("content_type", [";charset=utf-8", ", text/html", " "])
+@each("content_type", [
+    ";charset=utf-8", ", text/html", " ", "text/html\t;charset=utf-8", "text/html charset=utf-8"])
 def test_a_content_type_that_names_no_type_means_html(content_type: str) -> None:
     crawler = crawl_site({"/": answer_of_type(content_type, "<a href=/x>"), "/x": ""})
     assert crawler.outcomes == {"/": "200", "/x": "200"}
