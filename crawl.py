@@ -634,12 +634,13 @@ class Future(Generic[T]):
 # StopIteration). So waiting for a byte, for a pause or for a whole crawl looks the
 # same.
 #
-# Cancelling must reach a coroutine deep in its pipe and release its resources on the
-# way out. Only an exception does that. cancel() cancels the future (which may be a
-# task) that the task waits for. Then CancelledError is raised at that `await`, runs the
-# `finally` blocks and, unless something catches it, ends the task. (If the future is a
-# task, it may catch CancelledError and return. Then the `await` returns its result.) A
-# task that is not waiting for a future gets CancelledError later:
+# To cancel a task, the loop must stop the innermost coroutine of its pipe, and run each
+# `finally` on the way out. An exception that is raised there does both. cancel()
+# cancels the future (which may be a task) that the task waits for. Then CancelledError
+# is raised at that `await`, runs the `finally` blocks and, unless something catches it,
+# ends the task. (If the future is itself a task, that task may catch CancelledError and
+# return a value. Then the `await` returns this value.) A task that is not waiting for a
+# future gets CancelledError later:
 #
 #    if it was woken already      at its next step
 #    if it is running             at its next wait; if it returns first, it ends as cancelled
@@ -831,7 +832,7 @@ class TimeLimit:
         #     calls of cancel() by                  at the start  at the end  left
         #     this limit                            0             1           0    TimeoutError
         #     this limit, and Ctrl-C                0             2           1    CancelledError
-        #     Ctrl-C; in a `finally`, this limit    1             2           1    TimeoutError
+        #     Ctrl-C first, then this limit         1             2           1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -1401,7 +1402,7 @@ async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
         return errors
     finally:
         for loser in attempts:
-            if loser.cancel() or loser.cancelled():
+            if loser.cancel() or loser.cancelled():  # it had not ended, or was cancelled before
                 continue
             if not loser.exception():  # it has connected as well
                 loser.result().close()
@@ -1414,10 +1415,10 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (at least one; by default those that lookup() finds) race for the
     connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
     fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
-    wins, whose address moves to the front of the list. If all fail, raises OSError, one
-    of the errors: the first that does not say that a network, a host or a kind of
-    address is out of reach, because that may only mean that this machine has no IPv6;
-    or else the first. If the caller is cancelled, no socket stays open. (RFC 8305)"""
+    wins, whose address moves to the front of the list. If all fail, raises the OSError
+    of one of them. It prefers the first that says more than "out of reach", because
+    that may only mean that this machine has no IPv6. If the caller is cancelled, no
+    socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
@@ -1501,7 +1502,7 @@ _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 # Schemes that are reported as problems: file; one letter, as in C:\a.html; and names of
 # at most 40 characters that are probably misspellings of http or https, such as hhttps,
-# htp and ttps. (The schemes git+http and x-safari-https are not.)
+# htp and ttps. It does not match git+http and x-safari-https.
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+-]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file|[a-z])")
 # A host and a port without a scheme, such as h.com:80/x. (tel:110 and com.app:/x are not.)
 _HOST_AND_PORT = re.compile(r"(?i)(?:localhost|[^:.]*+[.][^:]*+):([1-9][0-9]{0,4})(?:[/?\\]|$)")
@@ -2242,12 +2243,12 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #
 # read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own
 # section, which also has the table of readers. The invariant: the time is linear in the
-# length of the text. A pattern needs quadratic time if a repetition matches a lot of
-# text and then gives it back one character at a time, or if it fails at the end of the
-# text and is tried again from the next character. So a repetition is possessive (`*+`,
-# or `(?>...*)` for groups), or is lazy and may also end at the end of the text
-# (`.*? (?: \*/ | \Z )`), or can match only a short text. And an unterminated comment or
-# script extends to the end of the text.
+# length of the text. Two things make a pattern slow. A repetition may match a lot of
+# text and then give it back one character at a time. Or it may fail at the end of the
+# text, and start again one character later. So each repetition here does one of three
+# things: it never gives back (`*+`, or `(?>...*)` for groups), it is lazy and may also
+# end at the end of the text (`.*? (?: \*/ | \Z )`), or it can match only a short text.
+# And an unterminated comment or script extends to the end of the text.
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
 MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,000 pages, each
@@ -2275,9 +2276,9 @@ def _decode_entity(entity: str) -> str:
     decoded = html.unescape(entity)
     # unescape() also decodes an entity that is only the beginning of the name:
     # "&notit;" would become "¬it;", and "&ampb" would become "&b". In an attribute,
-    # these are not entities. Their length gives them away: a whole entity becomes 1
-    # character, or at most 2 if it ends in ";". (It drops control characters, such as
-    # &#1;.)
+    # these are not entities. A whole entity becomes 1 character, or at most 2 if it
+    # ends in ";". A longer result means that only the beginning of the name was
+    # decoded. (unescape() drops control characters, such as &#1;.)
     longest = 2 if entity.endswith(";") else 1
     return decoded if len(decoded) <= longest else entity
 
@@ -2358,21 +2359,21 @@ def read_sitemap(text: str) -> Markup:
 # In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value.
 # So the text has to be read as browsers read it, from tag to tag. The html.parser of
 # the standard library does that, but one regular expression is ten times as fast. It
-# begins at a `<`, and what follows is one of the four things that are numbered below.
-# The search goes on after the match, so no tag is found inside a comment, a script or
-# another tag:
+# begins at a `<`. What follows is one of four things, which have their numbers on the
+# right. The search goes on after the match, so no tag is found inside a comment, a
+# script or another tag:
 #
-#     <a class="top" href="/birds#owl">     a link, whose target is captured: "/birds#owl"
-#     <!-- <a href=/> -->                   a comment
-#     <img alt='a > b' SRC=/d&amp;e>        a named tag: captured as img alt='a > b' SRC=/d&amp;e>
-#     <style>p { src: url(x) }</style>      the same, and its inside, up to </style>
-#     <p title="<a href=/>">                any other tag
-#     <p class="x">                         no match: it refers to nothing, and hides no tag
+#     <a class="top" href="/birds#owl">     1  a link, whose target is captured: "/birds#owl"
+#     <!-- <a href=/> -->                   2  a comment
+#     <img alt='a > b' SRC=/d&amp;e>        3  a named tag: img alt='a > b' SRC=/d&amp;e>
+#     <style>p { src: url(x) }</style>      3  the same, and its inside, up to </style>
+#     <p title="<a href=/>">                4  any other tag
+#     <p class="x">                            no match: it refers to nothing, and hides no tag
 #
-# In HTML, the slash of `<title/>` has no effect: all text up to `</title>` belongs to
-# the title. In SVG, MathML and XHTML, the slash closes the element. So there are two
-# expressions. The one for HTML matches an svg or math element up to its end tag, and
-# the inside of the element is read with the one for XML.
+# A slash closes an element in SVG, MathML and XHTML, but not in HTML: there, all text
+# up to `</title>` belongs to `<title/>`. So there are two expressions. The one for HTML
+# matches an svg or math element up to its end tag, and the inside of the element is
+# read with the one for XML.
 #
 # Some errors in pages are read in another way than by browsers, because a rule for each
 # would cost more time than it is worth. A tag inside the attributes of an end tag is
@@ -2876,8 +2877,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 # is read. An asset, such as an image, is only checked: does it exist? So a URL is
 # admitted as a page or as a check, or is left out for a reason. A stylesheet on the
 # crawl's hosts is admitted as a check, but it is also read, to find the URLs that it
-# uses. (With --external, links to other hosts are also admitted, as checks.) With the
-# root http://zoo.org/ and --exclude 'pdf$':
+# uses. With --external, links to other hosts are admitted as checks. With the root
+# http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -3044,8 +3045,9 @@ class Scope:
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 #
 # A Crawl-delay is not in the RFC, but sites use it to ask for mercy, so it is obeyed
-# (§17). If it stands between two names, the delay is for the names above it, and the
-# rules that follow are for all of them (RFC 9309, 2.2.4). Other lines are ignored.
+# (§17). If it stands between two names, the delay belongs to the names above it, and
+# the rules that follow belong to all names of the group (RFC 9309, 2.2.4). Other lines
+# are ignored.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
 MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
@@ -3177,8 +3179,8 @@ class Robots:
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after the first 429 of a site without a delay
-REST = 2.0          # seconds: the rest after a 429 without Retry-After. Also, 429s do not raise the
-                    # pace above this, because few sites need more
+REST = 2.0          # seconds: the rest after a 429 without Retry-After, and the greatest pace that
+                    # 429s can cause: few sites need more
 PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
 
 
@@ -3536,7 +3538,8 @@ class References:
         except ValueError as error:
             seen_urls = self._frontier.seen_urls
             text = _USER.sub(r"\1***@", _trim(reference))
-            # Cut the text, but keep it too long, and keep its last character.
+            # Cut it, but so that it still says "too long", and still ends as it did
+            # (--exclude 'pdf$').
             text = _escape(text[:MAX_URL] + text[MAX_URL:][-1:])
             node = seen_urls.get(text)
             if not node:
