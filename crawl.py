@@ -2818,6 +2818,16 @@ def hint_of(url: URL, response: Response, error: Exception | None, is_root: bool
     return ""
 
 
+def _check_joined(base: URL, references: tuple[str, ...]) -> None:
+    """Raise LimitError if the relative references of a document exceed MAX_JOINED."""
+    length = len(base.target)
+    if len(references) * length > MAX_JOINED:
+        count = sum(not _SCHEME.match(reference) for reference in references)
+        if count * length > MAX_JOINED:
+            raise LimitError(f"its path and query, times its {count} relative references, exceed "
+                             f"{MAX_JOINED} characters")
+
+
 def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
               follow: bool = True) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
@@ -2852,12 +2862,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if markup.base:
             with suppress(ValueError):
                 base = parse_url(markup.base, url)
-        references = markup.links + markup.assets
-        if len(references) * len(base.target) > MAX_JOINED:
-            count = sum(not _SCHEME.match(reference) for reference in references)
-            if count * len(base.target) > MAX_JOINED:
-                raise LimitError(f"its path and query, times its {count} relative references, "
-                                 f"exceed {MAX_JOINED} characters")
+        _check_joined(base, markup.links + markup.assets)
     except UnfetchableError as reason:  # a redirect to mailto:me is not a problem
         return Result(record._replace(skipped=f"{reason}"))
     except ProtocolError as failure:
@@ -4345,12 +4350,15 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + rest
 
 
-def _ways_to(nodes: list[Node]) -> Iterator[str]:
+def _ways_to(problem: Node, redirects: dict[Node, list[Node]]) -> Iterator[str]:
     """Yield lines with the redirects and pages that lead to a problem.
 
-    *nodes* holds the Node of the problem, and then the Nodes that redirect to it."""
-    if redirects := _several(node.text for node in nodes[1:]):
-        yield f"    redirected from {redirects}"
+    *redirects* holds, for each Node, the Nodes that redirect to it."""
+    nodes = [problem]
+    for node in nodes:  # which grows: the redirects to the problem, and those to them
+        nodes += redirects.get(node, ())
+    if starts := _several(node.text for node in nodes[1:]):
+        yield f"    redirected from {starts}"
     if pages := _several(page for node in nodes for page in node.linked_from):
         yield f"    found on {pages}"
 
@@ -4421,11 +4429,8 @@ class Report:
                     yield f"  {record.url}"
                     if not is_outage:
                         yield f"    {error}"
-                    ways = [node]
-                    for step in ways:  # which grows: the redirects to the problem, and to those
-                        ways += redirects[step]
                     if not (is_outage and crawler.frontier.scope.covers(node.url)):
-                        yield from _ways_to(ways)
+                        yield from _ways_to(node, redirects)
         if ages := crawler.fetcher.ages:
             oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
             yield f"{_count_of(len(ages), 'result')} from the journal, the oldest from {oldest}"

@@ -5667,17 +5667,19 @@ def test_up_to_a_depth_of_99_a_level_waits_for_the_one_before() -> None:
     assert waits == [True, False]
 
 
-def test_no_output_shows_the_value_of_a_header(site: Server, tmp_path: Path) -> None:
-    def ask(connection: socket.socket, request: str) -> None:
-        os.kill(os.getpid(), signal.SIGQUIT)
-        for _ in range(500):
-            if "in flight" in cast(io.StringIO, sys.stderr).getvalue():
-                break
-            time.sleep(0.01)
-        connection.sendall(with_body(b"", b"Content-Type: text/html"))
+def answer_after_sigquit(connection: socket.socket, request: str) -> None:
+    """Send SIGQUIT to this program, and answer once it has printed the state of its crawl."""
+    os.kill(os.getpid(), signal.SIGQUIT)
+    for _ in range(500):
+        if "in flight" in cast(io.StringIO, sys.stderr).getvalue():
+            break
+        time.sleep(0.01)
+    connection.sendall(with_body(b"", b"Content-Type: text/html"))
 
+
+def test_no_output_shows_the_value_of_a_header(site: Server, tmp_path: Path) -> None:
     site.add("/", "<a href=/state><a href=/gone>")
-    site.answers["/state"] = ask
+    site.answers["/state"] = answer_after_sigquit
     path = tmp_path / "journal"
     _, out, err = run_main("-v", "-o", str(path), "-H", "Cookie: secret", site.url)
     assert "Cookie: secret\r\n" in site.heads[-1]
@@ -7867,18 +7869,10 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(site: Server) -> None:
 
 
 def test_sigquit_prints_where_the_crawl_waits_and_the_crawl_goes_on(site: Server) -> None:
-    def ask(connection: socket.socket, request: str) -> None:
-        os.kill(os.getpid(), signal.SIGQUIT)
-        for _ in range(500):
-            if "in flight" in cast(io.StringIO, sys.stderr).getvalue():
-                break
-            time.sleep(0.01)
-        connection.sendall(with_body(b"", b"Content-Type: text/html"))
-
     site.add("/", "".join(f"<a href=/{number}>" for number in range(9)))
     for number in range(9):
         site.add(f"/{number}")
-    site.answers["/0"] = ask
+    site.answers["/0"] = answer_after_sigquit
     before = signal.getsignal(signal.SIGQUIT)
     status, out, err = run_main("--max-tasks", "1", site.url)
     *tasks, fetch, state = err.splitlines()
