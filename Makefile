@@ -6,11 +6,11 @@ PYTHON ?= python3
 VENV := .venv/$(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
 FILES := crawl.py test_crawl.py conftest.py .ci/bench.py .ci/check.py .ci/soak.py
 PYTEST = $(VENV)/bin/pytest -q
+COVERAGE = --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 test: $(VENV)/ready
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
-	COVERAGE_FILE=$(VENV)/coverage $(PYTEST) \
-	    --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	COVERAGE_FILE=$(VENV)/coverage $(PYTEST) $(COVERAGE)
 	$(PYTHON) .ci/check.py
 
 # The size and the order of the files: no section too long, no name used above its definition, ...

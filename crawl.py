@@ -4181,7 +4181,6 @@ class Journal:
 
     def __init__(self, path: str, resume: bool = False, recheck: bool = False):
         self.path = path
-        self._files = ExitStack()
         self._offsets = dict[str, int]()    # by URL: the offset of the last line that counts
         self._problems = set[str]()         # the URLs that were a problem in some line
         try:
@@ -4190,17 +4189,19 @@ class Journal:
             with suppress(OSError):  # there is no such file, or no stdout
                 if os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(1)):
                     raise ValueError("is where the report goes; choose another file or a pipe")
-            self._file = self._files.enter_context(open(path, "ab", buffering=0))
-            if os.path.isfile(path):  # a pipe can be neither locked nor resumed
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.getsize(path) and not (resume or recheck):
-                    raise ValueError("exists; use --resume to continue it or choose another file")
-                self._lines = self._files.enter_context(open(path, "rb"))
-                self._index()
-                if recheck:
-                    self._forget_problems()
+            with ExitStack() as files:  # closes the files, unless all goes well
+                self._file = files.enter_context(open(path, "ab", buffering=0))
+                if os.path.isfile(path):  # a pipe can be neither locked nor resumed
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if os.path.getsize(path) and not (resume or recheck):
+                        raise ValueError(
+                            "exists; use --resume to continue it or choose another file")
+                    self._lines = files.enter_context(open(path, "rb"))
+                    self._index()
+                    if recheck:
+                        self._forget_problems()
+                self._files = files.pop_all()
         except (OSError, ValueError) as error:
-            self.close()
             fault = f" {error}"
             if isinstance(error, BlockingIOError):
                 fault = " is in use by another crawl"
