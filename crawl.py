@@ -2043,8 +2043,8 @@ class Client:
 
     *headers* are added to the usual ones or replace them. *timeout* is in seconds for
     one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
-    `max_idle` says how many idle connections are kept; they belong to the running event
-    loop. Raises ValueError if one of the headers is not valid, or is Host,
+    `max_idle` says how many idle connections are kept. A later run() may use the client
+    again, with new connections. Raises ValueError if one of the headers is not valid, or is Host,
     Content-Length or Transfer-Encoding."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
@@ -2118,11 +2118,12 @@ class Client:
     def _take_idle(self, origin: str) -> Stream | None:
         """Return the most recently used idle stream of *origin*, and remove it from the pool.
 
-        Streams that are readable are closed and skipped. If none is left, return None."""
+        Streams that are readable, or belong to a loop that has ended, are closed and
+        skipped. If none is left, return None."""
         while stream := next((each for each in reversed(self.pool) if self.pool[each] == origin),
                              None):
             del self.pool[stream]
-            if not stream.readable():
+            if not (stream._loop.is_closed() or stream.readable()):
                 break
             stream.close()
         return stream
@@ -2411,6 +2412,9 @@ _LINK = rf"""
     [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}*?
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 # 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
+#    In XML, also a section of text, in which < has no meaning. (The %s that stands before
+#    {_COMMENT} below is for _CDATA or nothing.)
+_CDATA = r"!\[CDATA\[ .*? (?: ]]> | \Z ) |"
 _COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
 # 3. A named tag. The first %s stands for the names of raw elements, the second for
 #    other names, and the third for _CLOSED or nothing. If the group `raw` has matched,
@@ -2435,10 +2439,10 @@ _OTHER = rf"""
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
 _TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
-    (?: {_LINK} | {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
+    (?: {_LINK} | %s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
-_HTML_TAGS = _TAGS % (_HTML_RAW_NAMES, "|".join(_USES), "")
-_XML_TAGS = _TAGS % (_RAW_NAMES, "|".join(_USES), _CLOSED)
+_HTML_TAGS = _TAGS % ("", _HTML_RAW_NAMES, "|".join(_USES), "")
+_XML_TAGS = _TAGS % (_CDATA, _RAW_NAMES, "|".join(_USES), _CLOSED)
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # In "i.png 2x, j.png 3x" it finds i.png and j.png. (Its only greedy repetition, `\S*`,
@@ -3583,9 +3587,9 @@ _ID_TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] )
     (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
       (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
-    (?: {_COMMENT} | {_TAG} )"""
-_HTML_ID_TAGS = _ID_TAGS % (_HTML_RAW_NAMES, _ANY_NAME, "")
-_XML_ID_TAGS = _ID_TAGS % (_RAW_NAMES, _ANY_NAME, _CLOSED)
+    (?: %s {_COMMENT} | {_TAG} )"""
+_HTML_ID_TAGS = _ID_TAGS % ("", _HTML_RAW_NAMES, _ANY_NAME, "")
+_XML_ID_TAGS = _ID_TAGS % (_CDATA, _RAW_NAMES, _ANY_NAME, _CLOSED)
 _TAGS_WITH_IDS = {"text/html": _HTML_ID_TAGS, "application/xhtml+xml": _XML_ID_TAGS}
 _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
@@ -3921,9 +3925,9 @@ class Fetcher:
 # Record; any other error ends the crawl.
 #
 # The hosts of the crawl are known only when the last root has stopped redirecting. So
-# round 0 holds its results, except redirects, in `_held`. Then the links of all of them
-# are admitted. After that, each held URL goes through the queue once more, and a worker
-# emits its Record.
+# round 0 holds its results, except redirects, in `_held`. Then each held URL goes
+# through the queue once more, and its worker takes the result from there. Round 1
+# begins when all of these URLs are done.
 #
 # At the end the queue is empty and all workers wait in get(). How do they stop? At
 # first each was sent a None, which every other user of the queue had to know about. Now
@@ -3967,9 +3971,9 @@ class Crawler:
             raise CrawlError(f"-H: {error}")
         self.in_flight = dict[Node, float]()
         self.ended = False
-        self._hosts_are_known = False   # whether the links of all roots are admitted
-        self._held = dict[Node, Result]()   # the results of roots other than redirects, until a
-                                            # worker can emit them
+        self._hosts_are_known = False   # whether no root will add another host to the scope
+        self._held = dict[Node, Result]()   # the results of roots other than redirects, until the
+                                            # hosts are known
 
     async def crawl(self) -> None:
         """Crawl until no URL is left. May be called only once. An exception in a
@@ -4004,25 +4008,17 @@ class Crawler:
             frontier.admit(url, None, 0)
         frontier.begin(0)
         await frontier.queue.join()
-        await self._admit_held()
+        self._hosts_are_known = True
+        for node in self._held:
+            frontier.queue.put_nowait(node)
+        await frontier.queue.join()
         while frontier.later:
             frontier.begin(min(frontier.later))
             await frontier.queue.join()
-        await frontier.queue.join()
         for record in itertools.chain(frontier.left_out(), self._fragments.records()):
             self._emit(record)
         for worker in workers:  # all of them wait for the queue
             worker.cancel()
-
-    async def _admit_held(self) -> None:
-        """Admit the links of all roots, before any longer way to their URLs is found.
-        Then queue the roots, so that workers emit their results."""
-        for node, result in self._held.items():
-            record = await self._admit(node, result)
-            self._held[node] = result._replace(record=record)
-        self._hosts_are_known = True
-        for node in self._held:
-            self.frontier.queue.put_nowait(node)
 
     async def _work(self) -> None:
         """Take URLs from the queue, fetch each one and process the result, until cancelled."""
@@ -4035,9 +4031,8 @@ class Crawler:
                 return
             self.in_flight[node] = loop.time()
             await sleep(0)  # let the loop poll, because the lines below may never wait
-            is_admitted = node in self._held
             result: Result | Again
-            if is_admitted:
+            if node in self._held:
                 result = self._held.pop(node)
             else:
                 result = await self.fetcher.fetch(node)
@@ -4048,20 +4043,29 @@ class Crawler:
                 else:
                     queue.put_back(node)
             else:
-                await self._admit_and_emit(node, result, is_admitted)
+                await self._admit_and_emit(node, result)
                 queue.task_done()
             # Not in a `finally`: after an interruption, the report names the URLs still
             # in flight.
             del self.in_flight[node], result  # free the page before waiting for the next URL
 
-    async def _admit_and_emit(self, node: Node, result: Result, is_admitted: bool) -> None:
-        """Hold a result of round 0, or admit the URLs that it leads to, and emit its Record."""
-        if is_admitted:
-            await self._finish(node, result, result.record)
-        elif self._hosts_are_known or result.record.next_url:
-            await self._finish(node, result, await self._admit(node, result))
-        else:
+    async def _admit_and_emit(self, node: Node, result: Result) -> None:
+        """Admit the URLs that a result leads to, call on_page if a page was read, and emit
+        the Record. Until the hosts are known, hold the result, unless it is a redirect."""
+        if not (self._hosts_are_known or result.record.next_url):
             self._held[node] = result
+            return
+        record = await self._admit(node, result)
+        if result.page and not node.is_check and self.options.on_page:
+            work = self.options.on_page(record, result.page)
+            if isinstance(work, Awaitable):
+                await work
+        if result.from_journal:
+            self.fetcher.ages.append(record.at)
+        # A record from the journal is not written again, unless it has changed: a
+        # redirect may have become a problem, for example with a lower --max-redirect.
+        self._emit(record, result.from_journal and record.kind == result.record.kind)
+        node.is_well = not (record.kind or record.next_url)
 
     async def _admit(self, node: Node, result: Result) -> Record:
         """Admit the URLs that a result leads to. Return its Record, with these URLs in it."""
@@ -4074,19 +4078,6 @@ class Crawler:
             base = result.page.base if result.page else node.url
             return await self._references.admit(node, record, base)
         return record
-
-    async def _finish(self, node: Node, result: Result, record: Record) -> None:
-        """Call on_page, if a page was read, and emit the *record*."""
-        if result.page and not node.is_check and self.options.on_page:
-            work = self.options.on_page(record, result.page)
-            if isinstance(work, Awaitable):
-                await work
-        if result.from_journal:
-            self.fetcher.ages.append(record.at)
-        # A record from the journal is not written again, unless it has changed: a
-        # redirect may have become a problem, for example with a lower --max-redirect.
-        self._emit(record, result.from_journal and record.kind == result.record.kind)
-        node.is_well = not (record.kind or record.next_url)
 
     def num_waiting(self) -> int:
         """Return how many URLs wait. A URL that moved to another round may be counted twice."""
