@@ -5948,6 +5948,22 @@ async def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task() ->
     assert crawler.emitted == []
 
 
+@each("options, moments", [
+    ({}, {"/": 0.125, "/1": 10.25, "/2": 10.375, "/3": 10.5}),
+    ({"depth": 9}, {"/": 0.125, "/1": 10.25, "/2": 20.375, "/3": 30.5})])
+def test_a_round_begins_when_on_page_has_returned_for_the_round_before(
+        options: dict[str, int], moments: dict[str, float]) -> None:
+    called = dict[str, float]()
+
+    async def on_page(record: crawl.Record, page: crawl.Page) -> None:
+        called[record.url.removeprefix("http://h")] = get_running_loop().time()
+        await sleep(10)
+
+    site: Site = {"/": "<a href=/1>", "/1": "<a href=/2>", "/2": "<a href=/3>", "/3": ""}
+    crawl_site(site, on_page=on_page, **options)
+    assert called == moments
+
+
 @each("stubborn", [False, True])
 async def test_a_crawl_cancelled_during_on_page_has_not_finished_the_page(stubborn: bool) -> None:
     async def for_ever(*page: Any) -> None:
