@@ -2376,7 +2376,7 @@ def read_sitemap(text: str) -> Markup:
 # matches an svg or math element up to its end tag, and the inside of the element is
 # read with the one for XML.
 #
-# Some errors in pages are read in another way than by browsers, because a rule for each
+# Some rare markup is read in another way than by browsers, because a rule for each kind
 # would cost more time than it is worth. A tag inside the attributes of an end tag is
 # found. The end of an svg inside an svg ends both, and so does the end of a script
 # inside a script.
@@ -4463,9 +4463,13 @@ class Report:
         if self.moved:
             yield f"moved for good: {_count_of(self.moved, 'URL')}"
         for record in self.roots:
-            if record.encoding and not (record.links or record.nofollow):
-                yield (f"no links found on {record.url}: it needs JavaScript, or is not the page "
-                       "that was meant")
+            linked = [crawler.frontier.seen_urls[link.partition("#")[0]] for link in record.links]
+            leads_on = any(  # a Node without a round is not a URL
+                node.round is not None and node.text != record.url
+                and crawler.frontier.scope.covers(parse_url(node.text)) for node in linked)
+            if record.encoding and not (leads_on or record.nofollow):
+                yield (f"no links found on {record.url} to other pages of the site: does it need "
+                       "JavaScript, or was another page meant?")
         if self.pages and not self.html_pages:
             yield "no HTML page was read"
         if self.unread:

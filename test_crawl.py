@@ -7227,11 +7227,23 @@ def test_links_and_assets_that_have_moved_for_good_are_counted(tmp_path: Path) -
     assert not any("moved" in line for line in crawl_site({"/": ""}).lines())
 
 
-def test_a_start_page_without_a_link_is_named() -> None:
-    site: Site = {"/": "<img src=/i><div id=app></div>", "/i": "", "http://o/": "<a href=/>"}
-    lines = crawl_site(site, "/", "http://o/").lines()
+@each("page, leads_on", [
+    ("<img src=/i><div id=app></div>", False),
+    ("<a href=#main>Skip</a><a href=/>Home</a><a href=''>", False),
+    ("<noscript>This needs <a href=https://enable-javascript.com/>JavaScript</a>", False),
+    ("<a href=mailto:me@h><a href=javascript:open()><a href='http://[x'>", False),
+    ("<a href=/i>", True),
+    ("<a href=/1#x>", True),
+    ("<a href=//h:80/1>", True),
+    ("<meta name=robots content=nofollow><a href=#x>", True)])
+@each("options", [{}, {"external": True}, {"fragments": True}, {"depth": 0}, {"pages_only": True}])
+def test_a_start_page_that_leads_to_no_other_page_is_named(
+        page: str, leads_on: bool, options: dict[str, Any]) -> None:
+    site: Site = {"/": page, "/i": "", "/1": "", "http://o/": "<a href=/2>", "http://o/2": ""}
+    lines = crawl_site(site, "/", "http://o/", **options).lines()
     named = [line for line in lines if "no links" in line]
-    assert named == ["no links found on /: it needs JavaScript, or is not the page that was meant"]
+    assert named == ["no links found on / to other pages of the site: does it need JavaScript, or "
+                     "was another page meant?"] * (not leads_on)
 
 
 async def test_a_crawl_interrupted_while_the_links_of_its_roots_are_admitted_says_so() -> None:
