@@ -1024,6 +1024,13 @@ def server_with_certificate(text: str, path: pathlib.Path) -> Iterator[Server]:
 
 
 @pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Make a temporary folder the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def no_garbage_collector() -> Iterator[None]:
     """Switch the garbage collector off: only reference counts free objects."""
     gc.collect()

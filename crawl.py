@@ -200,7 +200,8 @@ os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 def _say(text: str, end: str = "\n") -> None:
     """Print on stderr, if stderr can be written: a terminal that is gone should not end a loop."""
     with suppress(OSError, ValueError):  # ValueError: it was closed
-        print(text, end=end, file=sys.stderr, flush=True)
+        if sys.stderr is not None:  # Python sets it to None if there is none
+            print(text, end=end, file=sys.stderr, flush=True)
 
 
 def get_running_loop() -> EventLoop:
@@ -448,8 +449,9 @@ class EventLoop:
 # Errors are not lost: an exception that nobody retrieves is reported when its future is
 # freed, normally as soon as nothing refers to the future. These are not reported: a
 # cancellation, as in asyncio; SystemExit and KeyboardInterrupt, with which a task
-# leaves the loop; an error that a gather() does not raise; and an error in a thread
-# whose to_thread() was cancelled, or whose loop has ended.
+# leaves the loop; an error that a gather() does not raise; an error that reaches a task
+# in the same tick as its cancellation; and an error in a thread whose to_thread() was
+# cancelled, or whose loop has ended.
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
@@ -533,12 +535,14 @@ class Future(Generic[T]):
         """Resolve the future. Raises InvalidStateError unless it is pending."""
         self._finish("resolved", result)
 
-    def set_exception(self, exception: BaseException) -> None:
+    def set_exception(self, exception: BaseException | type[BaseException]) -> None:
         """Make the future fail. Raises InvalidStateError unless it is pending.
 
         An exception that nobody retrieves, by result(), exception() or `await`, is
         reported when the last reference to the future disappears. (A traceback that
         leads to the future is such a reference: see the end of §4.)"""
+        if isinstance(exception, type):
+            exception = exception()
         self._finish("failed")
         self._failure = _Failure(exception, self)
 
@@ -571,6 +575,14 @@ class Future(Generic[T]):
             del self  # the traceback holds this frame
 
     __await__ = __iter__
+
+    def _outcome(self) -> Any:
+        """Return the result of a finished future, or its exception as a value."""
+        if self._state == "resolved":
+            return self._result
+        if self._state == "cancelled":
+            return CancelledError()
+        return self.exception()  # not raised, so that no traceback holds this frame
 
     def _resolve(self) -> None:
         """Resolve the future unless it is done: its waiter may just have been cancelled."""
@@ -679,6 +691,8 @@ class Task(Future[T]):
         loop = self._loop
         if self._must_cancel:
             error = CancelledError()
+            if self._waiting_for is not None:
+                self._waiting_for._outcome()  # if it has failed, that is not reported, as in asyncio
         self._must_cancel = False
         self._waiting_for = None
         loop.current_task = self
@@ -856,15 +870,6 @@ async def wait_for(fut: Awaitable[T], timeout: float | None) -> T:
         del fut  # the traceback of its exception leads to this frame: see §4
 
 
-def _outcome(future: Future[Any]) -> Any:
-    """Return the result of a finished future, or its exception as a value."""
-    if future._state == "resolved":
-        return future._result
-    if future.cancelled():
-        return CancelledError()
-    return future.exception()  # not raised, so that no traceback holds this frame
-
-
 def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
     """Run *coro* as a Task of the running loop, beginning soon. Its repr() shows the *name*.
 
@@ -910,7 +915,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     def child_done(child: Future[Any]) -> None:
         nonlocal left
         left -= 1
-        outcome = _outcome(child)  # which also marks an exception as retrieved
+        outcome = child._outcome()  # which also marks an exception as retrieved
         if outer.done():
             return
         if child._state != "resolved" and not return_exceptions:
@@ -918,7 +923,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
         elif not left and outer.cancel_requested:
             outer.set_exception(CancelledError())  # the future fails, as in asyncio
         elif not left:
-            outer.set_result([_outcome(child) for child in children])
+            outer.set_result([child._outcome() for child in children])
 
     for child in children:
         child.add_done_callback(child_done)
@@ -927,7 +932,7 @@ def gather(*awaitables: Runnable[Any], return_exceptions: bool = False) -> Futur
     return outer
 
 
-def to_thread(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+def to_thread(func: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
     """Return the Future of func(*args, **kwargs), called in a thread, in a copy of the context.
 
     The call begins immediately, and the number of threads has no limit. The thread is a
@@ -1035,8 +1040,9 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
                 if len(signals) < 2:
                     _end_tasks(loop)
             finally:
-                for number_and_handler in handlers:
-                    signal.signal(*number_and_handler)
+                for number, before in handlers:
+                    if signal.getsignal(number) is on_signal:  # main may have replaced it
+                        signal.signal(number, before)
                 if signals:
                     number, main_had_ended = signals[0]
                     if main_had_ended or task.cancelled():
@@ -1416,18 +1422,15 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
     fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
     wins, whose address moves to the front of the list. If all fail, raises the OSError
-    of one of them. It prefers the first that says more than "out of reach", because
-    that may only mean that this machine has no IPv6. If the caller is cancelled, no
+    of one of them: the first that comes from the network, such as "connection refused",
+    because others may only mean that this machine has no IPv6. If the caller is cancelled, no
     socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
     stream = await _race(addresses)
     if isinstance(stream, list):
-        # Prefer any other error to those that may only mean that this machine has no IPv6.
-        unreachable = (
-            errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-        stream.sort(key=lambda error: isinstance(error, OSError) and error.errno in unreachable)
+        stream.sort(key=lambda error: not isinstance(error, (ConnectionError, TimeoutError)))
         raise stream.pop(0)  # out of the list, so that this frame does not keep it alive (§4)
     if ssl is not None:
         try:
@@ -1542,7 +1545,10 @@ def _encode_label(label: str) -> str:
     kinds = [unicodedata.category(character)[0] for character in visible]
     if label.startswith("xn--") or kinds[0] == "M" or {"C", "Z"} & set(kinds):
         raise ValueError
-    return "xn--" + label.encode("punycode").decode()
+    encoded = "xn--" + label.encode("punycode").decode()
+    if len(encoded) > 63:
+        raise ValueError
+    return encoded
 
 
 @lru_cache(1000)  # more hosts than most sites link to
@@ -1562,7 +1568,7 @@ def _parse_host(text: str) -> str:
         name = _IGNORED.sub("", name)
         name = unicodedata.normalize("NFKC", "".join(map(_map_character, name)))  # 2. one spelling
         name = ".".join(map(_encode_label, re.split("[.。]", name)))  # 3. in ASCII
-        if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]{1,63}(?:[.]|$))+", name):
+        if len(name) > MAX_HOST or not re.fullmatch("(?:[a-z0-9_-]+(?:[.]|$))+", name):
             raise ValueError  # 4. the characters of a name
         if re.fullmatch("(?:.*[.])?(?:[0-9]+|0x[0-9a-f]*)[.]?", name):  # 5. IPv4
             socket.inet_pton(socket.AF_INET, name)
@@ -1892,7 +1898,14 @@ class ResponseParser:
             return True
         return False
 
-    def _parse(self, method: str, wanted: Wanted) -> Iterator[None]:
+    def close(self) -> None:
+        """End the parsing: the bytes of an unfinished response are freed immediately.
+
+        Otherwise they wait for the garbage collector, because the parser and its
+        generator refer to each other."""
+        self._parsing.close()
+
+    def _parse(self, method: str, wanted: Wanted) -> Generator[None, None, None]:
         """Parse one response. Each `yield` waits for feed()."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
@@ -2109,6 +2122,8 @@ class Client:
                     if not kept or parser.response:
                         raise
                     kept = None  # the kept stream was stale: send the request once more
+                finally:
+                    parser.close()
 
     def close(self) -> None:
         """Close every idle connection. The client may still be used."""
@@ -2498,8 +2513,8 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     for name in names:
         if name == "srcset":
             urls += _SRCSET.findall(values.get(name, ""))
-        elif name in values and not (element == "use" and values[name].startswith("#")):
-            urls.append(values[name])
+        elif values.get(name) and not (element == "use" and values[name].startswith("#")):
+            urls.append(values[name])  # browsers request nothing for an empty src
     return field, urls
 
 
@@ -2540,23 +2555,31 @@ _READ_BEFORE = 4096     # bytes: a meta element names the charset within these
 _META = re.compile(
     rf"<!-- (?: -?> | .*? (?: --> | \Z ) ) | < (meta (?=[\s/]) {_REST})", _FLAGS | re.IGNORECASE)
 _CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""")
-_XML_ENCODING = re.compile(r"""(?ai)\A<\?xml[^>]*?\sencoding\s*+=\s*+["']([a-z0-9_:.+-]{1,40})""")
-_CODECS = {  # labels that name other codecs in the WHATWG Encoding Standard than in Python
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "windows-874": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "euc_kr": "cp949",
-    "windows-949": "cp949",
-    "shift_jis": "cp932",
-    "windows-31j": "cp932",
-    "big5": "big5hkscs",
-    "logical": "iso8859-8",
-    "visual": "iso8859-8"}
+# An XML declaration, or the first rule of a stylesheet.
+_ENCODING = re.compile(
+    r"""(?ai)\A(?:<\?xml[^>]*?\sencoding\s*+=\s*+["']|@charset ")([a-z0-9_:.+-]{1,40})""")
+# Labels that the WHATWG Encoding Standard knows and Python does not, or takes for another
+# codec, by the codec that they mean. Python's own names are among them.
+_LABELS = {
+    "cp1252": "ascii iso8859-1",
+    "cp1254": "iso8859-9",
+    "cp874": "iso8859-11 tis-620 windows-874 dos-874",
+    "cp932": "shift_jis windows-31j",
+    "cp949": "euc_kr windows-949 cseuckr csksc56011987 iso-ir-149 ks_c_5601-1989 ksc_5601",
+    "euc_jp": "cseucpkdfmtjapanese",
+    "big5hkscs": "big5 cn-big5 x-x-big5",
+    "gb18030": "gb2312 gbk csgb2312 gb_2312 gb_2312-80",
+    "iso8859-7": "sun_eu_greek",
+    "iso8859-8": "logical visual",
+    "iso8859-15": "csisolatin9",
+    "koi8-r": "koi koi8",
+    "koi8-u": "koi8-ru",
+    "mac-roman": "mac csmacintosh",
+    "mac-cyrillic": "x-mac-ukrainian",
+    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
+    "utf-16-le": "unicode csunicode ucs-2 iso-10646-ucs-2 unicodefeff",
+    "utf-16-be": "unicodefffe"}
+_CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
 _ISO_8859 = re.compile("(?:cs)?iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso88591, iso-8859-8-i
 
 
@@ -2564,12 +2587,12 @@ _ISO_8859 = re.compile("(?:cs)?iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso885
 def _codec_of(label: str) -> str:
     """Return Python's codec for a label of a charset, or "" if there is none."""
     label = _ISO_8859.sub(r"iso8859-\1", label)
-    # Python has codecs that are not for pages, and ignores odd characters in their names.
-    is_odd = not re.fullmatch("[a-z0-9_:.+-]{1,40}", label)
-    if not is_odd and not re.search("idna|punycode|escape|utf(?!-?8|-?16)", label):
+    if re.fullmatch("[a-z0-9_:.+-]{1,40}", label):  # Python ignores odd characters
         with suppress(LookupError, UnicodeError):
             codec = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
-            return _CODECS.get(codec, codec)
+            # Python has codecs that are not for pages.
+            if not re.search("idna|punycode|escape|utf-7|utf-32", codec):
+                return _CODECS.get(codec, codec)
     return ""
 
 
@@ -2587,17 +2610,17 @@ def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
         declared.append(values.get("charset", ""))
         if values.get("http-equiv", "").lower() == "content-type":
             declared += _CHARSET.findall(values.get("content", ""))
-    declared += _XML_ENCODING.findall(start)
+    declared += _ENCODING.findall(start)
     for label in declared:
         # Even a label such as UTF-16 means UTF-8 here: it was found in bytes of ASCII.
-        yield "utf-8" if label.lower().startswith("utf") else label
+        yield "utf-8" if _codec_of(label.strip().lower()).startswith("utf") else label
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
     The charset is the first known one of those that these name: the BOM,
-    *content_type*, a meta element, the XML declaration. If none does, it is UTF-8 if
+    *content_type*, a meta element, the XML declaration or @charset. If none does, it is UTF-8 if
     the body is valid UTF-8, and windows-1252 if not (HTML section 13.2.3.2)."""
     for label in _labels_of(body, content_type):
         charset = label.strip().lower()
@@ -2632,11 +2655,10 @@ def _type_of(content_type: str) -> str:
 def reader_of(url: URL, content_type: str) -> Reader | None:
     """Return the reader for a document, or None if there is none.
 
-    Without a reader for its type (such as application/gzip), /x.xml.gz is a sitemap."""
-    reader = _READERS.get(_type_of(content_type))
-    if reader is None and re.search(r"(?i)[.]xml[.]gz(\?|$)", url.target):
+    /x.xml.gz is a sitemap, whatever its type: servers say application/gzip, or nothing."""
+    if re.search(r"(?i)[.]xml[.]gz(\?|$)", url.target):
         return read_sitemap
-    return reader
+    return _READERS.get(_type_of(content_type))
 
 
 # 14  Records
@@ -2864,8 +2886,10 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         markup = reader(text)
         base = url
         if markup.base:
-            with suppress(ValueError):
+            try:
                 base = parse_url(markup.base, url)
+            except ValueError:  # it is reported like a link
+                markup = markup._replace(links=(*markup.links, markup.base))
         _check_joined(base, markup.links + markup.assets)
     except UnfetchableError as reason:  # a redirect to mailto:me is not a problem
         return Result(record._replace(skipped=f"{reason}"))
@@ -3782,9 +3806,12 @@ class Fetcher:
                     or (isinstance(error, ConnectionRefusedError) and tries > 1))
         is_temporary = (response.status in _TEMPORARY
                         or (isinstance(error, (OSError, TruncatedError)) and not is_final))
+        is_full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+        if is_full:
+            self.client.close()  # idle connections have descriptors as well
         if tries < self._options.max_tries and is_temporary:
             return True
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        if is_full:
             raise CrawlError("too many open files: raise the limit (ulimit -n) or lower "
                              "--max-tasks")
         return False
@@ -3881,7 +3908,10 @@ class Fetcher:
             return
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
-            site.robots = Robots(response.body.decode("utf-8", "replace"), product)
+            rules = response.body
+            if response.truncated:  # half a rule is another rule
+                rules = rules[:rules.rfind(b"\n") + 1]
+            site.robots = Robots(rules.decode("utf-8", "replace"), product)
             site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)

@@ -517,6 +517,25 @@ def test_a_failed_future_raises_its_exception(loop: JumpingLoop) -> None:
         future.result()
 
 
+def test_set_exception_makes_an_exception_of_a_class(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    future.set_exception(KeyError)
+    assert isinstance(future.exception(), KeyError)
+    with raises(KeyError):
+        future.result()
+
+
+def test_messages_of_a_loop_without_stderr_are_not_printed(
+        monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        get_running_loop().call_soon(int, "x")
+        await sleep(0)
+
+    monkeypatch.setattr(sys, "stderr", None)
+    crawl.run(main())
+    assert capsys.readouterr().out == ""
+
+
 def test_every_call_of_result_on_a_cancelled_future_raises(loop: JumpingLoop) -> None:
     future = loop.create_future()
     assert future.cancel()
@@ -1152,6 +1171,31 @@ def test_the_result_of_a_thread_whose_future_was_cancelled_is_dropped(
 
 
 @real_time
+async def test_to_thread_passes_every_keyword() -> None:
+    assert await crawl.to_thread(dict, func=1, self=2) == {"func": 1, "self": 2}
+
+
+@each("kind", ["future", "task", "gathering"])
+async def test_a_failure_that_comes_with_a_cancellation_is_not_reported(kind: str) -> None:
+    failing: Any = get_running_loop().create_future()
+    waited = failing
+    if kind == "task":
+        waited = create_task(failing)
+    elif kind == "gathering":
+        waited = crawl.gather(failing)
+    task = create_task(crawl.wait_for(waited, None))
+    await sleep(0)
+    failing.set_exception(KeyError())
+    while not waited.done():
+        await sleep(0)
+    task.cancel()
+    del failing, waited
+    with raises(CancelledError):
+        await task
+    gc.collect()
+
+
+@real_time
 async def test_to_thread_runs_elsewhere_and_in_the_same_context() -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable")
 
@@ -1330,6 +1374,18 @@ def test_a_signal_cancels_the_main_task_and_a_second_one_ends_run(
         crawl.run(part("main"))
     assert caught.value.args == (ending,)
     assert seen == cleaned_up
+
+
+@each("handler", [signal.SIG_IGN, signal.SIG_DFL, lambda *_: None])
+def test_run_keeps_a_signal_handler_that_main_has_installed(handler: Any) -> None:
+    async def main() -> None:
+        signal.signal(signal.SIGINT, handler)
+
+    try:
+        crawl.run(main())
+        assert signal.getsignal(signal.SIGINT) == handler
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_outside_of_run_a_signal_is_a_keyboard_interrupt(ending: int) -> None:
@@ -1849,12 +1905,16 @@ async def test_two_addresses_that_connect_in_one_tick_leave_one_socket(
 
 
 @each("order", [(0, 1), (1, 0)])
+@each("code", [errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EACCES, errno.EINVAL])
 async def test_the_error_of_a_host_is_raised_rather_than_that_of_the_network(
-        order: tuple[int, int], monkeypatch: Patch, no_garbage_collector: None) -> None:
-    class Error(OSError):
+        order: tuple[int, int], code: int, monkeypatch: Patch, no_garbage_collector: None) -> None:
+    class LocalError(OSError):
         """An OSError that can be referenced weakly."""
 
-    errors = [Error(errno.ENETUNREACH, "no network"), Error(errno.ECONNREFUSED, "refused")]
+    class Refused(ConnectionRefusedError):
+        pass
+
+    errors: list[OSError] = [LocalError(code, "no network"), Refused(errno.ECONNREFUSED, "refused")]
 
     async def fail(address: Any) -> crawl.Stream:
         raise errors[address[0]]
@@ -2733,6 +2793,27 @@ def test_a_client_may_be_used_in_one_run_after_another(site: Server) -> None:
             assert len(client.pool) == 1, "the connection of the first run is closed"
 
 
+def test_a_request_that_fails_keeps_no_bytes(
+        site: Server, closed: int, monkeypatch: Patch, no_garbage_collector: None) -> None:
+    parsers = list[weakref.ref[crawl.ResponseParser]]()
+
+    class Parser(crawl.ResponseParser):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            parsers.append(weakref.ref(self))
+
+    async def main() -> None:
+        with closing(crawl.Client(timeout=0.05)) as client:
+            for url in (f"{site.url}/half", f"http://127.0.0.1:{closed}/"):
+                with suppress(OSError):
+                    await client.fetch(url)
+
+    monkeypatch.setattr(crawl, "ResponseParser", Parser)
+    site.answers["/half"] = lambda connection, _: connection.sendall(with_body(b"half")[:-2])
+    crawl.run(main())
+    assert [parser() for parser in parsers] == [None, None]
+
+
 def test_a_request_has_its_target_host_and_user_agent(site: Server) -> None:
     site.add("/page?q=1", "hello")
     fetch_all(site.url + "/page?q=1", headers={"X-Mine": "yes"})
@@ -3317,7 +3398,9 @@ def test_a_value_of_many_entities_is_decoded_to_its_end() -> None:
     ("<imgs src=a>", []),
     ("<template><img src=a></template>", []),
     ("<img>", []),
-    ("<img src>", [""])])
+    ("<img src>", []),
+    ("<iframe src=''><link rel=icon href=''><video src='' poster=''><embed src=''>", []),
+    ("<object data=''><script src=''></script><img srcset='' src='  '>", ["  "])])
 def test_the_assets_of_a_page_are_those_that_its_elements_name(
         markup: str, assets: list[str]) -> None:
     found = crawl.read_markup(markup)
@@ -3466,6 +3549,11 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
      "cp866"),
     (b"<!-- a -->\n" * 60 + b"<p>", "", "<!-- a -->\n" * 60 + "<p>", "utf-8"),
     (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
+    (b"<meta charset=unicode>\xc3\xa9", "", "<meta charset=unicode>\u00e9", "utf-8"),
+    (b'@charset "koi8-r"; \xc1', "text/css", '@charset "koi8-r"; \u0430', "koi8-r"),
+    (b'@charset "koi8-r"; \xc3\xa9', "text/css; charset=utf-8", '@charset "koi8-r"; \u00e9',
+     "utf-8"),
+    (b' @charset "koi8-r"; \xc3\xa9', "text/css", ' @charset "koi8-r"; \u00e9', "utf-8"),
     ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16le", "\u00e9", "utf-16le"),
     ("\u00e9".encode("utf-16be"), "text/html; charset=UTF-16BE", "\u00e9", "utf-16be"),
     ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16", "\u00e9", "utf-16"),
@@ -3490,11 +3578,38 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
     *[
         (b"\\x41+ADw-", f"text/html; charset={name}", "\\x41+ADw-", "utf-8")
         for name in (
-            "unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7",
+            "unicode_escape", "undefined", "idna", "punycode", "utf-7", "utf_7", "u7",
             "utf-32", "rot13")]])
 def test_a_page_is_decoded_with_its_charset(body: bytes, content_type: str, text: str,
                                             charset: str) -> None:
     assert crawl.decode_page(body, content_type) == (text, charset)
+
+
+@each("text, encoding, labels", [
+    ("\uac02", "cp949", "cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 "
+     "ks_c_5601-1989 ksc5601 ksc_5601 windows-949"),
+    ("\u6771", "gb18030", "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 gbk "
+     "iso-ir-58 x-gbk gb18030"),
+    ("\u6771", "big5", "big5 big5-hkscs cn-big5 csbig5 x-x-big5"),
+    ("\u6771", "euc-jp", "cseucpkdfmtjapanese euc-jp x-euc-jp"),
+    ("\u2460", "cp932", "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis"),
+    ("\u0e01\u20ac", "cp874", "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874"),
+    ("\u20ac", "iso8859-15", "csisolatin9 iso-8859-15 iso8859-15 iso885915 l9"),
+    ("\u03b1", "iso8859-7", "csisolatingreek ecma-118 elot_928 greek greek8 iso-ir-126 "
+     "sun_eu_greek"),
+    ("\u0451", "koi8-r", "cskoi8r koi koi8 koi8-r koi8_r"),
+    ("\u0454", "koi8-u", "koi8-u koi8-ru"),
+    ("\xc4", "mac-roman", "csmacintosh mac macintosh x-mac-roman"),
+    ("\u0416", "mac-cyrillic", "x-mac-cyrillic x-mac-ukrainian"),
+    ("\xe9", "utf-8", "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 "
+     "x-unicode20utf8"),
+    ("\xe9", "utf-16le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le"),
+    ("\xe9", "utf-16be", "unicodefffe utf-16be")])
+def test_a_charset_may_have_any_label_of_the_encoding_standard(
+        text: str, encoding: str, labels: str) -> None:
+    for label in labels.split():
+        body = text.encode(encoding)
+        assert crawl.decode_page(body, f"text/html; charset={label}") == (text, label)
 
 
 def test_a_preloaded_font_is_an_asset() -> None:
@@ -3887,6 +4002,20 @@ def test_a_name_of_ones_own_is_not_bound_by_the_rules_for_crawl() -> None:
     text = "User-agent: crawl\nDisallow: /a\n\nUser-agent: *\nDisallow: /b"
     robots = crawl.Robots(text, "MyBot")
     assert [robots.rule(path) for path in ("/a", "/b")] == [None, "Disallow: /b"]
+
+
+@each("end", [0, 3, 11])
+def test_half_a_rule_of_a_truncated_robots_file_is_no_rule(end: int, site: Server) -> None:
+    rules = b"User-agent: *\nDisallow: /no\nDisallow: /a/long/path/to/secrets\n"
+    encoder = zlib.compressobj(wbits=31)
+    whole_line = rules.index(b"/a/long")
+    body = encoder.compress(rules[:whole_line + 1 + end]) + encoder.flush(zlib.Z_SYNC_FLUSH)
+    site.add("/robots.txt", body, Content_Encoding="gzip")
+    site.add("/", "<a href=/no><a href=/a/long/path>")
+    site.add("/a/long/path")
+    crawler = crawl_servers(site.url)
+    assert crawler.report.skipped == {"forbidden by robots.txt": 1}
+    assert site.requests == ["/robots.txt", "/", "/a/long/path"]
 
 
 def test_a_robots_file_that_is_too_long_ends_with_its_last_whole_rule() -> None:
@@ -4631,12 +4760,19 @@ MAP = "application/xml"
     "an empty source is the base of the page": (
         {"/": "<base href=/gone><iframe src='#x'></iframe><img src='#y'>"}, {},
         {"/": "200", "/gone": "404 broken"}),
+    "an empty image is not a reference to its base": (
+        {"/": "<base href=/gone><img src=''><script src=''></script><link rel=icon href=''>"},
+        {}, {"/": "200"}),
+    "a base that is not a URL to request is a link of the page": (
+        {"/": "<base href=localhost:1/><a href=/a>", "/a": "<base href=mailto:x>"}, {},
+        {"/": "200", "/a": "200", "localhost:1/": "broken",
+         "mailto:x": "mailto URL: neither http nor https"}),
     "a use of the page itself is not a reference to its base": (
         {"/": "<base href=/gone><svg><use href=#z></svg><style>p { src: url(#w) }</style>"},
         {}, {"/": "200"}),
     "a gzip file that its name or its type calls a sitemap is read": (
         {"/": "<a href=/a.xml.gz><a href='/b.xml.gz?x'><a href=/c><a href=/d.gz><a href=/e.xml.gz>"
-         "<a href=/f.xml.gz><a href=/g.XML.GZ>",
+         "<a href=/f.xml.gz><a href=/g.XML.GZ><a href=/h.xml.gz><a href=/i.xml.gz>",
          "/a.xml.gz": answer_of_type("application/gzip", gzip.compress(b"<loc>http://h/1")),
          "/b.xml.gz?x": answer_of_type(
              "application/x-gzip; x=y", gzip.compress(b"<loc>http://h/2")),
@@ -4644,11 +4780,14 @@ MAP = "application/xml"
          "/d.gz": answer_of_type("application/gzip", gzip.compress(b"<loc>http://h/no")),
          "/e.xml.gz": answer_of_type("application/gzip", gzip.compress(bytes(1000))),
          "/f.xml.gz": answer_of_type(MAP, b"\x1f\x8bnot gzip"),
-         "/g.XML.GZ": answer_of_type("application/octet-stream", "<loc>http://h/4")},
+         "/g.XML.GZ": answer_of_type("application/octet-stream", "<loc>http://h/4"),
+         "/h.xml.gz": answer_of_type("text/html", gzip.compress(b"<loc>http://h/5")),
+         "/i.xml.gz": answer_of_type("", gzip.compress(b"<loc>http://h/6"))},
         {"max_body": 100},
         {"/": "200", "/a.xml.gz": "200", "/b.xml.gz?x": "200", "/c": "200", "/d.gz": "200",
          "/e.xml.gz": "over a limit", "/f.xml.gz": "broken", "/g.XML.GZ": "200",
-         "/1": "404 broken", "/2": "404 broken", "/3": "404 broken", "/4": "404 broken"}),
+         "/h.xml.gz": "200", "/i.xml.gz": "200"}
+        | {f"/{number}": "404 broken" for number in range(1, 7)}),
     "assets are checked after the last page": (
         {"/": "<img src=/logo.png><script src=//cdn/x.js></script><a href=/2>"
          "<link rel=icon href=/gone.ico>",
@@ -7480,6 +7619,19 @@ def test_a_long_chain_of_redirects_is_reported_in_linear_time() -> None:
 # ================
 
 
+def test_a_crawl_without_descriptors_closes_idle_connections_and_tries_again() -> None:
+    closed = list[float]()
+
+    class Client(SimulatedClient):
+        def close(self) -> None:
+            closed.append(get_running_loop().time())
+
+    for code in (errno.EMFILE, errno.ENFILE):
+        site = {"/": [OSError(code, "Too many open files"), ""]}
+        assert crawl_site(Client(site)).outcomes == {"/": "200 x2"}
+    assert closed == [0.125, 1.25] * 2, "after the failure, and at the end"
+
+
 def test_a_crawl_that_runs_out_of_descriptors_stops_and_says_so(
         site: Server, tmp_path: Path) -> None:
     go = threading.Event()
@@ -8307,16 +8459,16 @@ SHELLS = [
 
 @each("shell", SHELLS)
 def test_the_recipe_for_ci_fails_only_for_new_problems(
-        shell: list[str], site: Server, tmp_path: Path) -> None:
-    accept = f"cd {tmp_path}; {recipe('> known.txt', site)}"
-    each_time = f"cd {tmp_path}; {recipe('now.txt', site)}"
+        shell: list[str], site: Server, folder: Path) -> None:
+    accept = recipe("> known.txt", site)
+    each_time = recipe("now.txt", site)
     site.add("/")
     assert run_in_shell(accept, shell=shell).returncode == 1  # grep has found no problem
-    assert (tmp_path / "known.txt").read_text() == ""
+    assert (folder / "known.txt").read_text() == ""
     site.add("/", "<a href=/gone><img src=/lost.png>")
     assert run_in_shell(each_time, shell=shell).returncode == 1, "no problem is known"
     assert run_in_shell(accept, shell=shell).returncode == 0
-    assert (tmp_path / "known.txt").read_text() == f"  {site.url}/gone\n  {site.url}/lost.png\n"
+    assert (folder / "known.txt").read_text() == f"  {site.url}/gone\n  {site.url}/lost.png\n"
     assert run_in_shell(each_time, shell=shell).returncode == 0
     site.add("/", "<a href=/gone>")
     assert run_in_shell(each_time, shell=shell).returncode == 0, "one is fixed"
@@ -8324,7 +8476,7 @@ def test_the_recipe_for_ci_fails_only_for_new_problems(
     done = run_in_shell(each_time, shell=shell)
     assert done.returncode == 1
     assert done.stdout.endswith(f"\n  {site.url}/new\n")
-    (tmp_path / "known.txt").unlink()
+    (folder / "known.txt").unlink()
     assert run_in_shell(each_time, shell=shell).returncode == 2, "nobody has made the list"
     site.add("/robots.txt", "User-agent: *\nDisallow: /")
     assert run_in_shell(each_time, shell=shell).returncode == 2
@@ -8332,11 +8484,11 @@ def test_the_recipe_for_ci_fails_only_for_new_problems(
 
 @each("shell", SHELLS)
 def test_the_recipe_for_a_local_build_has_the_status_of_the_crawl(
-        shell: list[str], closed: int, site: Server, tmp_path: Path) -> None:
-    (tmp_path / "public").mkdir()
-    page = tmp_path / "public" / "index.html"
+        shell: list[str], closed: int, site: Server, folder: Path) -> None:
+    (folder / "public").mkdir()
+    page = folder / "public" / "index.html"
     command = recipe("-d public", site).replace("8000", f"{closed}")
-    command = f"cd {tmp_path}; " + command.replace("python3 -m", '"$PYTHON" -m')
+    command = command.replace("python3 -m", '"$PYTHON" -m')
     command = command.replace("sleep 1", "sleep 0.2")  # a refused connection is retried
     for markup, status in (("<a href=gone>", 1), ("<a href=/>", 0)):
         page.write_text(markup)
@@ -8347,28 +8499,29 @@ def test_the_recipe_for_a_local_build_has_the_status_of_the_crawl(
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git, which the recipe uses, is not here")
 def test_the_recipe_for_changed_pages_names_each_that_still_exists(
-        site: Server, tmp_path: Path) -> None:
+        site: Server, folder: Path) -> None:
     def commit(**files: str) -> None:
         for name, text in files.items():
-            (tmp_path / "public" / f"{name}.html").write_text(text)
+            # The name is in UTF-8, whatever the locale says.
+            (folder / "public" / os.fsdecode(f"{name}.html".encode())).write_text(text)
         me = "-c user.name=x -c user.email=x@x"
-        run_in_shell(f"cd {tmp_path}; git add -A; git {me} commit -qm x")
+        run_in_shell(f"git add -A; git {me} commit -qm x")
 
-    (tmp_path / "public").mkdir()
-    run_in_shell(f"cd {tmp_path}; git init -q")
+    (folder / "public").mkdir()
+    run_in_shell("git init -q")
     commit(same="1", old="1", new="1")
-    (tmp_path / "public" / "old.html").unlink()
+    (folder / "public" / "old.html").unlink()
     commit(new="2", café="1")
     command = recipe("git -c", site).replace("xargs -r crawl --max-tasks 4 --depth 1", "cat")
-    shown = run_in_shell(f"cd {tmp_path}; {command}").stdout
+    shown = run_in_shell(command).stdout
     assert shown == "http://localhost:8000/café.html\nhttp://localhost:8000/new.html\n"
 
 
 @each("shell", SHELLS)
 def test_the_recipe_for_each_night_shows_what_has_changed(
-        shell: list[str], site: Server, tmp_path: Path) -> None:
+        shell: list[str], site: Server, folder: Path) -> None:
     site.add("/", "<a href=/gone>")
-    night = f"cd {tmp_path}; {recipe('old.txt', site)}"
+    night = recipe("old.txt", site)
     shown = [run_in_shell(night, shell=shell).stdout for _ in range(2)]
     assert f"\n+  {site.url}/gone\n" in shown[0]
     assert shown[1] == ""
@@ -8378,11 +8531,11 @@ def test_the_recipe_for_each_night_shows_what_has_changed(
 
 @each("shell", SHELLS)
 def test_the_recipe_for_accepted_statuses_shows_only_other_problems(
-        shell: list[str], site: Server, tmp_path: Path) -> None:
+        shell: list[str], site: Server, folder: Path) -> None:
     site.add("/", "<a href=/403><a href=/999>")
     for status in (403, 429, 999):
         site.add(f"/{status}", "", status)
-    command = f"cd {tmp_path}; {recipe('getline', site)}"
+    command = recipe("getline", site)
     done = run_in_shell(command, shell=shell)
     assert (done.returncode, done.stdout) == (0, "")
     site.add("/", "<a href=/403><a href=/404><a href=http://[>")

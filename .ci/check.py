@@ -18,7 +18,7 @@ import sys
 import tokenize
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-TOKENS = 22_500     # of crawl.py without comments and docstrings: it is meant to be read in a day
+TOKENS = 22_600     # of crawl.py without comments and docstrings: it is meant to be read in a day
 SECTION = 220       # lines of code in a section: a section is meant to be read in one sitting
 FUNCTION = 45       # lines of code in a function: it should fit on a screen
 NESTING = 5         # levels of statements in a function
