@@ -140,16 +140,16 @@ VERSION = "3.1"
 #        +------------------------ run each once <--------+
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, so they need no
-# locks. A tick runs the ready queue last. A callback that is added while the queue runs
-# waits for the next tick, which first polls the sockets, if there are any. So a
-# callback that adds itself again cannot starve the others. And a loop that has nothing
-# to run raises DeadlockError, unless there is a socket, a deadline, another thread or a
-# signal handler that could wake it. The cost: a callback that computes for a second
-# stops everything for a second.
+# locks. A tick runs the ready queue last, and a callback that is added in the meantime
+# waits for the next tick, which polls the sockets first. So a callback that adds itself
+# again cannot starve the others. And a loop that has nothing to run raises
+# DeadlockError, unless there is a socket, a deadline, another thread or a signal
+# handler that could wake it. The cost: a callback that computes for a second stops
+# everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
-MAX_WAIT = 1.0       # seconds: the longest sleep. If a signal arrives just before a sleep, the
-                     # sleep does not end early, and Python runs the handler only after it.
+MAX_WAIT = 1.0       # seconds: the longest sleep. A signal that arrives just before a sleep does
+                     # not end it, and Python runs the handler after it.
 _EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
@@ -324,12 +324,12 @@ class EventLoop:
         elif timeouts:
             wait = min(timeouts[0][0] - self.time(), MAX_WAIT)  # not positive: it has passed
         elif not (watching or threading.active_count() > 1 or ready or _has_signal_handler()):
-            # `ready` is tested again: since the first test, a thread may have used
-            # call_soon_threadsafe() and ended.
+            # `ready` is tested again: a thread may have called call_soon_threadsafe() after
+            # the first test, and then ended.
             raise DeadlockError("every task waits for something that can no longer happen:\n"
                                 + "\n".join(task.where() for task in self.tasks))
-        # If callbacks are ready and no socket is watched, there is no need to poll. The
-        # self-pipe may have a byte, but its callback is in the queue already.
+        # If callbacks are ready and no socket is watched, there is no need to poll: a byte
+        # in the self-pipe can wait, because what it announces is in `ready` already.
         if watching or not ready:
             self._poll(wait)
         if timeouts:
@@ -407,7 +407,7 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        told = self.create_future()  # resolved by a callback of *future*, as in asyncio
+        told = self.create_future()  # one tick later, when the other callbacks have run as well
         waited.add_done_callback(told.set_result)
         self.run_forever(told.done)
         return waited.result()
@@ -692,7 +692,7 @@ class Task(Future[T]):
         if self._must_cancel:
             error = CancelledError()
             if self._waiting_for is not None:
-                self._waiting_for._outcome()  # if it has failed, that is not reported, as in asyncio
+                self._waiting_for._outcome()  # its failure, if any, counts as retrieved
         self._must_cancel = False
         self._waiting_for = None
         loop.current_task = self
@@ -732,8 +732,8 @@ class Task(Future[T]):
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # `_waiting_for` is None during the inner cancel(). Otherwise, if two tasks wait
-        # for each other, their cancel() would recurse forever. (Such tasks cannot be
+        # `_waiting_for` is None during the inner cancel(). Otherwise two tasks that wait
+        # for each other would call each other's cancel() forever. (Such tasks cannot be
         # cancelled.)
         waited = self._waiting_for
         self._waiting_for = None
@@ -775,9 +775,9 @@ Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather
 # So the methods of Future and Task through which such an exception passes delete that
 # variable (`del self`).
 #
-# If several tasks await a failed future, each raises the exception with the traceback
-# that it had when the future failed: otherwise every `await` would make the traceback
-# longer.
+# Each `await` of a failed future raises the same exception, and raising it makes its
+# traceback longer. So result() first puts back the traceback that the exception had
+# when the future failed.
 
 
 # 5  Waiting
@@ -839,14 +839,15 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # This limit undoes its own cancel(). If more calls remain than there were at
-        # the start, something else has cancelled the task as well, and CancelledError
-        # propagates:
+        # The task counts the calls of its cancel(). This limit takes its own call back.
+        # If the count is then as it was when the block began, only this limit has
+        # cancelled the block: TimeoutError. If it is higher, something else has done so
+        # as well, and CancelledError goes on:
         #
-        #     calls of cancel() by                  at the start  at the end  left
-        #     this limit                            0             1           0    TimeoutError
-        #     this limit, and Ctrl-C                0             2           1    CancelledError
-        #     Ctrl-C first, then this limit         1             2           1    TimeoutError
+        #     who has called cancel()               the count: began, ended, taken back
+        #     this limit                            0, 1, 0    TimeoutError
+        #     this limit, and Ctrl-C                0, 2, 1    CancelledError
+        #     Ctrl-C before the block, this limit   1, 2, 1    TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -882,8 +883,8 @@ def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. It then fails when the first of them fails or is
-    cancelled; or, if none does or with *return_exceptions*, when all have ended."""
+    Cancelling it cancels its children. Then it fails as soon as one of them fails or is
+    cancelled. If none does, or with *return_exceptions*, it fails when all have ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -1016,10 +1017,10 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     When *main* has ended, run() cancels the tasks that are still running and waits for
     them. In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
     installed, and SIGTERM if interrupt() is, as in the command line. The first signal
-    cancels *main*. Then run() cleans up. It raises KeyboardInterrupt(number) if *main*
-    ended as cancelled, or had ended before the signal. A second signal raises
-    KeyboardInterrupt immediately, and run() does not wait for tasks (but a task may
-    catch it)."""
+    cancels *main*. Then run() cleans up, and raises KeyboardInterrupt(number), unless
+    *main* has caught the cancellation: then it returns the result of *main* or raises
+    its error. A second signal raises KeyboardInterrupt immediately, and run() does not
+    wait for tasks (but a task may catch it)."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -1166,7 +1167,7 @@ class Queue(Generic[T]):
 
     async def join(self) -> None:
         """Wait until all items are done, including those that are put in the meantime."""
-        # `if`, not `while`: once all are done, the wait is over, even if new items follow.
+        # Not `while`: when all items were done, the wait is over, even if new ones follow.
         if self.unfinished:
             await _wait_in(self._joiners, lambda line: None)
 
@@ -1408,10 +1409,8 @@ async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
         return errors
     finally:
         for loser in attempts:
-            if loser.cancel() or loser.cancelled():  # it had not ended, or was cancelled before
-                continue
-            if not loser.exception():  # it has connected as well
-                loser.result().close()
+            if not (loser.cancel() or loser.cancelled() or loser.exception()):
+                loser.result().close()  # it has connected as well
 
 
 async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
@@ -1686,10 +1685,10 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #                                            HTTP/1.0
 #     the transfer coding identity           is ignored
 #
-# But after each of these leniencies, in a 1xx head as well, the connection is closed.
-# So even if client and server read such a head differently, no byte of one response is
-# taken for a byte of another. Other leniencies leave no doubt about where the head and
-# the body end, so the connection stays open:
+# But after a response whose head needed one of these rules, or whose 1xx head did, the
+# connection is closed. So even if client and server read such a head differently, no
+# byte of one response is taken for a byte of another. Other leniencies leave no doubt
+# about where the head and the body end, so the connection stays open:
 #
 #     lines that end in LF alone             are lines
 #     a line that begins with a blank        continues the field above it
@@ -1707,12 +1706,12 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 # A compressed body may have all its bytes and still lack the end of its format. It is
 # decoded as far as it goes, and the Response says that it is truncated. (If the body
-# ends with the connection, this is an error.)
+# was to end with the connection, this is an error: the connection may have been lost.)
 #
-# The invariants. Each byte belongs to the response, or is a reason to close the
-# connection. Each head, body, chunk line and trailer has a limit. (The number of 1xx
-# heads has none, except the deadline of the request.) The cost is linear in the number
-# of bytes, however they are split.
+# The invariants. If bytes follow a response, the connection is closed. Each head, body,
+# chunk line and trailer has a limit. (The number of 1xx heads has none, except the
+# deadline of the request.) The cost is linear in the number of bytes, however they are
+# split.
 
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both compressed and decoded: generous for HTML
@@ -1780,8 +1779,8 @@ _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 
 def _parse_head(text: str) -> tuple[Response, bool]:
     """Return the Response whose head is *text* (RFC 9112, sections 4 and 5), and
-    whether its version, its Connection field and the form of its lines allow another
-    response after it."""
+    whether another response may follow: not in HTTP/1.0, after "Connection: close", or
+    after a line that had to be read leniently."""
     line, _, rest = text.partition("\n")
     status_line = re.fullmatch("HTTP/1[.]([0-9]) +([1-9][0-9][0-9])(?: ++([^\r\n\0]*))?\r?", line)
     if not status_line:
@@ -1811,7 +1810,7 @@ def _parse_head(text: str) -> tuple[Response, bool]:
 
 def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     """Return where the body ends (its length, "chunked" or "close"), and whether the
-    head says so in the usual form."""
+    head says so without needing any leniency."""
     coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
     if "transfer-encoding" in response.headers:
@@ -2090,16 +2089,19 @@ class Client:
                     body: bytes = b"") -> Response:
         """Send one request and return the response. Redirects are not followed.
 
-        *url* may be a str, which needs its http:// or https://. Raises ValueError if it
-        or the *method* is not valid. *body* is that of a POST or the like. A request
-        that has one, or is neither GET nor HEAD, is sent on a new connection, and never
-        twice. *own_headers* says whether to send the client's *headers*, which may hold
-        secrets meant only for some hosts; the User-Agent is always sent. The response's
-        body is read only if *wanted(response)*, called once the head has arrived,
-        returns true; it may have *max_body* bytes, by default self.max_body. Raises
-        OSError if no response arrives (TimeoutError after self.timeout seconds), and
-        ProtocolError if the response is malformed or truncated. If the caller is
-        cancelled, the connection is closed."""
+        url          a URL, or a str with its http:// or https://
+        own_headers  whether to send the client's *headers*, which may hold secrets meant
+                     only for some hosts; the User-Agent is always sent
+        wanted       called with the response once the head has arrived; says whether to
+                     read the body
+        max_body     bytes that the response's body may have, by default self.max_body
+        body         that of a POST or the like. A request that has one, or is neither
+                     GET nor HEAD, is sent on a new connection, and never twice
+
+        Raises ValueError if the *url* or the *method* is not valid, OSError if no
+        response arrives (TimeoutError after self.timeout seconds), and ProtocolError if
+        the response is malformed or truncated. If the caller is cancelled, the
+        connection is closed."""
         if isinstance(url, str):
             url = parse_url(url)
         if not re.fullmatch(_FIELD_NAME, method):
@@ -2114,7 +2116,8 @@ class Client:
         async with TimeLimit(self.timeout):
             kept = self._take_idle(url.origin) if may_repeat else None
             while True:
-                parser = ResponseParser(method, wanted, max_body or self.max_body)
+                parser = ResponseParser(
+                    method, wanted, self.max_body if max_body is None else max_body)
                 try:
                     stream = kept or await self._new_stream(url)
                     return await self._exchange(stream, url.origin, request, parser)
@@ -2201,8 +2204,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 # for the pages of the site, and the last one, CHECKS, is for URLs that are only
 # checked. After it come the fragments:
 #
-#     round 0    /                    is requested: a page. It is held: if there were another root,
-#                                     that might still redirect, and add a host to the crawl
+#     round 0    /                    is requested: a page. Its result is held until the hosts of
+#                                     the crawl are known: another root might redirect to one more
 #                /                    is processed: admits /cats/ and /birds to round 1, and
 #                                     /map.png, an image, to CHECKS; leaves out the link to the
 #                                     lion, on another host
@@ -2218,7 +2221,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 # task with this loop:
 #
 #     node = await queue.get()                a URL whose site may be asked now: §17
-#     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21
+#     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21 (or
+#                                             it was held)
 #     queue.end_turn(node.site)               the next URL of the site may be taken
 #     if it is a Result:                      a Record, §14, and perhaps a page
 #         await self._admit_and_emit(...)     admits the references, §19, and emits the Record
@@ -2243,7 +2247,7 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #     Crawler      passes the references in the Record to References, where their path begins, and
 #                  emits the Record to the Journal (§23) and the Report (§24)
 #
-# Each name is defined above its first use, so the sections come in this order: what
+# Each name is defined above its first use, except in annotations. So the order is: what
 # documents say (§12, §13); how a life ends (§14); three questions about each URL: does
 # it belong to the crawl, may it be requested, and when (§15 to §17); and then the life
 # of /cats/, from the page that refers to it (§18) to the report (§24).
@@ -2258,13 +2262,18 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #     /* was: url(old.png) */ @import "base.css"; p { background: url(new.png) }
 #
 # read_stylesheet() skips the comment, and finds base.css and new.png. HTML has its own
-# section, which also has the table of readers. The invariant: the time is linear in the
-# length of the text. Two things make a pattern slow. A repetition may match a lot of
-# text and then give it back one character at a time. Or it may fail at the end of the
-# text, and start again one character later. So each repetition here does one of three
-# things: it never gives back (`*+`, or `(?>...*)` for groups), it is lazy and may also
-# end at the end of the text (`.*? (?: \*/ | \Z )`), or it can match only a short text.
-# And an unterminated comment or script extends to the end of the text.
+# section, which also has the table of readers.
+#
+# The invariant: the time is linear in the length of the text. Two things make a pattern
+# slow. A repetition takes a lot of text, and gives it back one character at a time. Or
+# a match fails at the end of the text, and is tried again one character later. The
+# repetitions here avoid both:
+#
+#     [^<>]*+ (?>...*)      never give back what they have taken
+#     .*? (?: \*/ | \Z )    ends at the end of the text as well: a comment without its end
+#                           extends to there, and so does a script
+#     [^<>]*?               ends at the next tag
+#     [0-9a-zA-Z]{1,40}     takes only a short text
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
 MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,000 pages, each
@@ -2386,10 +2395,10 @@ def read_sitemap(text: str) -> Markup:
 #     <p title="<a href=/>">                4  any other tag
 #     <p class="x">                            no match: it refers to nothing, and hides no tag
 #
-# A slash closes an element in SVG, MathML and XHTML, but not in HTML: there, all text
-# up to `</title>` belongs to `<title/>`. So there are two expressions. The one for HTML
-# matches an svg or math element up to its end tag, and the inside of the element is
-# read with the one for XML.
+# In XML, `<title/>` is closed by its slash. In HTML the slash means nothing: all text
+# up to `</title>` is its inside. So there are two expressions, one for HTML and one for
+# XML. An svg or math element in HTML is XML: the expression for HTML matches it up to
+# its end tag, and its inside is read with the one for XML.
 #
 # Some rare markup is read in another way than by browsers, because a rule for each kind
 # would cost more time than it is worth. A tag inside the attributes of an end tag is
@@ -2427,18 +2436,21 @@ _LINK = rf"""
     [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}*?
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 # 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
-#    In XML, also a section of text, in which < has no meaning. (The %s that stands before
-#    {_COMMENT} below is for _CDATA or nothing.)
-_CDATA = r"!\[CDATA\[ .*? (?: ]]> | \Z ) |"
 _COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
-# 3. A named tag. The first %s stands for the names of raw elements, the second for
-#    other names, and the third for _CLOSED or nothing. If the group `raw` has matched,
-#    the text up to its end tag, or up to the end of the page, is its inside.
+# 3. A named tag. If the group `raw` has matched, the text up to its end tag, or up to the
+#    end of the page, is its inside. `%(names)s` is replaced by names of elements, and
+#    `%(raw_names)s` and the like are replaced from one of these tables:
+_HTML = {
+    "raw_names": f"{_RAW_NAMES}|svg|math",
+    "closed": "",
+    "cdata": ""}
+_XML = {
+    "raw_names": _RAW_NAMES,
+    "closed": "(?<=/>) |",                          # a raw element without an inside: <title/>
+    "cdata": r"!\[CDATA\[ .*? (?: ]]> | \Z ) |"}    # text in which < has no meaning
 _TAG = rf"""
-    (?P<tag> (?i: (?P<raw> %s ) | %s ) (?= [\s/>] | \Z ) {_REST} )
-    (?(raw) (?: %s (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z )))"""
-_CLOSED = "(?<=/>) |"   # in XML, a raw element may close itself
-_HTML_RAW_NAMES = f"{_RAW_NAMES}|svg|math"
+    (?P<tag> (?i: (?P<raw> %(raw_names)s ) | %(names)s ) (?= [\s/>] | \Z ) {_REST} )
+    (?(raw) (?: %(closed)s (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z )))"""
 # 4. Any other tag. Its attributes are matched so that the search does not go on inside
 #    them. The look-ahead rejects the most frequent tags, which hide nothing: <li>, and
 #    those with one or two values in double quotes, such as <p class="x">. It only saves
@@ -2449,19 +2461,20 @@ _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
     [a-zA-Z] [^\s/>]*+ {_REST}"""
 # More look-aheads save time, up to half of it: they reject </p>, <b> and a `<` in front
-# of other characters. And a named tag begins with the first three letters of one of the
-# names. (All names have at least three.)
-_STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(*_HTML_RAW_NAMES.split("|"), *_USES))
+# of other characters. And a tag is tried as a named tag only if its first letter is the
+# first letter of some name, and so on up to the third.
+_STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(
+    *_HTML["raw_names"].split("|"), *_USES))
 _TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
-    (?: {_LINK} | %s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
+    (?: {_LINK} | %(cdata)s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
-_HTML_TAGS = _TAGS % ("", _HTML_RAW_NAMES, "|".join(_USES), "")
-_XML_TAGS = _TAGS % (_CDATA, _RAW_NAMES, "|".join(_USES), _CLOSED)
+_HTML_TAGS = _TAGS % (_HTML | {"names": "|".join(_USES)})
+_XML_TAGS = _TAGS % (_XML | {"names": "|".join(_USES)})
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
-# In "i.png 2x, j.png 3x" it finds i.png and j.png. (Its only greedy repetition, `\S*`,
-# gives back only the commas at the end of a word.)
+# In "i.png 2x, j.png 3x" it finds i.png and j.png. (`\S*` takes the rest of a word, and
+# gives back only the commas at its end.)
 _SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*+(?:\)|\Z)|[^,(]++)*))?")
 
 
@@ -2558,8 +2571,8 @@ _CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""
 # An XML declaration, or the first rule of a stylesheet.
 _ENCODING = re.compile(
     r"""(?ai)\A(?:<\?xml[^>]*?\sencoding\s*+=\s*+["']|@charset ")([a-z0-9_:.+-]{1,40})""")
-# Labels that the WHATWG Encoding Standard knows and Python does not, or takes for another
-# codec, by the codec that they mean. Python's own names are among them.
+# Labels that the WHATWG Encoding Standard knows and Python does not, or takes for
+# another codec, by the codec that they mean. Python's own names are among them.
 _LABELS = {
     "cp1252": "ascii iso8859-1",
     "cp1254": "iso8859-9",
@@ -2746,14 +2759,15 @@ def _explain(error: Exception) -> str:
 
 
 class Record(NamedTuple):
-    """The outcome of one URL. The journal leaves out the fields that are empty."""
+    """The outcome of one URL. The journal leaves out the fields that have their defaults."""
 
     url: str                        # as str(URL); or text that cannot be requested; or url#fragment
     # The outcome
     status: int = 0                 # of HTTP; 0: there was no complete response
     error: str = ""                 # a description of what is wrong
     kind: str = ""                  # the kind of problem: one of PROBLEMS
-    skipped: str = ""               # why it is not requested; with a status, why its target is not
+    skipped: str = ""               # why the URL was not requested; if there is a status, why the
+                                    # target of its redirect was not
     next_url: str = ""              # the target of a redirect, perhaps with a #fragment
     content_type: str = ""          # as the server sent it, but escaped, and cut at MAX_SHOWN
     encoding: str = ""              # the charset; empty unless the body was read
@@ -2795,9 +2809,10 @@ class Result(NamedTuple):
 
 
 NO_RESPONSE = Response(0, 0, "", {})    # stands beside an error, in place of a response
-MAX_JOINED = 6_000_000  # the length of a page's path and query, times the number of its relative
-                        # references. Each of them may be joined to that, so without a limit a page
-                        # of a megabyte could become a gigabyte of URLs
+# Each relative reference may become a URL that begins with the page's own path and
+# query, so a page of a megabyte could become a gigabyte of URLs. This is the limit of
+# the product: the length of that path and query, times the number of such references.
+MAX_JOINED = 6_000_000  # characters
 
 
 def _next_url(url: URL, response: Response) -> str:
@@ -2878,7 +2893,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if reader is None or not read:
             return Result(record)
         body = response.body
-        if response.truncated:  # half a URL is not a URL (imports before the first } are lost)
+        if response.truncated:  # drop what follows the last } or >: half a URL is not a URL
             body = body[:body.rfind(b"}" if reader is read_stylesheet else b">") + 1]
         text, charset = decode_page(body, response.content_type)  # 200
         if reader is read_markup and _SITEMAP.match(text):
@@ -2925,7 +2940,8 @@ MAX_DEPTH = 100  # links from a root, if no depth is given
 class Options(NamedTuple):
     """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
 
-    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read in any order
+    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read as they are
+                                    # found, and otherwise level by level
     max_pages: int = 1_000_000      # pages to read, besides the roots and the targets of redirects;
                                     # at most as many URLs are checked
     include: Texts = ()             # regular expressions: besides the roots, read only pages whose
@@ -3023,8 +3039,8 @@ class Scope:
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
         self.hosts = set(map(host_of, roots))     # grows with the redirects of roots
-        # Where secrets may go: to the roots' hosts by https, and by http only if the
-        # root is http.
+        # Where secrets may go: to the roots' hosts, always by https, and by http if the
+        # root itself is http.
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
@@ -3129,7 +3145,7 @@ class Robots:
         delays = defaultdict[str, float](float)
         names = set[str]()  # those of the group that is being read
         rules_began = True
-        if len(text) > MAX_ROBOTS:  # a rule that is cut would be another rule
+        if len(text) > MAX_ROBOTS:  # only whole lines: half a rule is another rule
             text = text[:max(text.rfind(end, 0, MAX_ROBOTS) for end in "\r\n") + 1]
         for key, value in _ROBOTS_LINE.findall(text):
             key = key.lower()
@@ -3155,8 +3171,8 @@ class Robots:
         self.delay = delays[product]
         # Longer patterns come first; of two that are equally long, "allow" comes first.
         rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
-        # The parts of /*.pdf$ are [" /", ".pdf "]: blanks, which no URL holds, mark
-        # start and end.
+        # The parts of /*.pdf$ are [" /", ".pdf "]: no URL holds a blank, so a blank can
+        # stand for the start of the path, and another one for its end.
         self.rules = [
             (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
             for key, pattern in rules]
@@ -3194,9 +3210,9 @@ class Robots:
 #     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# The first turn of a site in the crawl goes to its robots.txt, and to the redirects of
-# that (§21). Until robots.txt is known, there is one turn at a time. Once it is known,
-# the first URL follows without a rest.
+# In the first turn of a site that is in scope, its robots.txt is requested, and its
+# redirects are followed (§21). Until robots.txt is known, there is one turn at a time.
+# Once it is known, the first URL follows without a rest.
 #
 # The responses to its URLs also change how fast a site is asked. Its pace is the number
 # of seconds that it rests after each request. Without a delay it is 0, and any number
@@ -3212,8 +3228,8 @@ class Robots:
 
 MAX_PAUSE = 300.0   # seconds: a longer Retry-After or Crawl-delay is shortened to this
 MIN_PACE = 0.1      # seconds: the pace after the first 429 of a site without a delay
-REST = 2.0          # seconds: the rest after a 429 without Retry-After, and the greatest pace that
-                    # 429s can cause: few sites need more
+REST = 2.0          # seconds of rest after a 429 without Retry-After: few sites need more. 429s do
+                    # not make the pace greater than this either
 PATIENCE = 10       # 429s in a row, after which another host does not hold up the crawl any more
 
 
@@ -3251,7 +3267,7 @@ class Site:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
             return
-        # While the site rests, another response of the same burst has raised the pace already.
+        # If the site rests, a 429 of the same burst of requests has raised the pace already.
         if self.free_at <= get_running_loop().time():
             doubled = max(MIN_PACE, 2 * self.pace)
             self.pace = max(self.pace, min(doubled, REST))
@@ -3266,7 +3282,7 @@ class PoliteQueue(Queue["Node"]):
         self._free = OrderedDict[Site, None]()  # the sites whose first URL may be taken now
 
     def qsize(self) -> int:
-        """Return how many URLs may be taken now, at least."""
+        """Return the number of sites whose first URL may be taken now."""
         return len(self._free)
 
     def put_nowait(self, node: Node) -> None:
@@ -3413,8 +3429,8 @@ class Frontier:
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
         # 2. A seen URL stays in its round unless the new round is earlier. Then it
-        #    moves there, as /map.png does. (Its old round has not begun, so it has not
-        #    been requested yet.)
+        #    moves there, as /map.png does. (Its old round is later than the current one,
+        #    so it has not been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round is not None and node.round <= its_round:
             return node
@@ -3435,7 +3451,7 @@ class Frontier:
             node.site = self.sites[url.origin]
             if counts:  # a check that becomes a page counts as both
                 self._left[kind] -= 1
-            if its_round <= self.round:
+            if its_round == self.round:  # never less: the earlier rounds have ended
                 self.queue.put_nowait(node)
             else:
                 self.later[its_round].append(node)
@@ -3471,16 +3487,16 @@ class Frontier:
 # and nearly all of their URLs have been seen before. Parsing each of them (§9) can take
 # as long as all other work on the page. The idea: a URL is parsed and admitted when it
 # is first seen as a link, and once more when it is first seen as an asset. After that,
-# references to it are only looked up. That is enough, because pages are read round by
-# round: a later link never brings a URL to an earlier round. There is one exception. A
-# URL that was first seen more than MAX_DEPTH links away stays left out, even if a
-# shorter way turns up later.
+# references to it are only looked up. Once is enough: pages are read round by round, so
+# a link that is found later never brings a URL to an earlier round. There is one
+# exception. A URL that was first seen more than MAX_DEPTH links away stays left out,
+# even if a shorter way turns up later.
 #
 # `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
 # `_seen_assets` those of assets. A reference is joined to its page as plain text, and
 # the result is looked up. An unusual spelling is not found there, and is parsed. The
-# lookup never finds a wrong Node: only normal spellings are found, and if the joined
-# text is the normal spelling of a URL, parsing would give that URL. On the zoo's /cats/
+# lookup never finds a wrong Node, because the two tables hold only normal spellings,
+# and parsing a normal spelling gives the same text again. On the zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
@@ -3570,10 +3586,7 @@ class References:
                 parse_url(reference, base), page, page.depth + 1, 0, check)
         except ValueError as error:
             seen_urls = self._frontier.seen_urls
-            text = _USER.sub(r"\1***@", _trim(reference))
-            # Cut it, but so that it still says "too long", and still ends as it did
-            # (--exclude 'pdf$').
-            text = _escape(text[:MAX_URL] + text[MAX_URL:][-1:])
+            text = _escape(_USER.sub(r"\1***@", _trim(reference))[:MAX_URL + 1])
             node = seen_urls.get(text)
             if not node:
                 node = seen_urls[text] = Node(text)
@@ -3604,16 +3617,16 @@ class References:
 
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 _ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have no attributes but a class, an href and a title, so they hold no anchor.
-# They are rejected early, unless their first two letters may begin the name of a raw
-# element (script, style, iframe ...).
+# Most tags have only a class, an href and a title, so they hold no anchor, and a
+# look-ahead rejects them. It must not reject a raw element (script, style, iframe ...),
+# so it leaves out all names whose first two letters may begin such a name.
 _ID_TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] )
     (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
       (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
-    (?: %s {_COMMENT} | {_TAG} )"""
-_HTML_ID_TAGS = _ID_TAGS % ("", _HTML_RAW_NAMES, _ANY_NAME, "")
-_XML_ID_TAGS = _ID_TAGS % (_CDATA, _RAW_NAMES, _ANY_NAME, _CLOSED)
+    (?: %(cdata)s {_COMMENT} | {_TAG} )"""
+_HTML_ID_TAGS = _ID_TAGS % (_HTML | {"names": _ANY_NAME})
+_XML_ID_TAGS = _ID_TAGS % (_XML | {"names": _ANY_NAME})
 _TAGS_WITH_IDS = {"text/html": _HTML_ID_TAGS, "application/xhtml+xml": _XML_ID_TAGS}
 _HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
 
@@ -3729,17 +3742,18 @@ class Fragments:
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  a failure that may be temporary         Again after 1 s, 2 s ...; after a 429, when the
-#                                                site has rested
+#     5  a failure that may be temporary         Again after 1 s, 2 s ..., or after Retry-After if
+#                                                that is longer; after a 429, when the site has
+#                                                rested
 #     6  HEAD failed or redirects, or the URL    Again, this time with GET
 #        is a stylesheet of the crawl's hosts
 #     7  anything else                           Result
 #
 # An image whose server refuses HEAD has two turns: HEAD, 405, Again; GET, 200, Result.
-# /cats/ needs one. The middle column has the lines that its worker runs; it may stop at
-# each `await`. The right column has what a program with callbacks would have to keep in
-# a table at that point, because the local variables of a callback are gone when it
-# returns:
+# /cats/ needs one turn. These are its steps, each with the line that its worker runs
+# (it may stop at each `await`), and with what a program with callbacks would have to
+# keep in a table at that point, because the local variables of a callback are gone when
+# it returns:
 #
 #     its turn      node = await queue.get()         which workers have nothing to do
 #     GET           await client.fetch(...)          the URL, the method, when the request began
@@ -3747,9 +3761,10 @@ class Fragments:
 #     its links     await references.admit(...)      the page, and which references are left
 #     the callback  await on_page(record, page)      the page, and what comes after the callback
 #
-# So an admitted URL waits in one place until it has a Record: in `later` (§18), in the
-# line of its site, in a timer, with a worker, or in `_held` (§22). (If it moves to an
-# earlier round, an entry stays behind in `later`, and begin() skips it.)
+# Until it has a Record, an admitted URL waits in one of these places: in `later` (§18),
+# in the line of its site, in a timer, or with a worker. Only a URL of round 0 may have
+# its result already, in `_held` (§22). (If a URL moves to an earlier round, an entry
+# stays behind in `later`, and begin() skips it.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: five redirects, as RFC 9309, 2.3.1.2, asks for at least
@@ -3849,6 +3864,7 @@ class Fetcher:
         node.tries += 1
         wanted = partial(self._wants, url, node.is_check)
         response, error = await self._send(url, method, wanted)
+        seconds = loop.time() - began
         is_covered = self._frontier.scope.covers(url)
         is_slowed = response.status == 429
         if is_slowed:
@@ -3877,7 +3893,7 @@ class Fetcher:
             is_check=node.is_check,
             tries=node.tries,
             at=round(at, 3),
-            seconds=round(loop.time() - began, 3))
+            seconds=round(seconds, 3))
         page = result.page
         if page and self._options.fragments and not record.truncated:
             node.anchors = anchors_of(page.text, record.content_type)
@@ -3928,14 +3944,14 @@ class Fetcher:
         """Return the journal's record if the URL would be requested and read the same way now."""
         options = self._options
         # Roots and their redirect targets are always requested. With --fragments, so
-        # are pages, because their anchors are needed.
+        # are pages: a journal does not hold their anchors.
         if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
         record = options.journal.find(node.text)
         if record is None:
             return None
         was_read = record.encoding != ""
-        # For example, a stylesheet is not read before its host is in scope.
+        # The earlier crawl may have had other hosts in scope, and not read a stylesheet.
         would_be_read = self._wants(node.url, node.is_check, record)
         lacks_assets = was_read and record.assets is None and not options.pages_only
         has_links = record.links != ()
@@ -3954,10 +3970,10 @@ class Fetcher:
 # on the spot: its target is admitted like a link (§18). A failure of a server becomes a
 # Record; any other error ends the crawl.
 #
-# The hosts of the crawl are known only when the last root has stopped redirecting. So
-# round 0 holds its results, except redirects, in `_held`. Then each held URL goes
-# through the queue once more, and its worker takes the result from there. Round 1
-# begins when all of these URLs are done.
+# The hosts of the crawl are known only when the last root has stopped redirecting.
+# Until then no page of a root can be processed, so its result is put into `_held`. Then
+# the held URLs are queued once more, and a worker that gets one takes its result from
+# there. Round 1 begins when all of these URLs are done.
 #
 # At the end the queue is empty and all workers wait in get(). How do they stop? At
 # first each was sent a None, which every other user of the queue had to know about. Now
@@ -4138,9 +4154,10 @@ class Crawler:
 # 23  Journal
 # ===========
 # The Record of /cats/ becomes a line of JSON in a journal, if there is one. A long
-# crawl may be interrupted, and one that found problems should be repeated: then the
-# next crawl looks in the journal before it asks the server. Of several lines of a URL,
-# the last one counts, and lines that say "not requested" are ignored.
+# crawl may be interrupted, and a crawl that found problems is repeated when they are
+# fixed. In both cases the next crawl looks in the journal before it asks the server. If
+# a URL has several lines, the last one counts. Lines that say "not requested" are
+# ignored.
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -4233,8 +4250,8 @@ class Journal:
     def _index(self) -> None:
         """Store the offset of each URL's last line. Lines of URLs that were not
         requested do not count. A last line that was cut off, by a crash or a full disk,
-        is removed. If it is the only one, it must look like the beginning of a record,
-        because it may be another program's file."""
+        is removed. If it is the only one, it must look like the beginning of a record
+        and not like a whole one, because the file may be another program's."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4732,18 +4749,26 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 # generators and coroutines. They are here as well, and this is what became of its
 # pieces:
 #
-#     its loop calls the callback of a         tick() also has deadlines, threads, an order,
-#     socket, until a global `stopped`         and a message for a deadlock                §2
-#     set_result() calls the callbacks of      they go to the ready queue, so no step runs
-#     a future on the spot                     inside another; and a future can fail       §3
-#     Task.cancel() throws into its            cancel() cancels what the task waits for,
-#     coroutine                                down to a socket, a timer or a thread       §4
-#     callbacks split a fetch at each wait,    a generator parses a response, and keeps
-#     and keep its state in `self`             its place between two feeds                 §10
-#     aiohttp keeps the connections            a pool of connections                       §11
-#     a queue, join() and a pool of workers    the same, but the queue knows the sites     §7, §17
-#     the target of a redirect is queued       the same: it is admitted like a link        §18
-#     a set of seen URLs                       a Node for each, which knows its pages      §18
+#     The chapter: the loop calls the callback of a socket, until a global `stopped`.
+#     §2           tick() also has deadlines, threads, an order, and a word for a deadlock.
+#
+#     The chapter: set_result() calls the callbacks of a future on the spot.
+#     §3           They go to the ready queue, so no step runs inside another.
+#
+#     The chapter: Task.cancel() throws into its coroutine.
+#     §4           It cancels what the task waits for, down to a socket, a timer or a thread.
+#
+#     The chapter: callbacks split a fetch at each wait, and keep its state in `self`.
+#     §10          A generator parses a response, and keeps its place between two feeds.
+#
+#     The chapter: aiohttp keeps the connections.
+#     §11          A pool of connections does.
+#
+#     The chapter: a queue, join() and a pool of workers.
+#     §7, §17      The same, but the queue knows the sites.
+#
+#     The chapter: the target of a redirect is queued, and there is a set of seen URLs.
+#     §18          The target is admitted like a link, and each seen URL has a Node.
 #
 # The chapter's point can be seen in the life of /cats/ in §21: a callback needs a table
 # of what it was doing, and a coroutine only needs its local variables. That holds for a

@@ -2784,6 +2784,15 @@ def test_a_connection_is_used_again(site: Server) -> None:
     assert site.connections == 1
 
 
+def test_a_body_of_0_bytes_may_be_the_most_that_is_wanted(site: Server) -> None:
+    site.add("/", "hello")
+    site.add("/empty", "")
+    with closing(crawl.Client()) as client:
+        assert crawl.run(client.fetch(f"{site.url}/empty", max_body=0)).body == b""
+        with raises(crawl.LimitError):
+            crawl.run(client.fetch(f"{site.url}/", max_body=0))
+
+
 def test_a_client_may_be_used_in_one_run_after_another(site: Server) -> None:
     site.add("/", "hello")
     with closing(crawl.Client()) as client:
@@ -6085,6 +6094,16 @@ async def test_a_crawl_cancelled_while_robots_txt_is_awaited_leaves_no_task() ->
     await cancel_crawl(task)
     assert crawler.requested == ["/robots.txt"]
     assert crawler.emitted == []
+
+
+def test_the_seconds_of_a_record_end_with_the_response(monkeypatch: Patch) -> None:
+    def result_of(*arguments: Any) -> crawl.Result:
+        cast(JumpingLoop, get_running_loop()).clock.now += 5
+        return real(*arguments)
+
+    real = crawl.result_of
+    monkeypatch.setattr(crawl, "result_of", result_of)
+    assert crawl_site({"/": ""}, no_robots=True).records["/"].seconds == 0.125
 
 
 @each("options, moments", [
