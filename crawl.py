@@ -1427,10 +1427,11 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     if addresses is None:
         addresses = await lookup(host, port)
 
-    stream = await _race(addresses)
-    if isinstance(stream, list):
-        stream.sort(key=lambda error: not isinstance(error, (ConnectionError, TimeoutError)))
-        raise stream.pop(0)  # out of the list, so that this frame does not keep it alive (§4)
+    outcome = await _race(addresses)
+    if isinstance(outcome, list):
+        outcome.sort(key=lambda error: not isinstance(error, (ConnectionError, TimeoutError)))
+        raise outcome.pop(0)  # out of the list, so that this frame does not keep it alive (§4)
+    stream = outcome
     if ssl is not None:
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
@@ -3048,7 +3049,7 @@ class Scope:
         """Return whether *url* is on one of the crawl's hosts."""
         host, port = host_of(url)
         return (host, port) in self.hosts or (self._options.subdomains and any(
-            host.endswith(f".{upper}") and port == upper_port for upper, upper_port in self.hosts))
+            host.endswith(f".{parent}") and port == its_port for parent, its_port in self.hosts))
 
     def trusts(self, url: URL) -> bool:
         """Return whether to send the user's headers, which may hold secrets, to *url*."""
@@ -3544,24 +3545,24 @@ class References:
         self._seen_links: Nodes = {}
         self._seen_assets: Nodes = {}
 
-    async def admit(self, page: Node, record: Record, base: URL) -> Record:
+    async def admit(self, referrer: Node, record: Record, base: URL) -> Record:
         """Admit the URLs that a page refers to. Return its *record*, with these URLs in it."""
-        links = await self._admit_each(page, record.links, base, False)
+        links = await self._admit_each(referrer, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
-            nodes += self._fragments.admit(page, record.links, links)
+            nodes += self._fragments.admit(referrer, record.links, links)
         link_urls = [node.text for node in nodes]
         asset_urls = None
         if not self._options.pages_only:
-            assets = await self._admit_each(page, record.assets or (), base, True)
+            assets = await self._admit_each(referrer, record.assets or (), base, True)
             nodes += assets.values()
             asset_urls = tuple(dict.fromkeys(node.text for node in assets.values()))
         for node in set(nodes):
             if not node.is_well:  # the report names the pages that refer to a problem
-                node.linked_from.append(page.text)
+                node.linked_from.append(referrer.text)
         return record._replace(links=tuple(dict.fromkeys(link_urls)), assets=asset_urls)
 
-    async def _admit_each(self, page: Node, references: Iterable[str], base: URL, check: bool
+    async def _admit_each(self, referrer: Node, references: Iterable[str], base: URL, check: bool
                           ) -> Nodes:
         """Admit links, or assets (if *check*). Return their Nodes, by reference."""
         known = self._seen_assets if check else self._seen_links
@@ -3571,7 +3572,7 @@ class References:
         for address in dict.fromkeys([reference.partition("#")[0] for reference in references]):
             node = known.get(_join(base, folder, address))
             if not node:
-                node = self._parse_and_admit(page, address, base, check)
+                node = self._parse_and_admit(referrer, address, base, check)
                 if _SCHEME.match(node.text):  # a relative text may be valid on another page
                     known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
@@ -3579,26 +3580,26 @@ class References:
                 await sleep(0)
         return nodes
 
-    def _parse_and_admit(self, page: Node, reference: str, base: URL, check: bool) -> Node:
+    def _parse_and_admit(self, referrer: Node, reference: str, base: URL, check: bool) -> Node:
         """Return the Node of a reference. If it cannot be requested, leave it out or report it."""
         try:
             return self._frontier.admit(
-                parse_url(reference, base), page, page.depth + 1, 0, check)
+                parse_url(reference, base), referrer, referrer.depth + 1, 0, check)
         except ValueError as error:
             seen_urls = self._frontier.seen_urls
             text = _escape(_USER.sub(r"\1***@", _trim(reference))[:MAX_URL + 1])
             node = seen_urls.get(text)
             if not node:
                 node = seen_urls[text] = Node(text)
-                node.parent = page.text
-                node.depth = page.depth + 1
+                node.parent = referrer.text
+                node.depth = referrer.depth + 1
                 if self._frontier.scope.excludes(text):
                     node.reason = "excluded"
                 elif isinstance(error, UnfetchableError):
                     node.reason = f"{error}"
                 else:
                     self._emit(Record(text, error=f"not a URL: {_explain(error)}", kind="broken",
-                                      depth=node.depth, parent=page.text))
+                                      depth=node.depth, parent=referrer.text))
             return node
 
 
@@ -3685,16 +3686,16 @@ class Fragments:
         # The Nodes of fragments, by the Node of the URL before the #.
         self._nodes = defaultdict[Node, list[Node]](list)
 
-    def admit(self, page: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
-        """Yield the Nodes of the fragments that links name, except those that *page* itself has.
+    def admit(self, referrer: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
+        """Yield the Nodes of the fragments that links name, except those of *referrer* itself.
 
         *nodes* holds the Nodes of the links."""
         seen_urls = self._frontier.seen_urls
-        own = set(page.anchors or ())
+        own = set(referrer.anchors or ())
         for link in links:
             fragment = fragment_of(link)
             target = nodes[link.partition("#")[0]]
-            if fragment == "top" or (target is page and own & _anchors_named(fragment)):
+            if fragment == "top" or (target is referrer and own & _anchors_named(fragment)):
                 continue
             text = f"{target.text}#{_escape(fragment)}"
             node = seen_urls.get(text)
@@ -3709,18 +3710,18 @@ class Fragments:
         Must be called after the last round."""
         for linked, nodes in self._nodes.items():
             redirected = ""
-            for page in linked.ahead():  # a browser shows the last page and fragment
-                if page.fragment:
-                    redirected = page.fragment
-            anchors = set(page.anchors or ())
+            for last in linked.ahead():  # a browser shows the last page and fragment
+                if last.fragment:
+                    redirected = last.fragment
+            anchors = set(last.anchors or ())
             for node in nodes:
                 fragment = redirected or node.text.partition("#")[2]
                 record = Record(
                     node.text, parent=min(node.linked_from), depth=max(1, linked.depth))
                 if self._frontier.scope.excludes(node.text):
                     yield record._replace(skipped="excluded")
-                elif page.anchors is None:
-                    if page.is_well:  # otherwise the page is a problem, or was left out
+                elif last.anchors is None:
+                    if last.is_well:  # otherwise the page is a problem, or was left out
                         yield record._replace(skipped="fragment not checked")
                 elif not anchors & _anchors_named(fragment):
                     yield record._replace(
@@ -3873,12 +3874,12 @@ class Fetcher:
             node.site.slowed = 0
         # Another host that says nothing but 429 gets no retries. (A GET still follows a HEAD.)
         is_hopeless = node.site.slowed >= PATIENCE and not is_covered
-        after = response.headers.get("retry-after", "")
+        retry_after = response.headers.get("retry-after", "")
         pause = 0.0
         # Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one
         # slow root would hold up the whole crawl.
-        if after.isdecimal() and is_covered and self._frontier.round > 0:
-            pause = min(float(after), MAX_PAUSE)
+        if retry_after.isdecimal() and is_covered and self._frontier.round > 0:
+            pause = min(float(retry_after), MAX_PAUSE)
         node.site.adapt(is_slowed and not is_hopeless, pause)
         # 5: a temporary failure
         if not is_hopeless and self._may_retry(response, error, node.tries):
