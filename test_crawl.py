@@ -7152,7 +7152,7 @@ def test_a_full_disk_leaves_a_journal_that_can_be_resumed(
 
     def small() -> None:
         """Leave room for the line of / and a part of one more."""
-        size = 2 * len(before) + 60
+        size = 2 * len(before) + 100
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     done = run_program("-o", str(path), "--resume", site.url, preexec_fn=small)
