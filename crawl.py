@@ -1422,8 +1422,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
     wins, whose address moves to the front of the list. If all fail, raises the OSError
     of one of them: the first that comes from the network, such as "connection refused",
-    because others may only mean that this machine has no IPv6. If the caller is cancelled, no
-    socket stays open. (RFC 8305)"""
+    because others may only mean that this machine has no IPv6. If the caller is
+    cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
 
@@ -2057,8 +2057,8 @@ class Client:
     *headers* are added to the usual ones or replace them. *timeout* is in seconds for
     one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
     `max_idle` says how many idle connections are kept. A later run() may use the client
-    again, with new connections. Raises ValueError if one of the headers is not valid, or is Host,
-    Content-Length or Transfer-Encoding."""
+    again, with new connections. Raises ValueError if one of the headers is not valid,
+    or is Host, Content-Length or Transfer-Encoding."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
@@ -2634,8 +2634,9 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     """Return the text of a document and its charset.
 
     The charset is the first known one of those that these name: the BOM,
-    *content_type*, a meta element, the XML declaration or @charset. If none does, it is UTF-8 if
-    the body is valid UTF-8, and windows-1252 if not (HTML section 13.2.3.2)."""
+    *content_type*, a meta element, the XML declaration or @charset. If none does, it is
+    UTF-8 if the body is valid UTF-8, and windows-1252 if not (HTML section 13.2.3.2; CSS
+    Syntax 3, section 3.2)."""
     for label in _labels_of(body, content_type):
         charset = label.strip().lower()
         if codec := _codec_of(charset):
@@ -4018,7 +4019,7 @@ class Crawler:
             raise CrawlError(f"-H: {error}")
         self.in_flight = dict[Node, float]()
         self.ended = False
-        self._hosts_are_known = False   # whether no root will add another host to the scope
+        self._hosts_are_known = False   # whether every root has stopped redirecting
         self._held = dict[Node, Result]()   # the results of roots other than redirects, until the
                                             # hosts are known
 
