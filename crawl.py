@@ -2222,8 +2222,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 # task with this loop:
 #
 #     node = await queue.get()                a URL whose site may be asked now: §17
-#     result = await fetcher.fetch(node)      from robots.txt, the journal, or the server: §21 (or
-#                                             it was held)
+#     result = await fetcher.fetch(node)      from robots.txt, the journal or the server: §21. (A
+#                                             held result is taken from where it is held)
 #     queue.end_turn(node.site)               the next URL of the site may be taken
 #     if it is a Result:                      a Record, §14, and perhaps a page
 #         await self._admit_and_emit(...)     admits the references, §19, and emits the Record
