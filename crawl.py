@@ -1062,7 +1062,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 # Waking the task does not reserve the item for it: another task may take the item
 # first, so the task looks again. The invariant: a wake-up is never lost. If a woken
 # task is cancelled before its next step, it passes the wake-up on to the next task in
-# line.
+# line (unless the item has been taken already, because the next task would lose its
+# place in line for nothing).
 #
 # A Semaphore limits how many tasks do something at the same time. Its tasks wait in
 # such a line as well. But here a wake-up hands over a place: release() gives it to the
@@ -1090,8 +1091,8 @@ def _wake(line: _Line) -> bool:
     return False
 
 
-async def _wait_in(line: _Line, pass_on: Callable[[_Line], object] = _wake) -> None:
-    """Wait in *line* until woken. If the caller is cancelled after that, call pass_on(line)."""
+async def _wait_in(line: _Line, pass_on: Callable[[], object]) -> None:
+    """Wait in *line* until woken. If the caller is cancelled after that, call pass_on()."""
     waiter: Future[None] = Future()
     line[waiter] = None
     try:
@@ -1099,7 +1100,7 @@ async def _wait_in(line: _Line, pass_on: Callable[[_Line], object] = _wake) -> N
     except BaseException:
         line.pop(waiter, None)
         if waiter.done() and not waiter.cancelled():
-            pass_on(line)
+            pass_on()
         raise
 
 
@@ -1146,7 +1147,7 @@ class Queue(Generic[T]):
 
         If this raises CancelledError, the item was not put."""
         while self.full():
-            await _wait_in(self._putters)
+            await _wait_in(self._putters, lambda: self.full() or _wake(self._putters))
         self.put_nowait(item)
 
     async def get(self) -> T:
@@ -1154,7 +1155,7 @@ class Queue(Generic[T]):
 
         If this raises CancelledError, no item was taken."""
         while self.empty():
-            await _wait_in(self._getters)
+            await _wait_in(self._getters, lambda: self.empty() or _wake(self._getters))
         return self.get_nowait()
 
     def task_done(self) -> None:
@@ -1169,7 +1170,7 @@ class Queue(Generic[T]):
         """Wait until all items are done, including those that are put in the meantime."""
         # Not `while`: when all items were done, the wait is over, even if new ones follow.
         if self.unfinished:
-            await _wait_in(self._joiners, lambda line: None)
+            await _wait_in(self._joiners, lambda: None)
 
 
 class Semaphore:
@@ -1196,7 +1197,7 @@ class Semaphore:
         if self._free:
             self._free -= 1
         else:
-            await _wait_in(self._line, lambda line: self.release())
+            await _wait_in(self._line, self.release)
         return True
 
     def release(self) -> None:

@@ -1661,6 +1661,30 @@ async def test_a_putter_that_is_cancelled_when_woken_wakes_the_next_putter() -> 
     assert queue.get_nowait() == 2
 
 
+async def test_a_wake_up_for_nothing_costs_no_place_in_line() -> None:
+    """The task that was woken is cancelled, and another has taken its item or its room."""
+    queue: Queue[int] = Queue(1)
+    first, second, third = [create_task(queue.get()) for _ in range(3)]
+    await sleep(0)
+    queue.put_nowait(0)
+    assert queue.get_nowait() == 0
+    first.cancel()
+    await sleep(1)
+    queue.put_nowait(2)
+    assert await second == 2
+    queue.put_nowait(3)
+    assert await third == 3
+    queue.put_nowait(0)
+    first_put, second_put, third_put = [create_task(queue.put(number)) for number in (1, 2, 3)]
+    await sleep(0)
+    queue.get_nowait()
+    queue.put_nowait(0)
+    first_put.cancel()
+    await sleep(1)
+    assert [queue.get_nowait(), await queue.get(), await queue.get()] == [0, 2, 3]
+    await crawl.gather(second_put, third_put)
+
+
 async def test_join_waits_until_every_item_is_done() -> None:
     queue: Queue[int] = Queue()
     await queue.join()
