@@ -2433,6 +2433,10 @@ def test_an_ambiguous_or_invalid_address_is_refused(reference: str) -> None:
 def test_a_host_has_at_most_253_characters_and_63_in_a_label() -> None:
     longest = ".".join(["a" * 63] * 3 + ["b" * 61])
     assert crawl.parse_url(f"http://{longest}/").host == longest
+    label = "a" * 55 + "\u00fc"
+    assert len(crawl.parse_url(f"http://{label}/").host) == 63
+    with raises(ValueError, match="is not a host"):
+        crawl.parse_url(f"http://a{label}/")
 
 
 def test_a_short_reference_on_a_long_base_is_too_long_as_well() -> None:
