@@ -4780,5 +4780,5 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100
 # ms for each response, this program gets 9.6 pages a second with --max-tasks 1, because
-# it waits nearly all the time. With --max-tasks 100 it gets 774 (`make bench`), because
+# it waits nearly all the time. With --max-tasks 100 it gets 780 (`make bench`), because
 # one select() waits for all responses.
