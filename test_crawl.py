@@ -2831,7 +2831,7 @@ def test_a_client_may_be_used_in_one_run_after_another(site: Server) -> None:
 
 
 def test_a_request_that_fails_keeps_no_bytes(
-        site: Server, closed: int, monkeypatch: Patch, no_garbage_collector: None) -> None:
+        site: Server, monkeypatch: Patch, no_garbage_collector: None) -> None:
     parsers = list[weakref.ref[crawl.ResponseParser]]()
 
     class Parser(crawl.ResponseParser):
@@ -2841,14 +2841,13 @@ def test_a_request_that_fails_keeps_no_bytes(
 
     async def main() -> None:
         with closing(crawl.Client(timeout=0.05)) as client:
-            for url in (f"{site.url}/half", f"http://127.0.0.1:{closed}/"):
-                with suppress(OSError):
-                    await client.fetch(url)
+            with suppress(TimeoutError):
+                await client.fetch(f"{site.url}/half")
 
     monkeypatch.setattr(crawl, "ResponseParser", Parser)
     site.answers["/half"] = lambda connection, _: connection.sendall(with_body(b"half")[:-2])
     crawl.run(main())
-    assert [parser() for parser in parsers] == [None, None]
+    assert [parser() for parser in parsers] == [None]
 
 
 def test_a_request_has_its_target_host_and_user_agent(site: Server) -> None:
