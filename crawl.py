@@ -407,7 +407,7 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        told = self.create_future()  # one tick later, when the other callbacks have run as well
+        told = self.create_future()  # resolved by a callback, so that the others run as well
         waited.add_done_callback(told.set_result)
         self.run_forever(told.done)
         return waited.result()
@@ -536,11 +536,12 @@ class Future(Generic[T]):
         self._finish("resolved", result)
 
     def set_exception(self, exception: BaseException | type[BaseException]) -> None:
-        """Make the future fail. Raises InvalidStateError unless it is pending.
+        """Make the future fail with *exception*, or with an instance if it is a class.
 
-        An exception that nobody retrieves, by result(), exception() or `await`, is
-        reported when the last reference to the future disappears. (A traceback that
-        leads to the future is such a reference: see the end of §4.)"""
+        Raises InvalidStateError unless the future is pending. An exception that nobody
+        retrieves, by result(), exception() or `await`, is reported when the last
+        reference to the future disappears. (A traceback that leads to the future is
+        such a reference: see the end of §4.)"""
         if isinstance(exception, type):
             exception = exception()
         self._finish("failed")
@@ -2223,8 +2224,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 # task with this loop:
 #
 #     node = await queue.get()                a URL whose site may be asked now: §17
-#     result = await fetcher.fetch(node)      from robots.txt, the journal or the server: §21. (A
-#                                             held result is taken from where it is held)
+#     result = await fetcher.fetch(node)      from robots.txt, the journal or the server: §21
+#                                             (in round 0, it may have been held: §22)
 #     queue.end_turn(node.site)               the next URL of the site may be taken
 #     if it is a Result:                      a Record, §14, and perhaps a page
 #         await self._admit_and_emit(...)     admits the references, §19, and emits the Record
@@ -2601,7 +2602,7 @@ _ISO_8859 = re.compile("(?:cs)?iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso885
 @lru_cache(1000)
 def _codec_of(label: str) -> str:
     """Return Python's codec for a label of a charset, or "" if there is none."""
-    label = _ISO_8859.sub(r"iso8859-\1", label)
+    label = _ISO_8859.sub(r"iso8859-\1", label.strip().lower())
     if re.fullmatch("[a-z0-9_:.+-]{1,40}", label):  # Python ignores odd characters
         with suppress(LookupError, UnicodeError):
             codec = codecs.lookup(_CODECS.get(label, label.removeprefix("x-"))).name
@@ -2628,7 +2629,7 @@ def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
     declared += _ENCODING.findall(start)
     for label in declared:
         # Even a label such as UTF-16 means UTF-8 here: it was found in bytes of ASCII.
-        yield "utf-8" if _codec_of(label.strip().lower()).startswith("utf") else label
+        yield "utf-8" if _codec_of(label).startswith("utf") else label
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
@@ -2639,10 +2640,9 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
     UTF-8 if the body is valid UTF-8, and windows-1252 if not (HTML section 13.2.3.2; CSS
     Syntax 3, section 3.2)."""
     for label in _labels_of(body, content_type):
-        charset = label.strip().lower()
-        if codec := _codec_of(charset):
+        if codec := _codec_of(label):
             with suppress(LookupError, UnicodeError, OSError):  # not for text, or it failed
-                return body.decode(codec, "replace"), charset
+                return body.decode(codec, "replace"), label.strip().lower()
     try:
         return body.decode("utf-8"), "utf-8"
     except UnicodeError:
@@ -3138,17 +3138,20 @@ def _matches(parts: list[str], path: str) -> bool:
 class Robots:
     """The rules of one robots.txt for the crawler named *product*.
 
+    If the *text* is *truncated*, or longer than MAX_ROBOTS, it counts up to the end of
+    its last whole line.
+
     rules       (allow or disallow, pattern, its parts): the first that matches decides
     delay       the Crawl-delay: seconds between requests"""
 
-    def __init__(self, text: str, product: str = PRODUCT):
+    def __init__(self, text: str, product: str = PRODUCT, truncated: bool = False):
         product = product.lower()
         # The rules for each name: our name, or "*".
         groups = defaultdict[str, list[tuple[str, str]]](list)
         delays = defaultdict[str, float](float)
         names = set[str]()  # those of the group that is being read
         rules_began = True
-        if len(text) > MAX_ROBOTS:  # only whole lines: half a rule is another rule
+        if truncated or len(text) > MAX_ROBOTS:  # half a rule would be another rule
             text = text[:max(text.rfind(end, 0, MAX_ROBOTS) for end in "\r\n") + 1]
         for key, value in _ROBOTS_LINE.findall(text):
             key = key.lower()
@@ -3927,10 +3930,8 @@ class Fetcher:
             return
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
-            rules = response.body
-            if response.truncated:  # half a rule is another rule
-                rules = rules[:rules.rfind(b"\n") + 1]
-            site.robots = Robots(rules.decode("utf-8", "replace"), product)
+            site.robots = Robots(
+                response.body.decode("utf-8", "replace"), product, response.truncated)
             site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)

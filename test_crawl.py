@@ -479,6 +479,17 @@ def test_fetch_in_a_program_of_asyncio_explains_how_to_call_it() -> None:
     asyncio.run(main())
 
 
+def test_messages_of_a_loop_without_stderr_are_not_printed(
+        monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> None:
+        get_running_loop().call_soon(int, "x")
+        await sleep(0)
+
+    monkeypatch.setattr(sys, "stderr", None)
+    crawl.run(main())
+    assert capsys.readouterr().out == ""
+
+
 # 3  Future
 # =========
 
@@ -523,17 +534,6 @@ def test_set_exception_makes_an_exception_of_a_class(loop: JumpingLoop) -> None:
     assert isinstance(future.exception(), KeyError)
     with raises(KeyError):
         future.result()
-
-
-def test_messages_of_a_loop_without_stderr_are_not_printed(
-        monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
-    async def main() -> None:
-        get_running_loop().call_soon(int, "x")
-        await sleep(0)
-
-    monkeypatch.setattr(sys, "stderr", None)
-    crawl.run(main())
-    assert capsys.readouterr().out == ""
 
 
 def test_every_call_of_result_on_a_cancelled_future_raises(loop: JumpingLoop) -> None:
@@ -1011,6 +1011,26 @@ def test_a_deadlock_error_lists_the_waiting_tasks_and_their_lines() -> None:
     assert any("inner" in line and "test_crawl.py" in line for line in lines)
 
 
+@each("kind", ["future", "task", "gathering"])
+async def test_a_failure_that_comes_with_a_cancellation_is_not_reported(kind: str) -> None:
+    failing: Any = get_running_loop().create_future()
+    waited = failing
+    if kind == "task":
+        waited = create_task(failing)
+    elif kind == "gathering":
+        waited = crawl.gather(failing)
+    task = create_task(crawl.wait_for(waited, None))
+    await sleep(0)
+    failing.set_exception(KeyError())
+    while not waited.done():
+        await sleep(0)
+    task.cancel()
+    del failing, waited
+    with raises(CancelledError):
+        await task
+    gc.collect()
+
+
 # 5  Waiting
 # ==========
 
@@ -1173,26 +1193,6 @@ def test_the_result_of_a_thread_whose_future_was_cancelled_is_dropped(
 @real_time
 async def test_to_thread_passes_every_keyword() -> None:
     assert await crawl.to_thread(dict, func=1, self=2) == {"func": 1, "self": 2}
-
-
-@each("kind", ["future", "task", "gathering"])
-async def test_a_failure_that_comes_with_a_cancellation_is_not_reported(kind: str) -> None:
-    failing: Any = get_running_loop().create_future()
-    waited = failing
-    if kind == "task":
-        waited = create_task(failing)
-    elif kind == "gathering":
-        waited = crawl.gather(failing)
-    task = create_task(crawl.wait_for(waited, None))
-    await sleep(0)
-    failing.set_exception(KeyError())
-    while not waited.done():
-        await sleep(0)
-    task.cancel()
-    del failing, waited
-    with raises(CancelledError):
-        await task
-    gc.collect()
 
 
 @real_time
@@ -4044,8 +4044,8 @@ def test_a_name_of_ones_own_is_not_bound_by_the_rules_for_crawl() -> None:
 def test_half_a_rule_of_a_truncated_robots_file_is_no_rule(end: int, site: Server) -> None:
     rules = b"User-agent: *\nDisallow: /no\nDisallow: /a/long/path/to/secrets\n"
     encoder = zlib.compressobj(wbits=31)
-    whole_line = rules.index(b"/a/long")
-    body = encoder.compress(rules[:whole_line + 1 + end]) + encoder.flush(zlib.Z_SYNC_FLUSH)
+    cut = rules[:rules.index(b"/a/long") + 1 + end]
+    body = encoder.compress(cut) + encoder.flush(zlib.Z_SYNC_FLUSH)
     site.add("/robots.txt", body, Content_Encoding="gzip")
     site.add("/", "<a href=/no><a href=/a/long/path>")
     site.add("/a/long/path")
