@@ -399,11 +399,11 @@ def crawl_site(site: Site | SimulatedClient, *roots: str, **options: Any) -> Rec
 
 
 def crawl_with_journal(path: pathlib.Path, site: Site, *roots: str, stop_after: int = 0,
-                       recheck: bool = False, **options: Any) -> RecordingCrawler:
+                       **options: Any) -> RecordingCrawler:
     """Crawl a simulated site, continuing a journal; perhaps *stop_after* so many requests."""
 
     async def main() -> RecordingCrawler:
-        with contextlib.closing(crawl.Journal(str(path), resume=True, recheck=recheck)) as journal:
+        with contextlib.closing(crawl.Journal(str(path), resume=True)) as journal:
             crawler, task = crawler_and_task(site, *roots, journal=journal, **options)
             while stop_after and not task.done() and len(crawler.client.requests) < stop_after:
                 await sleep(0.01)
@@ -530,7 +530,7 @@ class Expression(NamedTuple):
 
 # The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
 EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
-    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS, crawl._HTML_ID_TAGS, crawl._XML_ID_TAGS],
+    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS],
     "pattern": []}
 
 

@@ -70,7 +70,6 @@ import json
 import math
 import os
 import re
-import resource
 import select
 import selectors
 import signal
@@ -190,18 +189,16 @@ class Handle:
 
 
 class _Running(threading.local):
-    loop: EventLoop | None = None  # the loop that runs in this thread; none in a forked child
+    loop: EventLoop | None = None  # the loop that runs in this thread
 
 
 _running = _Running()
-os.register_at_fork(after_in_child=lambda: setattr(_running, "loop", None))
 
 
 def _say(text: str, end: str = "\n") -> None:
     """Print on stderr, if stderr can be written: a terminal that is gone should not end a loop."""
     with suppress(OSError, ValueError):  # ValueError: it was closed
-        if sys.stderr is not None:  # Python sets it to None if there is none
-            print(text, end=end, file=sys.stderr, flush=True)
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 def get_running_loop() -> EventLoop:
@@ -332,10 +329,8 @@ class EventLoop:
         # in the self-pipe can wait, because what it announces is in `ready` already.
         if watching or not ready:
             self._poll(wait)
-        if timeouts:
-            now = self.time()
-            while timeouts and timeouts[0][0] <= now:
-                ready.append(heapq.heappop(timeouts)[2])
+        while timeouts and timeouts[0][0] <= self.time():
+            ready.append(heapq.heappop(timeouts)[2])
         for _ in range(len(ready)):
             self._run(ready.popleft())
 
@@ -1271,8 +1266,9 @@ class Stream:
         """Wait for bytes and return up to *size* of them; b"" is the end of the stream.
 
         First sends the data that write() has buffered. Raises OSError, for example if
-        the stream is closed, or if TLS ends without close_notify. If the caller is
-        cancelled, no byte is lost."""
+        the stream is closed. TLS may end without its closing message, close_notify, as
+        with many servers; this is an end as well. If the caller is cancelled, no byte
+        is lost."""
         await self.drain()
         # Only a TLS socket can hold bytes that are already decrypted.
         if not (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
@@ -1308,7 +1304,6 @@ class Stream:
             for waiter in sum(self._waiters.values(), []):
                 if not waiter.done():
                     waiter.set_exception(ConnectionAbortedError("the stream was closed"))
-            self._waiters.clear()  # they hold the error: see §4
 
     async def _call(self, event: int, operation: Callable[..., T], *args: Any) -> T:
         """Try operation(*args) until it does not block, and return its result.
@@ -1384,11 +1379,10 @@ async def _connect(address: Address) -> Stream:
         raise
 
 
-async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
+async def _race(addresses: list[Address]) -> Stream:
     """Return a stream to the address that connects first, and move that address to the front.
 
-    If none connects, return the errors of the attempts. They are raised elsewhere,
-    because the variables here would keep them alive (§4)."""
+    If none connects, raises the error of one attempt: see connect()."""
     errors = list[BaseException]()
     waiting = list(addresses)
     attempts = {}   # the address of each attempt that has not won
@@ -1408,7 +1402,8 @@ async def _race(addresses: list[Address]) -> Stream | list[BaseException]:
                     addresses.insert(0, winner)
                     return first.result()
                 errors.append(error)
-        return errors
+        raise next((error for error in errors
+                    if isinstance(error, (ConnectionError, TimeoutError))), errors[0])
     finally:
         for loser in attempts:
             if not (loser.cancel() or loser.cancelled() or loser.exception()):
@@ -1428,20 +1423,14 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
-
-    outcome = await _race(addresses)
-    if isinstance(outcome, list):
-        outcome.sort(key=lambda error: not isinstance(error, (ConnectionError, TimeoutError)))
-        raise outcome.pop(0)  # out of the list, so that this frame does not keep it alive (§4)
-    stream = outcome
+    stream = await _race(addresses)
     if ssl is not None:
         try:
             async with TimeLimit(CONNECT_TIMEOUT):
-                # wrap_socket() keeps the descriptor. With suppress_ragged_eofs=False, a
-                # stream that is cut off is an error, not an end.
+                # wrap_socket() keeps the descriptor.
                 stream.sock = ssl.wrap_socket(
                     stream.sock, server_hostname=host.strip("[]").removesuffix("."),
-                    do_handshake_on_connect=False, suppress_ragged_eofs=False)
+                    do_handshake_on_connect=False)
                 await stream._call(EVENT_READ, stream.sock.do_handshake)
         except BaseException:
             stream.close()
@@ -1704,12 +1693,11 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 #
 #     a NUL, or a lone CR, in the head
 #     two different Content-Lengths, or another transfer coding, where a body may follow
-#     a body in br, zstd or compress, which were not requested
-#     a body that ends early, according to its framing
+#     a body in br, zstd or compress, which were not requested, or in several codings
+#     a body that ends early, according to its framing or to its compression
 #
-# A compressed body may have all its bytes and still lack the end of its format. It is
-# decoded as far as it goes, and the Response says that it is truncated. (If the body
-# was to end with the connection, this is an error: the connection may have been lost.)
+# Only the framing, and not TLS, says whether a body has its end. So nobody can know
+# whether a body that ends with the connection was cut off.
 #
 # The invariants. If bytes follow a response, the connection is closed. Each head, body,
 # chunk line and trailer has a limit. (The number of 1xx heads has none, except the
@@ -1719,8 +1707,6 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
 MAX_HEAD = 65_536            # bytes of a head, a chunk's first line, or a section of trailers
 MAX_BODY = 10 * 1024 * 1024  # bytes, both compressed and decoded: generous for HTML
 MAX_DROPPED = 65_536         # bytes of an unwanted body: reading them costs less than reconnecting
-MAX_CODINGS = 4              # content codings of a body: real bodies have one
-MAX_MEMBERS = 100            # gzip members: real bodies have a few; each costs a copy of the rest
 GZIP_MAGIC = b"\x1f\x8b"     # the first bytes of a gzip file
 
 
@@ -1752,8 +1738,7 @@ class Response(NamedTuple):
     headers         by name in lower case; the values of a repeated field are joined by ", ", or
                     by a line end if it is Location or Set-Cookie
     body            decoded; empty if it was not wanted
-    reusable        whether the connection can take another request: see the leniencies in §10
-    truncated       whether the body was compressed and lacks its end: a part of it was decoded"""
+    reusable        whether the connection can take another request: see the leniencies in §10"""
 
     version: int
     status: int
@@ -1761,7 +1746,6 @@ class Response(NamedTuple):
     headers: Headers
     body: bytes = b""
     reusable: bool = False
-    truncated: bool = False
 
     @property
     def content_type(self) -> str:
@@ -1838,33 +1822,33 @@ def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     return int(number), is_usual
 
 
-def _decode(body: bytes, coding: str, limit: int) -> tuple[bytes, bool]:
-    """Undo a Content-Encoding. Return the decoded bytes, and whether the body has its end.
+def _decode(body: bytes, coding: str, limit: int) -> bytes:
+    """Undo the Content-Encoding of a body that is not empty, and return the decoded bytes.
 
-    Raises ProtocolError, or LimitError for more than *limit* bytes."""
-    if coding in ("br", "zstd", "compress"):
-        raise ProtocolError(f"Content-Encoding {coding!r} was not requested")
-    if coding not in ("gzip", "x-gzip", "deflate") or not body:
-        return body, True
+    Bytes behind the first gzip member are ignored, as in browsers. Servers also send
+    names that mean no coding, such as utf-8: then the body is returned as it is. Raises
+    ProtocolError, TruncatedError if the compressed body lacks its end, and LimitError
+    for more than *limit* bytes."""
+    if coding not in ("gzip", "x-gzip", "deflate"):
+        if re.search(r"\b(?:br|zstd|compress|gzip|deflate)\b", coding):
+            raise ProtocolError(f"Content-Encoding {coding!r} was not requested")
+        return body
     if coding != "deflate":
         format_ = 31  # zlib's name of gzip
     elif body[0] & 15 == zlib.DEFLATED:
         format_ = 15  # with zlib's header, as RFC 9110, 8.4.1.2, requires
     else:
         format_ = -15  # without the header, as some servers send it
-    decoded = b""
-    for _ in range(MAX_MEMBERS):
-        unzip = zlib.decompressobj(format_)
-        try:
-            decoded += unzip.decompress(body, limit + 1 - len(decoded))
-        except zlib.error as error:
-            raise ProtocolError(f"the {coding} body is corrupt: {error}")
-        if len(decoded) > limit:
-            raise LimitError(f"the decoded body exceeds {limit} bytes (max_body)")
-        body = unzip.unused_data
-        if body[:2] != GZIP_MAGIC:  # not another gzip member: ignored
-            return decoded, unzip.eof
-    raise LimitError(f"the gzip body exceeds {MAX_MEMBERS} members")
+    unzip = zlib.decompressobj(format_)
+    try:
+        decoded = unzip.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise ProtocolError(f"the {coding} body is corrupt: {error}")
+    if len(decoded) > limit:
+        raise LimitError(f"the decoded body exceeds {limit} bytes (max_body)")
+    if not unzip.eof:
+        raise TruncatedError("the compressed body ends too early")
+    return decoded
 
 
 Taking = Generator[None, None, bytes]   # takes bytes out of the buffer; `yield` waits for more
@@ -1938,20 +1922,12 @@ class ResponseParser:
                 self._check_size(len(self._buffer))
                 yield
             body = bytes(self._buffer)
-        truncated = False
         if keep and body:
-            codings = response.headers.get("content-encoding", "").split(",")
-            if len(codings) > MAX_CODINGS:
-                raise LimitError(f"the body has more than {MAX_CODINGS} codings")
-            for coding in reversed(codings):
-                body, has_end = _decode(body, coding.strip().lower(), self._max_body)
-                truncated = truncated or not has_end
-        if truncated and framing == "close":  # the connection may have been lost
-            raise TruncatedError("the compressed body ends too early")
+            coding = response.headers.get("content-encoding", "").lower()
+            body = _decode(body, coding, self._max_body)
         self.response = response._replace(
             body=body if keep else b"",
-            reusable=self._reusable and framing != "close" and not self._buffer,
-            truncated=truncated)
+            reusable=self._reusable and framing != "close" and not self._buffer)
 
     def _need(self, size: int) -> Iterator[None]:
         """Wait until the buffer holds *size* bytes."""
@@ -2039,15 +2015,13 @@ MAX_IDLE = 100        # connections kept: some systems let a process open only 2
 
 @lru_cache  # one for the whole program
 def _tls_context() -> ssl.SSLContext:
-    """Return the SSLContext: certificates are verified, and truncation is an error."""
+    """Return the SSLContext: certificates are verified."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])  # some servers refuse a client that does not say so
     # Judge certificates as browsers do: without X509_STRICT, which Python 3.13 switched
     # on. The chain may end at any trusted certificate, even if that one is not
     # self-signed.
     context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-    # Python 3.11.2 would otherwise mistake a truncated connection for the end of the body.
-    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     # OpenSSL's defaults except DHE, in which the server decides how long the client must compute.
     context.set_ciphers("DEFAULT:!DHE")
     return context
@@ -2058,9 +2032,8 @@ class Client:
 
     *headers* are added to the usual ones or replace them. *timeout* is in seconds for
     one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
-    `max_idle` says how many idle connections are kept. A later run() may use the client
-    again, with new connections. Raises ValueError if one of the headers is not valid,
-    or is Host, Content-Length or Transfer-Encoding."""
+    `max_idle` says how many idle connections are kept. Raises ValueError if one of the
+    headers is not valid, or is Host, Content-Length or Transfer-Encoding."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
@@ -2139,12 +2112,11 @@ class Client:
     def _take_idle(self, origin: str) -> Stream | None:
         """Return the most recently used idle stream of *origin*, and remove it from the pool.
 
-        Streams that are readable, or belong to a loop that has ended, are closed and
-        skipped. If none is left, return None."""
+        Streams that are readable are closed and skipped. If none is left, return None."""
         while stream := next((each for each in reversed(self.pool) if self.pool[each] == origin),
                              None):
             del self.pool[stream]
-            if not (stream._loop.is_closed() or stream.readable()):
+            if not stream.readable():
                 break
             stream.close()
         return stream
@@ -2157,10 +2129,6 @@ class Client:
             while not parser.feed(await stream.read()):
                 pass
             return cast(Response, parser.response)
-        except ssl.SSLError as error:
-            if "EOF" in f"{error}":  # the stream has ended without TLS's closing message
-                raise TruncatedError("the connection was closed before the response ended")
-            raise
         finally:
             if parser.response and parser.response.reusable:
                 self.pool[stream] = origin
@@ -2574,29 +2542,19 @@ _CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""
 # An XML declaration, or the first rule of a stylesheet.
 _ENCODING = re.compile(
     r"""(?ai)\A(?:<\?xml[^>]*?\sencoding\s*+=\s*+["']|@charset ")([a-z0-9_:.+-]{1,40})""")
-# Labels that the WHATWG Encoding Standard knows and Python does not, or takes for
-# another codec, by the codec that they mean. Python's own names are among them.
+# Labels that Python does not know, or takes for another codec than the WHATWG Encoding
+# Standard, by the codec that they mean. Python's own names are among them.
 _LABELS = {
     "cp1252": "ascii iso8859-1",
     "cp1254": "iso8859-9",
-    "cp874": "iso8859-11 tis-620 windows-874 dos-874",
+    "cp874": "iso8859-11 tis-620 windows-874",
     "cp932": "shift_jis windows-31j",
-    "cp949": "euc_kr windows-949 cseuckr csksc56011987 iso-ir-149 ks_c_5601-1989 ksc_5601",
-    "euc_jp": "cseucpkdfmtjapanese",
-    "big5hkscs": "big5 cn-big5 x-x-big5",
-    "gb18030": "gb2312 gbk csgb2312 gb_2312 gb_2312-80",
-    "iso8859-7": "sun_eu_greek",
-    "iso8859-8": "logical visual",
-    "iso8859-15": "csisolatin9",
-    "koi8-r": "koi koi8",
-    "koi8-u": "koi8-ru",
-    "mac-roman": "mac csmacintosh",
-    "mac-cyrillic": "x-mac-ukrainian",
-    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
-    "utf-16-le": "unicode csunicode ucs-2 iso-10646-ucs-2 unicodefeff",
-    "utf-16-be": "unicodefffe"}
+    "cp949": "euc_kr windows-949",
+    "big5hkscs": "big5",
+    "gb18030": "gb2312 gbk",
+    "iso8859-8": "logical visual"}
 _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
-_ISO_8859 = re.compile("(?:cs)?iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso88591, iso-8859-8-i
+_ISO_8859 = re.compile("iso-?8859-?([0-9]{1,2})(?:-?[ie])?")     # iso88591, iso-8859-8-i
 
 
 @lru_cache(1000)
@@ -2656,6 +2614,7 @@ _READERS: dict[str, Reader] = {
     "text/css": read_stylesheet,
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
 # The start of a sitemap. Some servers label it as HTML, or not at all.
 _SITEMAP = re.compile(
     r"(?s)[\s\ufeff]*+(?>(?:(?:<!--.*?(?:-->|\Z)|<[?!](?!--).*?>)\s*+)*)"
@@ -2776,7 +2735,6 @@ class Record(NamedTuple):
     encoding: str = ""              # the charset; empty unless the body was read
     nofollow: bool = False          # whether it has links, and says not to follow them
     size: int = 0                   # bytes, decoded
-    truncated: bool = False         # whether the compressed body lacks its end
     # The requests
     is_check: bool = False          # whether the URL was only checked
     tries: int = 0                  # attempts for the URL, or for a robots.txt that failed
@@ -2881,7 +2839,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     if *follow* is true."""
     status = response.status
     record = Record(
-        f"{url}", status, size=len(response.body), truncated=response.truncated,
+        f"{url}", status, size=len(response.body),
         content_type=_printable(response.content_type))
     if error is not None:
         return Result(_failed(record, error))
@@ -2895,10 +2853,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         reader = reader_of(url, response.content_type)
         if reader is None or not read:
             return Result(record)
-        body = response.body
-        if response.truncated:  # drop what follows the last } or >: half a URL is not a URL
-            body = body[:body.rfind(b"}" if reader is read_stylesheet else b">") + 1]
-        text, charset = decode_page(body, response.content_type)  # 200
+        text, charset = decode_page(response.body, response.content_type)  # 200
         if reader is read_markup and _SITEMAP.match(text):
             reader = read_sitemap
         markup = reader(text)
@@ -2988,28 +2943,38 @@ def takes(options: Callable[P, object]) -> Callable[
 _LOCAL = re.compile(r"(?i)(?:(?:[^/:?#]*[.])?localhost|127[.0-9]*|\[::1\])[.]?(?:[:/?#]|$)")
 
 
-def _parse_root(text: str) -> URL:
-    """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
+def _without_user(text: str) -> str:
+    """Return a root without its user name and password, which are not shown."""
+    return re.sub("(?s)^.*@", "***@", text)
 
-    Raises CrawlError."""
-    shown = re.sub("(?s)^.*@", "***@", text)
+
+def _refuse_odd_root(text: str) -> None:
+    """Raise CrawlError for a root that is a path or has a user name."""
+    shown = _without_user(text)
     if re.match("[./~]|file:", text):
         raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
                          f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")
+    if re.match(r"(?:[^?#@/\\:]*+:)?[/\\]*+[^?#@/\\]*+@", text):
+        raise CrawlError(f"{shown!r} contains a user name; send it with "
+                         "-H 'Authorization: Basic ...' instead (base64 of user:password)")
+
+
+def _parse_root(text: str) -> URL:
+    """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
+
+    Raises CrawlError, also for a path and for a URL with a user name."""
+    _refuse_odd_root(text)
     scheme = ""
     if _LOCAL.match(text):
         scheme = "http://"
     elif not re.match(f"{_SCHEME.pattern}(?![0-9])", text):  # h:80 has no scheme
         scheme = "https://"
     try:
-        url = parse_url(scheme + text)
-        if not re.match(r"(?:[^?#@/\\:]*+:)?[/\\]*+[^?#@/\\]*+@", text):
-            return url
+        return parse_url(scheme + text)
     except ValueError as error:
-        if "@" not in text:
-            raise CrawlError(f"{text!r} cannot be crawled: {error}")
-    raise CrawlError(f"{shown!r} contains a user name; send it with "
-                     "-H 'Authorization: Basic ...' instead (base64 of user:password)")
+        if "@" in text:  # the error may show a password
+            raise CrawlError(f"{_without_user(text)!r} cannot be crawled: it is not a URL")
+        raise CrawlError(f"{text!r} cannot be crawled: {error}")
 
 
 def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
@@ -3122,6 +3087,46 @@ def product_of(user_agent: str) -> str:
     return re.split("[^a-zA-Z_-]", user_agent)[0]
 
 
+def _group_for(product: str, lines: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], float]:
+    """Return the rules, in order, and the Crawl-delay that the lines of a robots.txt have
+    for *product*; if they do not name it, those that they have for "*".
+
+    A line is a key and a value. A rule is ("allow" or "disallow", a pattern)."""
+    rules = defaultdict[str, list[tuple[str, str]]](list)   # by name: *product*, or "*"
+    delays = defaultdict[str, float](float)
+    names = set[str]()  # those of the group that is being read
+    rules_began = True
+    for key, value in lines:
+        key = key.lower()
+        value = value.strip()
+        if key == "user-agent":
+            if rules_began:
+                names = set()
+                rules_began = False
+            name = "*" if value == "*" else product_of(value).lower()
+            if name in ("*", product):
+                names.add(name)
+                rules[name] += []  # a group without rules counts as well
+        elif key in ("allow", "disallow"):
+            rules_began = True
+            if value:  # an empty Disallow forbids nothing
+                rule = key, _comparable(re.sub("[*]+", "*", value))
+                for name in names:
+                    rules[name].append(rule)
+        elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]*([.][0-9]+)?", value):
+            delays |= dict.fromkeys(names, float(value))
+    name = product if product in rules else "*"
+    return rules[name], delays[name]
+
+
+def _parts_of(pattern: str) -> list[str]:
+    """Return the parts of a pattern for _matches(): [" /", ".pdf "] for /*.pdf$.
+
+    No URL holds a blank, so a blank can stand for the start of the path, and another
+    one for its end."""
+    return re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*")
+
+
 def _matches(parts: list[str], path: str) -> bool:
     """Return whether all parts occur in *path*, in order.
 
@@ -3138,50 +3143,21 @@ def _matches(parts: list[str], path: str) -> bool:
 class Robots:
     """The rules of one robots.txt for the crawler named *product*.
 
-    If the *text* is *truncated*, or longer than MAX_ROBOTS, it counts up to the end of
-    its last whole line.
+    A *text* longer than MAX_ROBOTS counts up to the end of its last whole line, because
+    half a rule would be another rule. Of two delays the last one counts, and of the
+    rules the first MAX_RULES.
 
-    rules       (allow or disallow, pattern, its parts): the first that matches decides
-    delay       the Crawl-delay: seconds between requests"""
+    rules       (allow or disallow, pattern as _comparable() spells it, its parts): the first
+                that matches decides
+    delay       the Crawl-delay: seconds between requests; 0 if there is none"""
 
-    def __init__(self, text: str, product: str = PRODUCT, truncated: bool = False):
-        product = product.lower()
-        # The rules for each name: our name, or "*".
-        groups = defaultdict[str, list[tuple[str, str]]](list)
-        delays = defaultdict[str, float](float)
-        names = set[str]()  # those of the group that is being read
-        rules_began = True
-        if truncated or len(text) > MAX_ROBOTS:  # half a rule would be another rule
+    def __init__(self, text: str, product: str = PRODUCT):
+        if len(text) > MAX_ROBOTS:
             text = text[:max(text.rfind(end, 0, MAX_ROBOTS) for end in "\r\n") + 1]
-        for key, value in _ROBOTS_LINE.findall(text):
-            key = key.lower()
-            value = value.strip()
-            if key == "user-agent":
-                if rules_began:
-                    names = set()
-                    rules_began = False
-                name = "*" if value == "*" else product_of(value).lower()
-                if name in ("*", product):
-                    names.add(name)
-                    groups[name] += []  # a group without rules counts as well
-            elif key in ("allow", "disallow"):
-                rules_began = True
-                if value:  # an empty Disallow forbids nothing
-                    rule = key, _comparable(re.sub("[*]+", "*", value))
-                    for name in names:
-                        groups[name].append(rule)
-            elif key == "crawl-delay" and re.fullmatch("(?=.)[0-9]*([.][0-9]+)?", value):
-                delays |= dict.fromkeys(names, float(value))
-        if product not in groups:
-            product = "*"
-        self.delay = delays[product]
+        rules, self.delay = _group_for(product.lower(), _ROBOTS_LINE.findall(text))
         # Longer patterns come first; of two that are equally long, "allow" comes first.
-        rules = sorted(groups[product][:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
-        # The parts of /*.pdf$ are [" /", ".pdf "]: no URL holds a blank, so a blank can
-        # stand for the start of the path, and another one for its end.
-        self.rules = [
-            (key, pattern, re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*"))
-            for key, pattern in rules]
+        rules = sorted(rules[:MAX_RULES], key=lambda rule: (-len(rule[1]), rule[0]))
+        self.rules = [(key, pattern, _parts_of(pattern)) for key, pattern in rules]
 
     def rule(self, target: str) -> str | None:
         """Return the rule that forbids a path and query, or None if they are allowed."""
@@ -3622,45 +3598,32 @@ class References:
 # At the end each fragment is looked up in the page that a browser would show.
 
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
-_ANY_NAME = r"[a-z] [^\s/>]*+"
-# Most tags have only a class, an href and a title, so they hold no anchor, and a
-# look-ahead rejects them. It must not reject a raw element (script, style, iframe ...),
-# so it leaves out all names whose first two letters may begin such a name.
-_ID_TAGS = rf"""
-    < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] )
-    (?! (?! [sintxpm][ctfoeimlva] ) [a-z0-9]++ (?: > | \s class={_QUOTED}
-      (?: > | \s href={_QUOTED} (?: > | \s title={_QUOTED} > ) ) ) )
-    (?: %(cdata)s {_COMMENT} | {_TAG} )"""
-_HTML_ID_TAGS = _ID_TAGS % (_HTML | {"names": _ANY_NAME})
-_XML_ID_TAGS = _ID_TAGS % (_XML | {"names": _ANY_NAME})
-_TAGS_WITH_IDS = {"text/html": _HTML_ID_TAGS, "application/xhtml+xml": _XML_ID_TAGS}
-_HAS_ID = re.compile(r"(?i)[\s\"'/](?:id|name)\s*+=")
+# An anchor is searched for wherever it may be, even in a comment or a script: a link
+# that is wrongly called well costs less than one that is wrongly called broken. So
+# neither expression needs to know where a tag really begins. The search goes on inside
+# a value in quotes, because its first quote may be one that a script has left open.
+#
+#     <p class=x id="owl">        id="owl": a quote, a slash or a blank stands before it
+#     <a title="a > b" name=owl>  name=owl: between <a and name, < and > stand only in quotes
+_ANCHOR_VALUE = r"""(?: (?= ( "[^"]*+" | '[^']*+' ) ) | ( [^\s>"'] [^\s>]*+ ) )"""
+_ID = re.compile(rf"""[\s"'/] (?i:id) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
+# Values that hold "<a " are not skipped, so no match begins inside what another has skipped.
+_NAME_OF_A = re.compile(rf"""
+    < [aA] (?= [\s/] )
+    (?> = \s*+ (?: " (?> (?: [^"<]++ | <(?![aA][\s/]) )* ) "
+                 | ' (?> (?: [^'<]++ | <(?![aA][\s/]) )* ) ' )
+      | [^<>=nN]++ | [^<>] )*?
+    (?<= [\s"'/] ) (?i:name) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
 
 
-def _ids_of(text: str, tags: str) -> Iterator[str]:
-    """Yield the id of each element, and the name of each <a>, in HTML or XML."""
-    for match in re.compile(tags, _FLAGS).finditer(text, 0, text.rfind(">") + 1):
-        tag, raw, inside = match.group("tag", "raw", "inside")
-        if tag and _HAS_ID.search(tag):
-            element, values = _parse_tag(tag)
-            if "id" in values:
-                yield values["id"]
-            if element == "a" and "name" in values:
-                yield values["name"]
-        if raw and raw.lower() in ("svg", "math"):
-            yield from _ids_of(inside, _XML_ID_TAGS)
+def anchors_of(text: str) -> array[int] | None:
+    """Return the hashes of the anchors of a page in HTML or XHTML: the value of each id,
+    the name of each <a>, and "top", which every page has.
 
-
-def anchors_of(text: str, content_type: str = "text/html") -> array[int] | None:
-    """Return the hashes of a page's anchors: the id of each element, and the name of each <a>.
-
-    Return None if the page has more than MAX_ANCHORS, or is neither HTML nor XHTML."""
-    tags = _TAGS_WITH_IDS.get(_type_of(content_type))
-    if tags is None:
-        return None
+    Return None if there are more than MAX_ANCHORS."""
     anchors = array("q", [hash("top")])
-    for anchor in _ids_of(text, tags):
-        anchors.append(hash(anchor))
+    for match in itertools.chain(_ID.finditer(text), _NAME_OF_A.finditer(text)):
+        anchors.append(hash(_value_of(match[1] or match[2])))
         if len(anchors) > MAX_ANCHORS + 1:
             return None
     return anchors
@@ -3808,9 +3771,8 @@ class Fetcher:
             response = await self.client.fetch(url, method, trusted, wanted, max_body)
             if (response.body.startswith(GZIP_MAGIC)  # a file such as /sitemap.xml.gz
                     and reader_of(url, response.content_type) is read_sitemap):
-                body, has_end = _decode(response.body, "gzip", self._options.max_body)
-                truncated = response.truncated or not has_end
-                response = response._replace(body=body, truncated=truncated)
+                body = _decode(response.body, "gzip", self._options.max_body)
+                response = response._replace(body=body)
             return response, None
         except (OSError, ProtocolError) as error:
             return NO_RESPONSE, error.with_traceback(None)  # a traceback holds frames: see §4
@@ -3901,8 +3863,8 @@ class Fetcher:
             at=round(at, 3),
             seconds=round(seconds, 3))
         page = result.page
-        if page and self._options.fragments and not record.truncated:
-            node.anchors = anchors_of(page.text, record.content_type)
+        if page and self._options.fragments and _type_of(record.content_type) in _HTML_TYPES:
+            node.anchors = anchors_of(page.text)
         if page and not self._options.on_page:  # its text is no longer needed
             page = page._replace(body=b"", text="")
         return Result(record, page)
@@ -3930,8 +3892,7 @@ class Fetcher:
             return
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
-            site.robots = Robots(
-                response.body.decode("utf-8", "replace"), product, response.truncated)
+            site.robots = Robots(response.body.decode("utf-8", "replace"), product)
             site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
@@ -4170,30 +4131,21 @@ class Crawler:
 #                                                            may be temporary: requested again
 #
 # So --resume crawls from the roots again, and soon reaches the point of the
-# interruption. --recheck does the same, but first forgets three kinds of records: the
-# problems, which may be fixed by now, the redirects that lead to a problem, and the
-# pages that refer to either. (For this, a URL is a problem if any of its lines says so,
-# even one that says "not requested".)
-#
-#     {"url": "http://cam.org/lion.jpg", "status": 404, "kind": "broken", ...}    a problem
-#     {"url": "http://cam.org/lion", "next_url": "http://cam.org/lion.jpg", ...}  redirects to it
-#     {"url": "http://zoo.org/cats/", "assets": ["http://cam.org/lion"], ...}     refers to either
+# interruption.
 
-MAX_NUMBER = 1e12   # no size, Unix time or number of seconds in a journal is that large
+_TYPES = {name: type(value) for name, value in Record("", assets=())._asdict().items()}
 
 
-def _fits(value: Any, sample: Any) -> bool:
-    """Return whether *value* has the type of *sample*, printable text and numbers in range."""
-    if isinstance(sample, tuple):
-        return isinstance(value, list) and all(_fits(each, "") for each in value)
-    if isinstance(sample, str):
+def _has_type(value: Any, kind: type) -> bool:
+    """Return whether a value from JSON stands for a *kind*, and its text is printable.
+
+    Raises OverflowError for an integer of 400 digits."""
+    if kind is tuple:  # JSON has no tuples
+        return isinstance(value, list) and all(_has_type(each, str) for each in value)
+    if kind is str:
         return isinstance(value, str) and value.isascii() and value.isprintable()
-    if isinstance(sample, float) and type(value) is int:  # jq 1.6 writes 2.0 as 2
-        return 0 <= value < MAX_NUMBER
-    return type(value) is type(sample) and 0 <= value < MAX_NUMBER
-
-
-_SAMPLES = Record("", assets=())._asdict()  # each field of a journal has the type of its sample
+    is_whole = kind is float and type(value) is int  # jq 1.6 writes 2.0 as 2
+    return (type(value) is kind or is_whole) and math.isfinite(value)
 
 
 def _parse_record(line: bytes) -> Record:
@@ -4202,32 +4154,26 @@ def _parse_record(line: bytes) -> Record:
         raise ValueError("not a JSON object")
     fields = json.loads(line)
     for name, value in fields.items():
-        if not _fits(value, _SAMPLES[name]) or (name == "kind" and value not in PROBLEMS):
+        if not _has_type(value, _TYPES[name]) or (name == "kind" and value not in PROBLEMS):
             raise ValueError(f"{name} cannot be {json.dumps(value)[:60]}")
-        if isinstance(value, list):  # JSON has no tuples
+        if isinstance(value, list):
             fields[name] = tuple(value)
     record = Record(**fields)
-    if record.next_url:
-        parse_url(record.next_url)  # raises ValueError if it is not a URL
+    time.localtime(record.at + record.seconds)  # raises an exception unless it is a time
     return record
 
 
 class Journal:
     """A file with one JSON object on each line, one line for each Record.
 
-    The file must be new or empty, unless *resume* or *recheck* is true. Then it may
-    hold records, and the definite ones replace requests. With *recheck* the file must
-    exist. Its problems, and any redirect or page that leads to them, are forgotten
-    first. Raises CrawlError if the file cannot be opened, is in use by another crawl,
-    or is not a journal."""
+    The file must be new or empty, unless *resume* is true. Then it may hold records,
+    and the definite ones replace requests. Raises CrawlError if the file cannot be
+    opened, is in use by another crawl, or is not a journal."""
 
-    def __init__(self, path: str, resume: bool = False, recheck: bool = False):
+    def __init__(self, path: str, resume: bool = False):
         self.path = path
         self._offsets = dict[str, int]()    # by URL: the offset of the last line that counts
-        self._problems = set[str]()         # the URLs that were a problem in some line
         try:
-            if recheck:
-                os.stat(path)  # it must exist
             with suppress(OSError):  # there is no such file, or no stdout
                 if os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(1)):
                     raise ValueError("is where the report goes; choose another file or a pipe")
@@ -4235,13 +4181,11 @@ class Journal:
                 self._file = files.enter_context(open(path, "ab", buffering=0))
                 if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.path.getsize(path) and not (resume or recheck):
+                    if os.path.getsize(path) and not resume:
                         raise ValueError(
                             "exists; use --resume to continue it or choose another file")
                     self._lines = files.enter_context(open(path, "rb"))
                     self._index()
-                    if recheck:
-                        self._forget_problems()
                 self._files = files.pop_all()
         except (OSError, ValueError) as error:
             fault = f" {error}"
@@ -4252,10 +4196,11 @@ class Journal:
             raise CrawlError(f"{path}{fault}")
 
     def _index(self) -> None:
-        """Store the offset of each URL's last line. Lines of URLs that were not
-        requested do not count. A last line that was cut off, by a crash or a full disk,
-        is removed. If it is the only one, it must look like the beginning of a record
-        and not like a whole one, because the file may be another program's."""
+        """Store the offset of each URL's last line that counts. Lines of URLs that were
+        not requested do not count, nor do redirects to a target that parse_url()
+        refuses. A last line that was cut off, by a crash or a full disk, is removed. If
+        it is the only one, it must look like the beginning of a record and not like a
+        whole one, because the file may be another program's."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4266,30 +4211,12 @@ class Journal:
                 record = _parse_record(line)
             except Exception as error:
                 raise ValueError(f"is not a crawl.py journal (line {number}: {_explain(error)})")
-            if record.kind:
-                self._problems.add(record.url)
             if record.status or not record.skipped:
-                self._offsets[record.url] = start
+                with suppress(ValueError):  # it was written by a version that took it for a URL
+                    if record.next_url:
+                        parse_url(record.next_url)
+                    self._offsets[record.url] = start
             start += len(line)
-
-    def _forget_problems(self) -> None:
-        """Forget problems, redirects that lead to one, and pages that refer to either.
-
-        A URL counts as a problem if any of its lines says so, even if the last one says
-        that it is fixed. The --recheck that wrote the last line may have been
-        interrupted before it reached the pages that refer to the URL."""
-        problems = self._problems
-        redirects = {}
-        for url in self._offsets:
-            record = self._record_of(url)
-            if record.next_url:
-                redirects[url] = record.next_url.partition("#")[0]
-        while more := {url for url in redirects if redirects[url] in problems} - problems:
-            problems |= more  # redirects to the problems found so far
-        for url in list(self._offsets):
-            record = self._record_of(url)
-            if problems & {url, *record.links, *(record.assets or ())}:
-                del self._offsets[url]
 
     def _record_of(self, url: str) -> Record:
         self._lines.seek(self._offsets[url])
@@ -4365,7 +4292,6 @@ class Journal:
 #         page was not read, or has too many
 #         anchors                                 not requested
 #     no reader knows its content type            not searched for links
-#     its compressed body lacks its end           read as far as it goes
 #     it exceeds a limit, which may be one of
 #         --max-body, --timeout                   a problem
 #     a chain of redirects is too long            a problem                 --max-redirect
@@ -4406,6 +4332,16 @@ def _ways_to(problem: Node, redirects: dict[Node, list[Node]]) -> Iterator[str]:
         yield f"    found on {pages}"
 
 
+def _leads_on(record: Record, frontier: Frontier) -> bool:
+    """Return whether the page of a record links to another page of the site."""
+    for link in record.links:
+        node = frontier.seen_urls[link.partition("#")[0]]
+        is_url = node.round is not None
+        if is_url and node.text != record.url and frontier.scope.covers(parse_url(node.text)):
+            return True
+    return False
+
+
 OUTAGE = 10  # if this many URLs have no usable response for one reason, print the reason once
 
 
@@ -4420,8 +4356,6 @@ class Report:
         self.unread = Counter[str]()                # pages without a reader, by content type
         self.moved = 0                              # links and assets that have moved for good
         self.pages = 0                              # that were read, including sitemaps
-        self.html_pages = 0                         # of these, those in HTML or XHTML
-        self.truncated = 0                          # documents whose compressed body was cut
 
     def add(self, record: Record) -> None:
         """Count one record."""
@@ -4435,8 +4369,6 @@ class Report:
         # its URLs do not count as requested; if the server itself has failed, they do.
         if record.status or (record.tries and not record.skipped):
             self.statuses[record.status] += 1
-        if record.truncated:
-            self.truncated += 1
         if record.status in (301, 308) and record.depth > 0:
             self.moved += 1
         if record.nofollow and not record.links:  # with --no-robots there are some
@@ -4444,8 +4376,6 @@ class Report:
         if not record.is_check:
             if record.encoding:
                 self.pages += 1
-                if _type_of(record.content_type) in _TAGS_WITH_IDS:
-                    self.html_pages += 1
             elif record.status and not (record.kind or record.next_url or record.skipped):
                 self.unread[_type_of(record.content_type) if record.content_type else "?"] += 1
 
@@ -4514,19 +4444,11 @@ class Report:
         if self.moved:
             yield f"moved for good: {_count_of(self.moved, 'URL')}"
         for record in self.roots:
-            linked = [crawler.frontier.seen_urls[link.partition("#")[0]] for link in record.links]
-            leads_on = any(  # a Node without a round is not a URL
-                node.round is not None and node.text != record.url
-                and crawler.frontier.scope.covers(parse_url(node.text)) for node in linked)
-            if record.encoding and not (leads_on or record.nofollow):
+            if record.encoding and not (record.nofollow or _leads_on(record, crawler.frontier)):
                 yield (f"no links found on {record.url} to other pages of the site: does it need "
                        "JavaScript, or was another page meant?")
-        if self.pages and not self.html_pages:
-            yield "no HTML page was read"
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
-        if self.truncated:
-            yield f"read as far as the compressed body goes: {_count_of(self.truncated, 'page')}"
         if self.skipped:
             yield "not requested:"
         for reason in dict.fromkeys([*REASONS, *sorted(self.skipped)]):
@@ -4550,7 +4472,6 @@ class Report:
 #     Ctrl-C again                               no report, or a part of it        130 (143)
 #     the reader of stdout closed the pipe       a part of the report              1
 
-MAX_FILES = 10_240      # descriptors: more than most crawls need, and as many as macOS allows
 PROGRESS = 0.25         # seconds between two updates of the progress line
 _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
@@ -4597,9 +4518,6 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             parent = f" (from {record.parent})" if record.parent else ""
             _say(f"{record.url} {outcome}{parent}")
 
-    with suppress(OSError, ValueError):  # macOS has infinite limits that cannot be set
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, MAX_FILES)), hard))
     options.on_record = on_record
     options.headers = {}
     for text in options.header:
@@ -4611,7 +4529,7 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     with ExitStack() as files:
         if options.output is not None:
             options.journal = files.enter_context(closing(
-                Journal(options.output, options.resume, options.recheck)))
+                Journal(options.output, options.resume)))
         crawler = Crawler(
             options.roots, **{name: getattr(options, name) for name in Options._fields})
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
@@ -4694,13 +4612,12 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     flag = partial(add, action="store_true")
     add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file")
     flag("--resume", help="with -o: continue FILE, and request start URLs and what it lacks")
-    flag("--recheck", help="with -o: continue FILE, and request its problems again")
     flag("-q", "--quiet", help="print only problems, and the age of a resumed FILE")
     flag("-v", "--verbose", help="print a line on stderr for each URL")
     add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
     options = parser.parse_intermixed_args(arguments)
-    if (options.resume or options.recheck) and options.output is None:
-        parser.error("--resume and --recheck need -o FILE")
+    if options.resume and options.output is None:
+        parser.error("--resume needs -o FILE")
     return options
 
 

@@ -395,18 +395,6 @@ def test_a_callback_that_raises_any_other_base_exception_is_reported(loop: Jumpi
     assert isinstance(loop.reported.pop()["exception"], pytest.fail.Exception)
 
 
-def test_a_forked_child_runs_a_loop_of_its_own(tmp_path: Path) -> None:
-    output = output_of("""
-        import crawl, os
-        async def main():
-            if child := os.fork():
-                return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            os._exit(crawl.run(crawl.sleep(0.001, 7)))
-        print(crawl.run(main()))
-        """, tmp_path)
-    assert output == "7\n"
-
-
 def test_two_tasks_that_wait_for_one_another_are_a_deadlock() -> None:
     async def wait(other: int) -> None:
         await tasks[other]
@@ -477,17 +465,6 @@ def test_fetch_in_a_program_of_asyncio_explains_how_to_call_it() -> None:
             await crawl.fetch("http://h/")
 
     asyncio.run(main())
-
-
-def test_messages_of_a_loop_without_stderr_are_not_printed(
-        monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> None:
-    async def main() -> None:
-        get_running_loop().call_soon(int, "x")
-        await sleep(0)
-
-    monkeypatch.setattr(sys, "stderr", None)
-    crawl.run(main())
-    assert capsys.readouterr().out == ""
 
 
 # 3  Future
@@ -738,18 +715,6 @@ async def await_task_of_failing_thread(keep: object) -> None:
         await create_task(crawl.to_thread(fail, keep))
 
 
-async def read_from_stream_that_is_closed(keep: object) -> None:
-    """Read from a stream that another task closes."""
-    async def read(stream: crawl.Stream, keep: object) -> None:
-        await stream.read()
-
-    ours, theirs = socket.socketpair()
-    with closing(theirs), closing(crawl.Stream(ours)) as stream:
-        get_running_loop().call_later(0.01, stream.close)
-        with raises(ConnectionAbortedError):
-            await read(stream, keep)
-
-
 async def look_at_the_exception(keep: object) -> None:
     """Call exception() of a task that has failed."""
     task = create_task(sleep_and_fail(keep))
@@ -760,7 +725,7 @@ async def look_at_the_exception(keep: object) -> None:
 @each("wait", [
     await_task, await_gathered_tasks, await_gathered_exceptions, await_with_timeout,
     await_cancelled_task, await_failing_thread, await_task_of_failing_thread,
-    read_from_stream_that_is_closed, look_at_the_exception])
+    look_at_the_exception])
 @real_time
 async def test_objects_that_a_failed_task_held_are_freed_immediately(
         wait: Callable[[object], Any], no_garbage_collector: None) -> None:
@@ -1931,14 +1896,8 @@ async def test_two_addresses_that_connect_in_one_tick_leave_one_socket(
 @each("order", [(0, 1), (1, 0)])
 @each("code", [errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EACCES, errno.EINVAL])
 async def test_the_error_of_a_host_is_raised_rather_than_that_of_the_network(
-        order: tuple[int, int], code: int, monkeypatch: Patch, no_garbage_collector: None) -> None:
-    class LocalError(OSError):
-        """An OSError that can be referenced weakly."""
-
-    class Refused(ConnectionRefusedError):
-        pass
-
-    errors: list[OSError] = [LocalError(code, "no network"), Refused(errno.ECONNREFUSED, "refused")]
+        order: tuple[int, int], code: int, monkeypatch: Patch) -> None:
+    errors = [OSError(code, "no network"), ConnectionRefusedError(errno.ECONNREFUSED, "refused")]
 
     async def fail(address: Any) -> crawl.Stream:
         raise errors[address[0]]
@@ -1949,10 +1908,6 @@ async def test_the_error_of_a_host_is_raised_rather_than_that_of_the_network(
         await crawl.connect("name", 80, addresses=addresses)
     with raises(OSError, match="no network"):
         await crawl.connect("name", 80, addresses=[addresses[order.index(0)]])
-    freed = [weakref.ref(error) for error in errors]
-    errors.clear()
-    await sleep(0)
-    assert [reference() for reference in freed] == [None, None]
 
 
 @real_time
@@ -2543,15 +2498,13 @@ ANSWERS = [
     (with_body(b"plain", b"Content-Encoding: none"), b"plain", True),
     (with_body(b"plain", b"Content-Encoding: utf-8"), b"plain", True),
     (with_body(GZIPPED, b"Content-Encoding: x-gzip"), b"zipped", True),
-    (with_body(GZIPPED + GZIPPED, b"Content-Encoding: gzip"), b"zippedzipped", True),
+    (with_body(GZIPPED + GZIPPED, b"Content-Encoding: gzip"), b"zipped", True),
     (with_body(GZIPPED + b"<!-- cached -->", b"Content-Encoding: gzip"), b"zipped", True),
     (with_body(zlib.compress(b"zipped"), b"Content-Encoding: deflate"), b"zipped", True),
     (with_body(zlib.compress(b"zipped", wbits=9), b"Content-Encoding: deflate"), b"zipped", True),
     (with_body(zlib.compress(b"zipped", wbits=-15), b"Content-Encoding: deflate"), b"zipped", True),
     (with_body(zlib.compress(b"zipped", 0, -15), b"Content-Encoding: deflate"), b"zipped", True),
-    (with_body(GZIPPED[:-8], b"Content-Encoding: gzip"), b"zipped", True),
-    (with_body(GZIPPED + GZIPPED[:9], b"Content-Encoding: gzip"), b"zipped", True),
-    (with_body(gzip.compress(GZIPPED), b"Content-Encoding: gzip, gzip"), b"zipped", True),
+    (with_body(b"", b"Content-Encoding: gzip"), b"", True),
     # Leniencies, after which the connection is closed.
     (with_body(b"hello", b"X Powered By: x"), b"hello", False),
     (with_body(b"hello", b"no colon"), b"hello", False),
@@ -2636,11 +2589,10 @@ def test_a_truncated_response_is_never_taken_for_a_complete_one(raw: bytes) -> N
     (CHUNKED + b"5\r\nhelloXX0\r\n\r\n", "end of a chunk"),
     *[
         (with_body(b"x", b"Content-Encoding: " + coding), "was not requested")
-        for coding in (b"br", b"zstd", b"compress")],
+        for coding in (b"br", b"zstd", b"compress", b"gzip, gzip", b"identity, gzip", b"gzip, br")],
     (with_body(b"raw deflate", b"Content-Encoding: deflate"), "corrupt"),
     (with_body(GZIPPED, b"Content-Encoding: deflate"), "corrupt"),
     (with_body(zlib.compress(b"hello"), b"Content-Encoding: gzip"), "corrupt"),
-    (OK + b"Content-Encoding: gzip\r\n\r\n" + GZIPPED + GZIPPED[:9], "ends too early"),
     (OK + b"Content-Encoding: gzip\r\n\r\n" + GZIPPED[:-1], "ends too early"),
     (with_body(b"\x1f\x8bxxxx", b"Content-Encoding: gzip"), "corrupt"),
     (with_body(GZIPPED[:-8] + bytes(8), b"Content-Encoding: gzip"), "corrupt"),  # its CRC
@@ -2668,14 +2620,6 @@ def test_a_response_that_is_not_http_is_refused_with_the_bytes_that_were_seen(
 def test_nothing_in_a_response_grows_without_a_bound(raw: bytes, complaint: str) -> None:
     with raises(crawl.LimitError, match=complaint):
         parse_response(raw)
-
-
-def test_a_gzip_body_of_many_members_takes_no_longer_than_its_size() -> None:
-    with linear_time():
-        assert parse_response(with_body(GZIPPED * 99, b"Content-Encoding: gzip")).body == (
-            b"zipped" * 99)
-        with raises(crawl.LimitError, match="exceeds 100 members"):
-            parse_response(with_body(GZIPPED * 300_000, b"Content-Encoding: gzip"))
 
 
 def test_an_odd_line_before_the_final_response_is_skipped() -> None:
@@ -2727,25 +2671,6 @@ def test_the_headers_of_a_response_are_those_that_the_server_sent() -> None:
     assert not response.reusable
 
 
-@each("end", range(len(GZIPPED) + 1))
-def test_a_compressed_body_without_its_end_is_decoded_as_far_as_it_goes(end: int) -> None:
-    response = parse_response(with_body(GZIPPED[:end], b"Content-Encoding: gzip"))
-    assert b"zipped".startswith(response.body)
-    assert response.reusable
-    assert response.body == b"zipped" or end < len(GZIPPED) - 8
-    assert response.truncated == (0 < end < len(GZIPPED))
-
-
-def test_a_body_with_more_codings_than_servers_use_exceeds_a_limit() -> None:
-    body = b"page"
-    for _ in range(crawl.MAX_CODINGS):
-        body = gzip.compress(body)
-    most = ", ".join(["gzip"] * crawl.MAX_CODINGS).encode()
-    assert parse_response(with_body(body, b"Content-Encoding: " + most)).body == b"page"
-    with raises(crawl.LimitError, match="more than 4 codings"):
-        parse_response(with_body(gzip.compress(body), b"Content-Encoding: gzip, " + most))
-
-
 def test_the_answer_to_head_has_no_body() -> None:
     assert parse_response(OK + b"Content-Length: 5\r\n\r\n", "HEAD").body == b""
     assert parse_response(OK + b"Content-Encoding: br\r\n\r\n", "HEAD").body == b""
@@ -2769,11 +2694,14 @@ PLAIN = b"x" * 999
 
 
 @each("coding, body", [
-    (b"deflate", zlib.compress(PLAIN)[:-1]),
-    (b"deflate", zlib.compress(PLAIN, wbits=-15)[:-1]),
-    (b"gzip, gzip", gzip.compress(gzip.compress(PLAIN))[:-1])])
-def test_a_body_that_lacks_its_end_is_truncated_in_each_coding(coding: bytes, body: bytes) -> None:
-    assert parse_response(with_body(body, b"Content-Encoding: " + coding)).truncated
+    (b"gzip", gzip.compress(PLAIN)),
+    (b"deflate", zlib.compress(PLAIN)),
+    (b"deflate", zlib.compress(PLAIN, wbits=-15))])
+def test_a_compressed_body_without_its_end_is_an_error_wherever_it_ends(
+        coding: bytes, body: bytes) -> None:
+    for end in range(1, len(body)):
+        with raises(crawl.TruncatedError, match="the compressed body ends too early"):
+            parse_response(with_body(body[:end], b"Content-Encoding: " + coding))
 
 
 def test_a_switch_of_protocols_that_was_not_requested_is_an_error() -> None:
@@ -2815,19 +2743,9 @@ def test_a_connection_is_used_again(site: Server) -> None:
 def test_a_body_of_0_bytes_may_be_the_most_that_is_wanted(site: Server) -> None:
     site.add("/", "hello")
     site.add("/empty", "")
-    with closing(crawl.Client()) as client:
-        assert crawl.run(client.fetch(f"{site.url}/empty", max_body=0)).body == b""
-        with raises(crawl.LimitError):
-            crawl.run(client.fetch(f"{site.url}/", max_body=0))
-
-
-def test_a_client_may_be_used_in_one_run_after_another(site: Server) -> None:
-    site.add("/", "hello")
-    with closing(crawl.Client()) as client:
-        for connections in (1, 2):
-            assert crawl.run(client.fetch(f"{site.url}/")).body == b"hello"
-            assert site.connections == connections
-            assert len(client.pool) == 1, "the connection of the first run is closed"
+    assert crawl.run(crawl.fetch(f"{site.url}/empty", max_body=0)).body == b""
+    with raises(crawl.LimitError):
+        crawl.run(crawl.fetch(f"{site.url}/", max_body=0))
 
 
 def test_a_request_that_fails_keeps_no_bytes(
@@ -3089,14 +3007,26 @@ def test_a_certificate_for_another_name_is_refused(tls_site: Server, monkeypatch
         fetch_all(tls_site.url.replace("localhost", "other.test"))
 
 
-def test_a_tls_stream_cut_off_is_not_the_end_of_a_body(tls_site: Server) -> None:
-    def cut(connection: socket.socket, request: str) -> None:
-        connection.sendall(OK + b"\r\nhalf of the body")
-        connection.shutdown(socket.SHUT_RDWR)
+def end_without_close_notify(connection: socket.socket) -> None:
+    """End the TCP connection of a TLS stream, but not the stream itself."""
+    connection.shutdown(socket.SHUT_RDWR)
 
-    tls_site.answers["/cut"] = cut
+
+def test_without_a_length_the_end_of_a_tls_stream_is_that_of_the_body(tls_site: Server) -> None:
+    tls_site.answers["/x"] = answer_and(OK + b"\r\nthe body", end_without_close_notify)
+    assert [response.body for response in fetch_all(tls_site.url + "/x")] == [b"the body"]
+
+
+@each("sent", [
+    pytest.param(OK + b"Content-Ty", id="in the head"),
+    pytest.param(OK + b"Content-Length: 9\r\n\r\n12345678", id="in a body with a length"),
+    pytest.param(CHUNKED + b"9\r\n12345678", id="in a chunk"),
+    pytest.param(CHUNKED + b"8\r\n12345678\r\n", id="before the last chunk")])
+def test_a_tls_stream_that_ends_before_its_framing_is_an_error(
+        sent: bytes, tls_site: Server) -> None:
+    tls_site.answers["/x"] = answer_and(sent, end_without_close_notify)
     with raises(crawl.TruncatedError, match="closed before the response ended"):
-        fetch_all(tls_site.url + "/cut")
+        fetch_all(tls_site.url + "/x")
 
 
 def test_bytes_that_are_not_tls_are_an_error_of_tls(tls_site: Server) -> None:
@@ -3251,7 +3181,16 @@ def test_hostile_stylesheets_take_linear_time(piece: str) -> None:
     with linear_time():
         crawl.read_stylesheet(piece * (1_000_000 // len(piece)))
         crawl.read_sitemap(piece * (800_000 // len(piece)))
-        crawl.anchors_of(piece * (1_000_000 // len(piece)))
+
+
+@each("piece", [
+    " id=", ' id="', "id='x' ", "/id=", "<a ", "<a n", "<a name", '<a ="', "<a ='", '<a "="',
+    "<a =\"<a ='", '<a t="<b" ', "<a t='n' ", '"id="', "'id='\"", "<a/name", '<a name="',
+    '<a\n="<a"'])
+def test_the_search_for_anchors_takes_linear_time(piece: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(crawl, "MAX_ANCHORS", 1_000_000)  # so that the search goes to the end
+    with linear_time():
+        assert crawl.anchors_of(piece * (1_000_000 // len(piece)) + "<a name=end>") is not None
 
 
 def test_a_sitemap_may_list_more_urls_than_a_page() -> None:
@@ -3344,8 +3283,6 @@ def test_in_xhtml_any_element_may_close_itself() -> None:
 def test_a_cdata_section_of_xml_is_text(text: str, links: tuple[str, ...]) -> None:
     assert crawl.read_markup(text, crawl._XML_TAGS).links == links
     assert crawl.read_markup(f"<svg>{text}</svg>").links == links
-    with_ids = text.replace("href=", "id=")
-    assert crawl.anchors_of(with_ids, "application/xhtml+xml") == crawl.anchors_of("<p id=/x>")
 
 
 def test_tags_that_are_merely_skipped_do_not_count(monkeypatch: Patch) -> None:
@@ -3576,7 +3513,7 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
      "<meta charset=utf-16>\u00e9", "utf-8"),
     *[
         (b"\xe0", f"text/html; charset={label}", "\u05d0", label)
-        for label in ("iso-8859-8-i", "iso-8859-8-e", "csiso88598i", "logical", "visual")],
+        for label in ("iso-8859-8-i", "iso-8859-8-e", "logical", "visual")],
     (b"\x80", "text/html; charset=iso88591", "\u20ac", "iso88591"),
     (b"\xa4", "text/html; charset=iso885915", "\u20ac", "iso885915"),
     (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
@@ -3622,26 +3559,20 @@ def test_a_page_is_decoded_with_its_charset(body: bytes, content_type: str, text
 
 
 @each("text, encoding, labels", [
-    ("\uac02", "cp949", "cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 "
-     "ks_c_5601-1989 ksc5601 ksc_5601 windows-949"),
-    ("\u6771", "gb18030", "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 gbk "
-     "iso-ir-58 x-gbk gb18030"),
-    ("\u6771", "big5", "big5 big5-hkscs cn-big5 csbig5 x-x-big5"),
-    ("\u6771", "euc-jp", "cseucpkdfmtjapanese euc-jp x-euc-jp"),
+    ("\u20ac", "cp1252", "latin1 l1 iso8859-1 iso88591 iso-8859-1 us-ascii ascii windows-1252"),
+    ("\u20ac\u011f", "cp1254", "latin5 iso-8859-9 iso88599 windows-1254"),
+    ("\uac02", "cp949", "euc-kr korean ks_c_5601-1987 ksc5601 windows-949"),
+    ("\u6771", "gb18030", "chinese gb2312 gbk x-gbk gb18030"),
+    ("\u6771", "big5", "big5 big5-hkscs csbig5"),
+    ("\u6771", "euc-jp", "euc-jp x-euc-jp"),
     ("\u2460", "cp932", "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis"),
-    ("\u0e01\u20ac", "cp874", "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874"),
-    ("\u20ac", "iso8859-15", "csisolatin9 iso-8859-15 iso8859-15 iso885915 l9"),
-    ("\u03b1", "iso8859-7", "csisolatingreek ecma-118 elot_928 greek greek8 iso-ir-126 "
-     "sun_eu_greek"),
-    ("\u0451", "koi8-r", "cskoi8r koi koi8 koi8-r koi8_r"),
-    ("\u0454", "koi8-u", "koi8-u koi8-ru"),
-    ("\xc4", "mac-roman", "csmacintosh mac macintosh x-mac-roman"),
-    ("\u0416", "mac-cyrillic", "x-mac-cyrillic x-mac-ukrainian"),
-    ("\xe9", "utf-8", "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 "
-     "x-unicode20utf8"),
-    ("\xe9", "utf-16le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le"),
-    ("\xe9", "utf-16be", "unicodefffe utf-16be")])
-def test_a_charset_may_have_any_label_of_the_encoding_standard(
+    ("\u0e01\u20ac", "cp874", "iso-8859-11 iso885911 tis-620 windows-874"),
+    ("\u20ac", "iso8859-15", "iso-8859-15 iso885915 l9"),
+    ("\u03b1", "iso8859-7", "csisolatingreek ecma-118 greek greek8 iso-ir-126"),
+    ("\u0451", "koi8-r", "cskoi8r koi8-r koi8_r"),
+    ("\u0416", "cp1251", "windows-1251 cp1251 x-cp1251"),
+    ("\xe9", "utf-16le", "utf-16 utf-16le")])
+def test_a_charset_may_have_any_label_that_sites_send(
         text: str, encoding: str, labels: str) -> None:
     for label in labels.split():
         body = text.encode(encoding)
@@ -3758,19 +3689,6 @@ def test_a_sitemap_that_is_not_labelled_as_one_is_read(content_type: str, start:
     body = f"{start}<sm:urlset><sm:url><sm:loc>/x</sm:loc></sm:url></sm:urlset>".encode()
     response = crawl.Response(1, 200, "OK", {"content-type": content_type}, body)
     assert crawl.result_of(BASE, response).record.links == ("/x",)
-
-
-@each("content_type, body, links, assets", [
-    ("text/xml", b"<loc>/a</loc><loc>/b", ("/a",), ()),
-    ("text/html", b"<a href=/a>\xc3\xa9</a><a href=/b", ("/a",), ()),
-    ("text/html", b"<a href=/\xc3\xa9>x</a>\xc3", ("/\u00e9",), ()),
-    ("text/css", b"p { src: url(/a) } q { src: url(/b", (), ("/a",))])
-def test_of_a_truncated_document_only_whole_references_are_read(
-        content_type: str, body: bytes, links: tuple[str, ...], assets: tuple[str, ...]) -> None:
-    response = crawl.Response(
-        1, 200, "OK", {"content-type": content_type}, body, truncated=True)
-    record = crawl.result_of(BASE, response).record
-    assert (record.links, record.assets) == (links, assets)
 
 
 # 15  Scope
@@ -4038,20 +3956,6 @@ def test_a_name_of_ones_own_is_not_bound_by_the_rules_for_crawl() -> None:
     text = "User-agent: crawl\nDisallow: /a\n\nUser-agent: *\nDisallow: /b"
     robots = crawl.Robots(text, "MyBot")
     assert [robots.rule(path) for path in ("/a", "/b")] == [None, "Disallow: /b"]
-
-
-@each("end", [0, 3, 11])
-def test_half_a_rule_of_a_truncated_robots_file_is_no_rule(end: int, site: Server) -> None:
-    rules = b"User-agent: *\nDisallow: /no\nDisallow: /a/long/path/to/secrets\n"
-    encoder = zlib.compressobj(wbits=31)
-    cut = rules[:rules.index(b"/a/long") + 1 + end]
-    body = encoder.compress(cut) + encoder.flush(zlib.Z_SYNC_FLUSH)
-    site.add("/robots.txt", body, Content_Encoding="gzip")
-    site.add("/", "<a href=/no><a href=/a/long/path>")
-    site.add("/a/long/path")
-    crawler = crawl_servers(site.url)
-    assert crawler.report.skipped == {"forbidden by robots.txt": 1}
-    assert site.requests == ["/robots.txt", "/", "/a/long/path"]
 
 
 def test_a_robots_file_that_is_too_long_ends_with_its_last_whole_rule() -> None:
@@ -4569,33 +4473,44 @@ def hashes_of_anchors(markup: str) -> set[int]:
 
 @each("markup, anchors", [
     ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
-    ("<a data-id=no title='id=no'><meta name=no><input name=no><img name=no>", set()),
-    ("<!-- <p id=no> --><script>'<p id=no>'</script><template><p id=no></template>", set()),
-    ("<textarea id=a></textarea><p title=\"<p id='no'>\" id=b>", {"a", "b"}),
-    ("</ <p id=no>><//<p id=no>></p><p id=a>", {"a"}),
+    ("<a data-id=no xml:id=no title='no id'><meta name=no><input name=no><img name=no>", set()),
     ("<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
      {"c", "d", "'end'-0"}),
+    ('<p id="a<b"><p id=\'c > d\'><p class="x"id="e">', {"a<b", "c > d", "e"}),
     ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
     ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
     ("<math><mi id=f></math><svg id=g><a name=h></svg><svg/><p id=i>", {"f", "g", "h", "i"}),
     ("<input a name=no><p a name=no><A name=yes><abbr name=no>", {"yes"}),
-    ("<script src=x />var s=\"<!--\";</script><p id=owl>", {"owl"}),
-    ("<title/>a <!-- b</title><p id=owl>", {"owl"}),
-    ("<style/>p {}</style><p id=owl>", {"owl"})])
+    # Names of <a> behind quotes and other signs
+    ('<a title="a > b" name=one>', {"one"}),
+    ('<a href="?q=a<b" name=two><a title="<a>" name="2">', {"two", "2"}),
+    ("<a/name=three><a\nname\n=\n'four'><A\tNAME=FIVE/>", {"three", "four", "FIVE/"}),
+    ("<a title=it's name=one><a title=\"it's\" name='two'><a ' name=three>",
+     {"one", "two", "three"}),
+    ("<a n=1 named=no nam=e name=one>", {"one"}),
+    ("<a name = 'a<b>'><a name=\"\" id=x>", {"a<b>", "", "x"}),
+    ("<a title='<b name=no>' href=x>", set()),
+    ('<a href="x">text</a name=no> <b name=no>', set()),
+    # Anchors behind a quote that text or a script has left open
+    ("it's <p id=one> 5\" <a name=two>", {"one", "two"}),
+    ("<script>s = '<a title=\"'</script><a name=one><p id=two title=\"x\">", {"one", "two"}),
+    ("<script>s = \"<a href='\"</script><a name='one'>", {"one"}),
+    ("<script>s = '<p id=\"'</script><p id=one title=\"x\">",
+     {"'</script><p id=one title=", "one"}),
+    ("<!-- don't --><p title=x id='a'><a class='\"' name=b>", {"a", "b"}),
+    # What only looks like an anchor counts as well.
+    ("<!-- <p id=a> --><script>'<p id=b>'</script><template><a name=c></template>",
+     {"a", "b", "c"})])
 def test_the_anchors_of_a_page_are_its_ids_and_the_names_of_a(
         markup: str, anchors: set[str]) -> None:
     assert hashes_of_anchors(markup) == {hash(anchor) for anchor in anchors}
 
 
-def test_the_anchors_of_an_xhtml_page_are_read_as_xml() -> None:
-    page = "<script src='x.js'/><p id='owl'/><a href='#owl'>"
+def test_the_fragments_of_an_xhtml_page_are_checked() -> None:
+    page = "<script src='x.js'/><p id='owl'/><a href='#owl'/><a href='#lost'/>"
     site: Site = {"/": answer_of_type("application/xhtml+xml", page)}
     crawler = crawl_site(site, fragments=True, pages_only=True)
-    assert crawler.outcomes == {"/": "200"}
-    anchors = crawl.anchors_of(page, "application/xhtml+xml")
-    assert anchors is not None
-    assert hash("owl") in anchors
-    assert hashes_of_anchors(page) == set()
+    assert crawler.outcomes == {"/": "200", "/#lost": "broken"}
 
 
 def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch: Patch) -> None:
@@ -4608,8 +4523,7 @@ def test_a_page_with_too_many_anchors_counts_as_having_every_anchor(monkeypatch:
 
 @each("name", crawl._RAW_NAMES.split("|"))
 def test_there_are_no_tags_inside_raw_elements(name: str) -> None:
-    markup = f"<{name}><p id=no><a href=/no></{name}><p id=yes><a href=/yes>"
-    assert hashes_of_anchors(markup) == {hash("yes")}
+    markup = f"<{name}><a href=/no></{name}><a href=/yes>"
     assert crawl.read_markup(markup).links == ("/yes",)
 
 
@@ -4709,20 +4623,6 @@ def test_a_fragment_of_something_that_is_not_html_is_not_checked(tmp_path: Path)
         crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
         fragments = {url: end for url, end in crawler.outcomes.items() if "#" in url}
         assert fragments == {"/s.css#x": "fragment not checked", "/map#y": "fragment not checked"}
-
-
-def test_a_page_whose_compressed_body_is_cut_is_counted_and_its_fragments_are_not_checked(
-        site: Server, tmp_path: Path) -> None:
-    page = gzip.compress(b"<p id=a><a href=#a><a href=#b><a href=/2>" + bytes(range(256)) * 9)
-    site.answers["/"] = with_body(page[:-200], b"Content-Encoding: gzip\r\nContent-Type: text/html")
-    site.answers["/2"] = with_body(b"", b"Content-Type: text/html")
-    path = tmp_path / "journal"
-    status, out, _ = run_main("-o", str(path), "--fragments", "--no-robots", site.url + "/")
-    assert status == 0
-    assert "read as far as the compressed body goes: 1 page\n" in out
-    assert "           2  fragment not checked\n" in out
-    truncated = [record["url"] for record in journal_lines(path) if record.get("truncated")]
-    assert truncated == [site.url + "/"]
 
 
 def test_with_fragments_pages_are_requested_although_the_journal_has_them(tmp_path: Path) -> None:
@@ -5641,12 +5541,12 @@ def test_a_server_that_always_answers_with_its_index_page_is_one_page() -> None:
         "/": "200", "/js/app.js": "HEAD 200", "/a.png": "HEAD 200"}
 
 
-def test_a_gzipped_sitemap_that_lacks_its_end_is_truncated() -> None:
+def test_a_gzipped_sitemap_that_lacks_its_end_is_broken_and_requested_again() -> None:
     cut = gzip.compress(b"<loc>http://h/1</loc>")[:-1]
     site: Site = {"/a.xml.gz": answer_of_type("application/gzip", cut), "/1": ""}
     crawler = crawl_site(site, "/a.xml.gz")
-    assert [record.truncated for record in crawler.emitted] == [True, False]
-    assert "read as far as the compressed body goes: 1 page" in crawler.lines()
+    assert crawler.outcomes == {"/a.xml.gz": "broken x3"}
+    assert crawler.records["/a.xml.gz"].error == "the compressed body ends too early"
 
 
 @each("content_type", [
@@ -6823,8 +6723,7 @@ def test_of_the_problems_only_404_and_410_are_definite(
     '{"url": "http://h/", "status": 200}',
     '{"status": 200, "url": "http://h/"}',
     "\0" * 1000,
-    '{"name": "x", "url": "http://h/", "sta',
-    '{"url": "http://h/", "next_url": "/gone"}\n'])
+    '{"name": "x", "url": "http://h/", "sta'])
 def test_a_file_that_is_not_a_journal_is_refused_and_left_unchanged(
         text: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
@@ -6912,8 +6811,6 @@ def test_a_file_that_is_not_empty_needs_resume(site: Server, tmp_path: Path) -> 
     assert site.requests == ["/robots.txt", "/"]
     assert run_main("-o", str(path), "--resume", site.url)[0] == 0
     assert run_main("-o", f"{path}2", "--resume", site.url)[0] == 0, "a missing file is created"
-    assert run_main("-o", f"{path}3", "--recheck", site.url)[::2] == (
-        2, f"crawl.py: {path}3 cannot be opened: no such file or directory\n")
 
 
 def test_a_resumed_crawl_reports_the_age_of_the_oldest_answer(site: Server, tmp_path: Path) -> None:
@@ -6964,7 +6861,7 @@ def test_a_made_up_journal_is_read_or_left_unchanged(tmp_path: Path, rng: Random
         text = b"".join(lines)
         path.write_bytes(text)
         try:
-            with closing(crawl.Journal(str(path), True, len(text) % 2 > 0)) as journal:
+            with closing(crawl.Journal(str(path), resume=True)) as journal:
                 for number in range(9):
                     record = journal.find(f"http://h/{number}")
                     assert record is None or record.url == f"http://h/{number}"
@@ -6985,44 +6882,6 @@ def test_a_made_up_journal_is_read_or_left_unchanged(tmp_path: Path, rng: Random
             (b"", bytes(9)))
         check_claim(taken_in_or_refused, [*lines, last])
     assert set(ends) == {"whole", "torn", "is not a crawl.py journal"[:24]}, ends
-
-
-def test_recheck_requests_problems_and_the_pages_and_redirects_that_lead_to_them(
-        tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    site: Site = {
-        "/": "<a href=/a><a href=/b><a href=/c><a href=/fine>",
-        "/fine": "<a href=/a>",
-        "/a": "<a href=/gone>",
-        "/b": "<a href=/old>",
-        "/old": "-> /older",
-        "/older": "-> /lost",
-        "/c": "<img src=/i><a href='http://x y/'>"}
-
-    def rechecked() -> tuple[set[str], list[str]]:
-        crawler = crawl_with_journal(path, site, recheck=True)
-        return (
-            {*crawler.requested, *crawler.client.checked},
-            [path_of(record.url) for record in crawler.emitted if record.kind])
-
-    crawl_with_journal(path, site)
-    assert rechecked() == (
-        {"/", "/a", "/gone", "/b", "/old", "/older", "/lost", "/c", "/i"},
-        ["http://x y/", "/gone", "/lost", "/i"])
-    site["/gone"] = ""  # the target is fixed,
-    site["/b"] = "<a href=/fine>"  # a link to redirects,
-    site["/c"] = "<img src=/j>"  # and links
-    site["/j"] = ""
-    assert rechecked() == ({"/", "/a", "/gone", "/b", "/c", "/j"}, [])
-    # Former problems count as well, because the recheck before might have been interrupted.
-    assert rechecked() == ({"/", "/a", "/gone"}, [])
-    with open(path, "a") as file:  # /j is well again; /a was skipped meanwhile: still a problem
-        file.write(
-            '{"url": "http://h/j", "next_url": "http://h/a"}\n'
-            '{"url": "http://h/j", "status": 200, "is_check": true}\n'
-            '{"url": "http://h/a", "status": 404, "kind": "broken"}\n'
-            '{"url": "http://h/a", "skipped": "excluded"}\n')
-    assert rechecked()[0] == {"/", "/a", "/gone", "/fine"}
 
 
 @each("site, roots, then, asked", [
@@ -7081,13 +6940,39 @@ def test_a_stylesheet_is_read_again_when_its_host_becomes_the_crawls(tmp_path: P
 
 
 @each("field, value", [
-    ("size", "1e400"),
     ("size", "1" + "0" * 400),
-    ("size", "-1"),
+    ("size", "1" + "0" * 5000),
+    ("at", "1e300"),
+    ("at", "1e18"),
+    ("at", "1" + "0" * 400),
+    ("seconds", "1e300"),
+    ("links", "[" * 100_000)])
+def test_a_number_of_a_journal_that_cannot_be_is_one_message_with_the_line(
+        field: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text(f'{{"url": "http://h/"}}\n{{"url": "http://h/2", "{field}": {value}}}\n')
+    status, out, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
+    assert (status, out) == (2, "")
+    assert re.fullmatch(rf"crawl.py: {path} is not .* [(]line 2: .+[)]\n", err)
+
+
+def test_a_redirect_of_a_journal_to_what_is_not_a_url_today_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    site: Site = {"/": "<a href=/a><a href=/b>", "/a": "-> /b", "/b": ""}
+    path.write_text(
+        '{"url": "http://h/a", "status": 301, "next_url": "/b"}\n'
+        '{"url": "http://h/b", "status": 301, "next_url": "http://127.1/"}\n')
+    crawler = crawl_with_journal(path, site)
+    assert crawler.requested == ["/", "/a", "/b"]
+    assert crawler.outcomes == {"/": "200", "/a": "302", "/b": "200"}
+
+
+@each("field, value", [
+    ("size", "1e400"),
     ("size", "true"),
     ("at", "NaN"),
     ("at", "Infinity"),
-    ("at", "1e18"),
+    ("at", "false"),
     ("kind", '"odd"'),
     ("links", '"abc"'),
     ("links", "[7]"),
@@ -7106,21 +6991,6 @@ def test_a_field_of_a_journal_that_cannot_be_is_refused(
     status, out, err = run_main("-o", str(path), "--resume", "http://h.invalid/")
     assert (status, out) == (2, "")
     assert re.fullmatch(rf"crawl.py: {path} is not .* [(]line 2: {field} cannot be .*[)]\n", err)
-
-
-def test_missing_fragments_are_rechecked(site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a#no><a href=/b>")
-    site.add("/a")
-    site.add("/b")
-    path = str(tmp_path / "journal")
-    first = run_main("-q", "--fragments", "-o", path, site.url)
-    assert first[0] == 1
-    assert run_main("-q", "-o", path, "--recheck", "--fragments", site.url)[:2] == first[:2]
-    site.add("/a", "<p id=no>")
-    assert run_main("-q", "-o", path, "--recheck", "--fragments", site.url)[0] == 0
-    site.requests.clear()
-    assert run_main("-q", "-o", path, "--recheck", site.url)[0] == 0
-    assert "/b" not in site.requests
 
 
 def test_a_journal_can_be_used_by_one_crawl_at_a_time(tmp_path: Path) -> None:
@@ -7219,37 +7089,14 @@ def test_a_journal_is_continued_without_a_stdout(site: Server, tmp_path: Path) -
     assert len(journal_lines(tmp_path / "journal")) == 2
 
 
-def test_an_interrupted_recheck_does_not_lose_problems(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    site: Site = {"/": "<a href=/p><a href=/q>", "/p": "<a href=/u>", "/q": "<a href=/u>"}
-    assert "/u" in crawl_with_journal(path, site).outcomes
-    site |= {"/u": "<a href=/w>", "/w": "", "/p": slow_answer(60, "<a href=/new>")}
-    crawler = crawl_with_journal(path, site, recheck=True, stop_after=5)
-    assert crawler.outcomes["/u"] == "200"
-    assert "/p" not in crawler.outcomes
-    assert crawl_with_journal(path, site, recheck=True).outcomes["/new"] == "404 broken"
-
-
-def test_problems_of_a_robots_txt_that_failed_are_rechecked(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    site: Site = {"/": "<a href=/p>", "/p": "<a href=//c/u>", "http://c/": "", "http://c/u": ""}
-    site |= {"/robots.txt": "", "http://c/robots.txt": 500}
-    crawl_with_journal(path, site, "/", "http://c/", max_tries=1)
-    site |= {"http://c/robots.txt": "", "/p": "<a href=//c/u><a href=/new>"}
-    crawler = crawl_with_journal(path, site, "/", "http://c/", recheck=True)
-    assert crawler.outcomes["/new"] == "404 broken"
-    assert crawler.outcomes["http://c/u"] == "200"
-
-
 def test_a_redirect_from_the_journal_that_is_a_problem_today_is_written(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     site: Site = {"/": "<a href=/p>", "/p": "-> /q", "/q": "-> /r", "/r": ""}
     crawl_with_journal(path, site)
     crawler = crawl_with_journal(path, site, max_redirect=1)
     assert crawler.outcomes["/q"] == "302 too many redirects"
-    site["/p"] = "-> /r"
-    crawler = crawl_with_journal(path, site, max_redirect=1, recheck=True)
-    assert crawler.outcomes == {"/": "200", "/p": "302", "/r": "200"}
+    assert [line["kind"] for line in journal_lines(path) if "kind" in line] == [
+        "too many redirects"]
 
 
 def test_a_redirect_that_failed_is_requested_again(tmp_path: Path) -> None:
@@ -7263,33 +7110,11 @@ def test_a_redirect_that_failed_is_requested_again(tmp_path: Path) -> None:
     assert crawler.outcomes["/q"] == crawler.outcomes["/x"] == "302"
 
 
-def test_recheck_requests_the_pages_that_show_a_missing_image(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    site: Site = {"/": "<a href=/p>", "/p": "<img src=/lost.png>", "/found.png": ""}
-    assert crawl_with_journal(path, site).records["/lost.png"].kind == "broken"
-    site["/p"] = "<img src=/found.png>"
-    crawler = crawl_with_journal(path, site, recheck=True)
-    assert crawler.outcomes == {"/": "200", "/p": "200", "/found.png": "HEAD 200"}
-
-
 def test_a_page_of_the_journal_that_is_over_the_limit_of_today_is_requested(tmp_path: Path) -> None:
     site: Site = {"/": "<a href=/a>", "/a": "x" * 99}
     for max_body, requested in ((100, ["/", "/a"]), (99, ["/"]), (98, ["/", "/a"])):
         crawler = crawl_with_journal(tmp_path / "journal", site, max_body=max_body)
         assert crawler.requested == requested
-
-
-def test_recheck_follows_redirects_with_fragments_and_those_of_images(tmp_path: Path) -> None:
-    site: Site = {
-        "/": "<a href=/a><a href=/b><a href=/c>",
-        "/a": "<a href=/old>",
-        "/old": "-> /gone#part",
-        "/b": "<img src=/moved>",
-        "/moved": "-> /lost",
-        "/c": ""}
-    crawl_with_journal(tmp_path / "journal", site)
-    crawler = crawl_with_journal(tmp_path / "journal", site, recheck=True)
-    assert set(crawler.requested) == {"/", "/a", "/old", "/gone", "/b", "/moved", "/lost"}
 
 
 def test_a_journal_that_is_refused_is_closed_and_unlocked(tmp_path: Path) -> None:
@@ -7467,16 +7292,6 @@ async def test_an_interrupted_resumed_crawl_never_counts_less_than_no_requests(
         assert [line for line in lines if line.startswith("interrupted: ")]
         (requested,) = [line for line in lines if " requested, " in line]
         assert re.match("[0-9]+ URLs? requested", requested)
-
-
-def test_a_crawl_that_read_only_sitemaps_says_so() -> None:
-    site: Site = {
-        "/index.xml": answer_of_type("text/xml", "<loc>http://h/map.xml</loc>"),
-        "/map.xml": answer_of_type("text/xml", "<loc>http://h/a</loc>"),
-        "/a": ""}
-    note = "no HTML page was read"
-    assert note in crawl_site(site, "/index.xml", depth=1).lines()
-    assert note not in crawl_site(site, "/index.xml", depth=2).lines()
 
 
 def test_a_report_shows_each_of_many_problems() -> None:
@@ -7702,11 +7517,6 @@ def test_a_crawl_that_runs_out_of_descriptors_stops_and_says_so(
     assert " requested, " in done.stdout
     go.set()
 
-    def lower_soft_limit() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 4096))
-
-    assert run_program(*arguments, preexec_fn=lower_soft_limit).returncode == 0
-
 
 def test_a_site_without_problems_is_status_0(site: Server,
                                              capsys: pytest.CaptureFixture[str]) -> None:
@@ -7722,6 +7532,7 @@ def test_a_site_without_problems_is_status_0(site: Server,
     (["http://localhost:99999/"],
      "'http://localhost:99999/' cannot be crawled: port 99999 is not between 0 and 65535"),
     (["ftp:/h/"], "'ftp:/h/' cannot be crawled: ftp URL: neither http nor https"),
+    (["https://user:pass/word@h/"], "'***@h/' cannot be crawled: it is not a URL"),
     (["hhttps://h/"], "'hhttps://h/' cannot be crawled: 'hhttps' is neither http nor https"),
     (["-o", "/no/folder/x", "h"], "/no/folder/x cannot be opened: no such file or directory"),
     (["--exclude", "(", "h"],
@@ -8349,7 +8160,7 @@ def test_the_command_line_has_the_options_of_the_crawler() -> None:
     options = {name.replace("_", "-") for name in crawl.Options._fields}
     by_other_names = {"headers", "journal", "on-record", "on-page"}
     assert options - shown == by_other_names
-    assert shown - options == {"resume", "recheck", "version"}
+    assert shown - options == {"resume", "version"}
 
 
 TYPED = """\

@@ -18,7 +18,6 @@ import sys
 import tokenize
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-TOKENS = 22_600     # of crawl.py without comments and docstrings: it is meant to be read in a day
 SECTION = 220       # lines of code in a section: a section is meant to be read in one sitting
 FUNCTION = 45       # lines of code in a function: it should fit on a screen
 NESTING = 5         # levels of statements in a function
@@ -57,8 +56,8 @@ def count_tokens(source: str) -> int:
     return count
 
 
-def too_many_tokens(source: str) -> list[str]:
-    """Print the size of crawl.py. Return whether it has too many tokens."""
+def print_size(source: str) -> None:
+    """Print how many tokens crawl.py has. No number of them is too many."""
     count = count_tokens(source)
     change = ""
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
@@ -66,11 +65,6 @@ def too_many_tokens(source: str) -> list[str]:
                                    capture_output=True, encoding="utf-8")
         change = f" ({count - count_tokens(committed.stdout):+} since the last commit)"
     print(f"crawl.py has {count} tokens{change}; comments and docstrings do not count")
-    if count <= TOKENS:
-        return []
-    return [f"crawl.py has {count} tokens, and {TOKENS} is the limit: look for a plainer way to "
-            "write your change, or ask for help in the pull request; whoever makes the next "
-            "release will make room"]
 
 
 def lines_of_code(lines: list[str], numbers: range, docstrings: set[int]) -> int:
@@ -248,8 +242,8 @@ def main() -> int:
     tests = (HERE / "test_crawl.py").read_text("utf-8")
     tree = ast.parse(source)
     docstrings = docstring_lines(tree)
-    faults = [*too_many_tokens(source), *long_sections(source, docstrings),
-              *long_functions(tree, source, docstrings),
+    print_size(source)
+    faults = [*long_sections(source, docstrings), *long_functions(tree, source, docstrings),
               *undocumented(tree), *wrong_headings(source, tests), *wrong_map(tests),
               *foreign_code(tree),
               *possessive_groups(tree), *wide_lines(), *early_names(tree)]
