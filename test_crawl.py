@@ -395,6 +395,16 @@ def test_a_callback_that_raises_any_other_base_exception_is_reported(loop: Jumpi
     assert isinstance(loop.reported.pop()["exception"], pytest.fail.Exception)
 
 
+def test_a_thread_that_ends_just_as_the_loop_looks_for_it_is_no_deadlock(
+        loop: JumpingLoop, monkeypatch: Patch) -> None:
+    def count_when_the_thread_has_ended() -> int:
+        loop.call_soon_threadsafe(loop.stop)  # the last act of the thread
+        return 1
+
+    monkeypatch.setattr(threading, "active_count", count_when_the_thread_has_ended)
+    loop.run_forever()
+
+
 def test_two_tasks_that_wait_for_one_another_are_a_deadlock() -> None:
     async def wait(other: int) -> None:
         await tasks[other]
