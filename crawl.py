@@ -68,10 +68,12 @@ import io
 import itertools
 import json
 import math
+import mimetypes
 import os
 import re
 import select
 import selectors
+import shlex
 import signal
 import socket
 import ssl
@@ -82,7 +84,8 @@ import zlib
 from array import array
 from builtins import TimeoutError as TimeoutError  # "X as X" lets importers find the name here
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import (
+    Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Iterator)
 from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
@@ -114,7 +117,7 @@ P = ParamSpec("P")
 Callback = Callable[..., object]
 Coro = Coroutine[Any, Any, T]   # a coroutine that returns a T
 Texts = str | Iterable[str]     # one string, or several
-VERSION = "3.1"
+VERSION = "4.0"
 
 
 # 2  Event loop
@@ -1644,6 +1647,14 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     return URL(origin, scheme, host, port, target)
 
 
+def host_of(url: URL) -> tuple[str, int]:
+    """Return the host without "www." (www.com keeps it), and the port, or -1 for the default."""
+    host = url.host
+    if host.count(".") > 1:
+        host = host.removeprefix("www.")
+    return host, -1 if url.port == _PORTS[url.scheme] else url.port
+
+
 # 10  HTTP messages
 # =================
 # The problem: a response is a head of text lines and a body of bytes, and only the head
@@ -2010,6 +2021,17 @@ class ResponseParser:
 # The server may close a kept stream, or send a stray message, just as the next request
 # leaves. If a request on a kept stream fails before the head of its response has come
 # back, it is sent once more, on a new stream (RFC 9112, 9.3.1).
+#
+# A site that is not published yet has no server, only files. A Folder answers in place
+# of the server, as the hosts of static sites do, without a socket. For the files of
+# public, which are to be published at https://zoo.org/docs/:
+#
+#     /docs/               public/index.html
+#     /docs/owl            public/owl; or else public/owl.html; or else, if there is a file
+#                          public/owl/index.html, 301: https://zoo.org/docs/owl/
+#     /docs                301: https://zoo.org/docs/
+#     /docs/a/../b         is /docs/b (§9); no URL leads out of public, but a symbolic link may
+#     /cats/               is not covered: it belongs to another site
 
 FETCH_TIMEOUT = 30.0  # seconds for one request, from the lookup to the last byte
 MAX_IDLE = 100        # connections kept: some systems let a process open only 256 files
@@ -2034,8 +2056,10 @@ class Client:
 
     *headers* are added to the usual ones or replace them. *timeout* is in seconds for
     one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
-    `max_idle` says how many idle connections are kept. Raises ValueError if one of the
-    headers is not valid, or is Host, Content-Length or Transfer-Encoding."""
+    `max_idle` says how many idle connections are kept. Raises ValueError if a header has
+    a name that is not a field name (RFC 9110, 5.1), or a value that is not printable, or
+    is Host, Content-Length or Transfer-Encoding. The message does not show the value,
+    because it may be a secret."""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
@@ -2045,12 +2069,17 @@ class Client:
             "Accept-Encoding": "gzip"}
         # Spell each name in one way, so that the user's fields replace the usual ones.
         fields = usual | {name.title(): value for name, value in (headers or {}).items()}
-        for name, value in fields.items():  # the message does not show a value: it may be a secret
-            is_ours = name in ("Host", "Content-Length", "Transfer-Encoding")
-            if not re.fullmatch(_FIELD_NAME, name) or is_ours or not value.isprintable():
+        for name, value in fields.items():
+            fault = ""
+            if not re.fullmatch(_FIELD_NAME, name):
+                fault = "has a name that is not a field name"
+            elif name in ("Host", "Content-Length", "Transfer-Encoding"):
+                fault = "cannot be set"
+            elif not value.isprintable():
+                fault = "has a value that is not printable"
+            if fault:
                 word = re.split("[^a-zA-Z-]", name)[0]
-                raise ValueError(f"the header that begins with {word!r} cannot be set, or its "
-                                 "value is not printable")
+                raise ValueError(f"the header that begins with {word!r} {fault}")
         self.timeout = timeout
         self.max_body = max_body
         self.user_agent = usual["User-Agent"] = fields["User-Agent"]
@@ -2150,6 +2179,104 @@ class Client:
         except (OSError, CancelledError):  # for example, cancelled at the request's deadline
             self.addresses.pop(key, None)
             raise
+
+
+class Folder:
+    """The files of the folder *path*, in place of the server of a site. *start* is the start URL.
+
+    If the path of *start* does not end in a slash, it is that of a file in the folder
+    or, if there is no such file, that of the folder itself. Raises ValueError if *path*
+    is not a folder.
+
+    url         the URL of the folder, which ends in a slash
+    unread      the HTML files that were not read yet, sorted, each with its URL"""
+
+    def __init__(self, path: str, start: URL):
+        if not os.path.isdir(path):
+            raise ValueError(f"{path!r} is not a folder")
+        # In bytes, because the name of a file may be in any charset.
+        self._path = os.fsencode(path)
+        self._names = dict[bytes, frozenset[bytes]]()   # in each folder that was looked at
+        # An instance, because the functions of the module read tables of this machine.
+        self._types = mimetypes.MimeTypes().types_map[True] | {
+            ".xhtml": "application/xhtml+xml", ".gz": "application/gzip"}
+        folder, _, name = start.target.partition("?")[0].rpartition("/")
+        if name and not self._file(name):
+            folder += f"/{name}"
+        self.url = start._replace(target=f"{folder}/")
+        self.unread = self._html_files()
+
+    def covers(self, url: URL) -> bool:
+        """Return whether *url* is that of the folder, with its slash or without, or below it.
+
+        It may be http or https, and with or without "www."."""
+        path = url.target.partition("?")[0]
+        return host_of(url) == host_of(self.url) and f"{path}/".startswith(self.url.target)
+
+    def has(self, url: URL) -> bool:
+        """Return whether there is a file, or a redirect, for a URL that covers() accepts."""
+        return self.fetch(url, lambda head: False, 0).status != 404
+
+    def fetch(self, url: URL, wanted: Wanted, max_body: int) -> Response:
+        """Return the response for a URL that covers() accepts, as a static host would send it.
+
+        *wanted* and *max_body* mean the same as for Client.fetch(). A file that may not
+        be opened is a 403. Raises LimitError if a file that is read is too long."""
+        path, mark, query = url.target.partition("?")
+        name = path.removeprefix(self.url.target)
+        if not name or name.endswith("/"):
+            file = self._file(f"{name}index.html")
+        else:
+            file = self._file(name) or self._file(f"{name}.html")
+        if not file and (f"{path}/" == self.url.target or self._file(f"{name}/index.html")):
+            location = f"{url.origin}{path}/{mark}{query}"
+            return Response(1, 301, "Moved Permanently", {"location": location})
+        if not file:
+            return Response(1, 404, "Not Found", {})
+        _, extension = os.path.splitext(os.fsdecode(file).lower())
+        content_type = self._types.get(extension, "application/octet-stream")
+        head = Response(1, 200, "OK", {"content-type": content_type})
+        try:
+            with open(file, "rb") as opened:
+                if not wanted(head):
+                    return head
+                self.unread.pop(file, None)
+                body = opened.read(max_body + 1)
+        except OSError:
+            return Response(1, 403, "Forbidden", {})
+        if len(body) > max_body:
+            raise LimitError(f"the file exceeds {max_body} bytes (max_body)")
+        return head._replace(body=body)
+
+    def _file(self, path: str) -> bytes | None:
+        """Return the file with this *path* in a URL, or None if it is not a regular file.
+
+        Each name is looked up in the list of its folder: so upper and lower case count
+        on every system, and ".." and "%2F" lead nowhere."""
+        file = self._path
+        for name in map(unquote_to_bytes, path.split("/")):
+            if file not in self._names:
+                self._names[file] = frozenset()
+                with suppress(OSError):  # it is not a folder, or may not be read
+                    self._names[file] = frozenset(os.listdir(file))
+            if name not in self._names[file]:
+                return None
+            file = os.path.join(file, name)
+        return file if os.path.isfile(file) else None  # not a pipe, which open() would wait for
+
+    def _html_files(self) -> dict[bytes, URL]:
+        """Return the HTML files, sorted, each with its URL: /a/ for a/index.html."""
+        files = list[bytes]()
+        for folder, _, names in os.walk(self._path):  # links to other folders are not followed
+            files += [os.path.join(folder, name) for name in names
+                      if re.search(rb"(?i)[.](?:x?html|htm)\Z", name)]
+        urls = dict[bytes, URL]()
+        for file in sorted(filter(os.path.isfile, files)):
+            # Spelled like _escape_path(), in which % and \ have a meaning.
+            target = quote(os.path.relpath(file, self._path), safe="!$&'(),*+/:;=@[]|")
+            target = re.sub(r"(?:^|(?<=/))index[.]html\Z", "", target)
+            urls[file] = self.url._replace(target=self.url.target + target)
+        return urls
 
 
 async def fetch(url: URL | str, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
@@ -2254,12 +2381,19 @@ MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,
 
 
 class Markup(NamedTuple):
-    """The references in a document, as they are written, with entities decoded."""
+    """The references in a document, as they are written, with entities decoded.
 
-    links: tuple[str, ...] = ()     # to pages and frames; all URLs of a sitemap
-    assets: tuple[str, ...] = ()    # images, scripts, stylesheets and the like
-    base: str = ""                  # <base href>: links and assets are relative to it
-    nofollow: bool = False          # whether a robots meta tag says not to follow the links
+    links       to pages and frames; all URLs of a sitemap
+    assets      images, scripts, stylesheets and the like
+    base        <base href>: links and assets are relative to it
+    nofollow    whether a robots meta tag says not to follow the links
+    title       the text of the first title element that is not in an svg, as it is written"""
+
+    links: tuple[str, ...] = ()
+    assets: tuple[str, ...] = ()
+    base: str = ""
+    nofollow: bool = False
+    title: str = ""
 
 
 def _check_count(count: int, most: int) -> None:
@@ -2525,6 +2659,8 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
             fields[field] += values
             if raw.lower() == "style":
                 fields["assets"] += read_stylesheet(inside).assets
+            elif raw.lower() == "title":
+                fields["title"].append(inside)
             elif raw.lower() in ("svg", "math"):
                 drawing = read_markup(inside, _XML_TAGS)
                 fields["links"] += drawing.links
@@ -2534,7 +2670,8 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
         links=tuple(fields["links"]),
         assets=tuple(fields["assets"]),
         base=next(iter(fields["base"]), ""),
-        nofollow="nofollow" in fields)
+        nofollow="nofollow" in fields,
+        title=next(iter(fields["title"]), ""))
 
 
 _READ_BEFORE = 4096     # bytes: a meta element names the charset within these
@@ -2617,10 +2754,15 @@ _READERS: dict[str, Reader] = {
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-# The start of a sitemap. Some servers label it as HTML, or not at all.
-_SITEMAP = re.compile(
-    r"(?s)[\s\ufeff]*+(?>(?:(?:<!--.*?(?:-->|\Z)|<[?!](?!--).*?>)\s*+)*)"
-    r"<(?:\w++:)?(?:urlset|sitemapindex)\b")
+# The name of the root element. Some servers label sitemaps as HTML, or not at all.
+_ROOT_ELEMENT = re.compile(
+    r"(?s)[\s\ufeff]*+(?>(?:(?:<!--.*?(?:-->|\Z)|<[?!](?!--).*?>)\s*+)*)<(?:\w++:)?(\w++)")
+
+
+def root_element_of(text: str) -> str:
+    """Return the name of the root element of a document, without its prefix, or ""."""
+    match = _ROOT_ELEMENT.match(text)
+    return match[1] if match else ""
 
 
 @lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
@@ -2661,7 +2803,8 @@ PROBLEMS = (  # the kinds, in the order of the report
     "bad certificate",
     "over a limit",
     "too many redirects",
-    "blocked")
+    "blocked",
+    "moved")
 NOFOLLOW = "links not followed (nofollow)"
 # The reasons why a URL was not requested, or the links of a page were not followed,
 # each with the option that changes it, in the order of the report.
@@ -2672,9 +2815,10 @@ REASONS = {
     "too many links from the start": "--depth",
     "over the page limit": "--max-pages",
     "on another host": "--external",
-    "not included": "--include",
+    "not included": "--external",
     "excluded": "--exclude"}
 _REDIRECTS = (301, 302, 303, 307, 308)
+_PERMANENT = (301, 308)
 _BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn sends to crawlers
 _TEMPORARY = (408, 429, 500, 502, 503, 504,  # a retry may succeed
               520, 521, 522, 523, 524)       # Cloudflare's words for a failure of the site
@@ -2687,6 +2831,13 @@ class CrawlError(Exception):
 def _printable(text: str) -> str:
     """Return untrusted text, truncated and escaped: it could contain terminal controls."""
     return _escape(text)[:MAX_SHOWN]
+
+
+def _title_of(markup: Markup) -> str:
+    """Return the title of a page: decoded, with single blanks, printable, and truncated."""
+    text = html.unescape(markup.title[:10 * MAX_SHOWN])  # more than that are blanks or entities
+    text = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(text.split())[:MAX_SHOWN]
 
 
 # The reasons that versions of OpenSSL give if a server does not speak TLS.
@@ -2723,30 +2874,49 @@ def _explain(error: Exception) -> str:
 
 
 class Record(NamedTuple):
-    """The outcome of one URL. The journal leaves out the fields that have their defaults."""
+    """The outcome of one URL. The journal leaves out the fields that have their defaults.
 
-    url: str                        # as str(URL); or text that cannot be requested; or url#fragment
-    # The outcome
-    status: int = 0                 # of HTTP; 0: there was no complete response
-    error: str = ""                 # a description of what is wrong
-    kind: str = ""                  # the kind of problem: one of PROBLEMS
-    skipped: str = ""               # why the URL was not requested; if there is a status, why the
-                                    # target of its redirect was not
-    next_url: str = ""              # the target of a redirect, perhaps with a #fragment
-    content_type: str = ""          # as the server sent it, but escaped, and cut at MAX_SHOWN
-    encoding: str = ""              # the charset; empty unless the body was read
-    nofollow: bool = False          # whether it has links, and says not to follow them
-    size: int = 0                   # bytes, decoded
-    # The requests
-    is_check: bool = False          # whether the URL was only checked
-    tries: int = 0                  # attempts for the URL, or for a robots.txt that failed
-    at: float = 0.0                 # Unix time of the last request
-    seconds: float = 0.0            # from then until the end of the response
-    # The references to the URL, and from it
-    parent: str = ""                # the page, or the redirect, that led to the URL
-    depth: int = 0                  # links from a root
-    links: tuple[str, ...] = ()     # as the document writes them; in emitted records, as URLs
-    assets: tuple[str, ...] | None = None   # written like links; None: not looked for
+    url             as str(URL); or text that cannot be requested; or url#fragment
+    status          of HTTP; 0: there was no complete response
+    error           a description of what is wrong
+    kind            the kind of problem: one of PROBLEMS
+    skipped         why the URL was not requested; if there is a status, why the target of its
+                    redirect was not
+    next_url        the target of a redirect, perhaps with a #fragment
+    content_type    as the server sent it, but escaped, and cut at MAX_SHOWN
+    encoding        the charset; empty unless the body was read
+    nofollow        whether it has links, and says not to follow them
+    size            bytes, decoded
+    is_check        whether the URL was only checked
+    tries           requests for the URL, or attempts to get its robots.txt, if that failed;
+                    0 if it was not requested, like a file of a folder
+    at              Unix time of the last request
+    seconds         from then until the end of the response
+    parent          the page, or the redirect, that led to the URL
+    depth           links from a root
+    links           as the document writes them; in emitted records, as URLs
+    assets          written like links; None: not looked for
+    title           of a page, cut at MAX_SHOWN: printable, but perhaps not in ASCII"""
+
+    url: str
+    status: int = 0
+    error: str = ""
+    kind: str = ""
+    skipped: str = ""
+    next_url: str = ""
+    content_type: str = ""
+    encoding: str = ""
+    nofollow: bool = False
+    size: int = 0
+    is_check: bool = False
+    tries: int = 0
+    at: float = 0.0
+    seconds: float = 0.0
+    parent: str = ""
+    depth: int = 0
+    links: tuple[str, ...] = ()
+    assets: tuple[str, ...] | None = None
+    title: str = ""
 
     @property
     def reason(self) -> str:
@@ -2755,19 +2925,28 @@ class Record(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A document that was read: an HTML page, a sitemap or a stylesheet."""
+    """A document that was read: an HTML page, a sitemap or a stylesheet.
 
-    headers: Headers                # as in Response
-    body: bytes                     # decoded
-    text: str                       # the body as text
-    base: URL                       # its links and assets are relative to it
+    headers     as in Response
+    body        decoded, in bytes
+    text        the body as text
+    base        the URL to which its links and assets are relative"""
+
+    headers: Headers
+    body: bytes
+    text: str
+    base: URL
 
 
 class Result(NamedTuple):
-    """The result of requesting a URL: its Record, and the Page that was read, if any."""
+    """The result of requesting a URL.
+
+    record          its Record
+    page            the Page, if a document was read now
+    from_journal    whether the Record is that of an earlier crawl"""
 
     record: Record
-    page: Page | None = None        # if a document was read now
+    page: Page | None = None
     from_journal: bool = False
 
 
@@ -2833,18 +3012,21 @@ def _check_joined(base: URL, references: tuple[str, ...]) -> None:
 
 
 def result_of(url: URL, response: Response, error: Exception | None = None, read: bool = True,
-              follow: bool = True) -> Result:
+              follow: bool = True, accept: Collection[int] = ()) -> Result:
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
     If *read* is true and the response is a document, the Record holds its links and
     assets as they are written. From a document that says nofollow, it holds links only
-    if *follow* is true."""
+    if *follow* is true. A status of 400 or more is a problem, unless it is in *accept*;
+    other statuses are not, even if they are unknown."""
     status = response.status
     record = Record(
         f"{url}", status, size=len(response.body),
         content_type=_printable(response.content_type))
     if error is not None:
         return Result(_failed(record, error))
+    if status in accept:
+        return Result(record)
     if status >= 400:  # 404
         kind = "blocked" if status in _BLOCKED else "broken"
         reason = f"{status} {_printable(response.reason)}".rstrip()
@@ -2856,7 +3038,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if reader is None or not read:
             return Result(record)
         text, charset = decode_page(response.body, response.content_type)  # 200
-        if reader is read_markup and _SITEMAP.match(text):
+        if reader is read_markup and root_element_of(text) in ("urlset", "sitemapindex"):
             reader = read_sitemap
         markup = reader(text)
         base = url
@@ -2873,7 +3055,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     nofollow = markup.nofollow and markup.links != ()
     links = () if nofollow and not follow else markup.links
     record = record._replace(
-        encoding=charset, nofollow=nofollow, links=links, assets=markup.assets)
+        encoding=charset, nofollow=nofollow, links=links, assets=markup.assets,
+        title=_title_of(markup))
     return Result(record, Page(response.headers, response.body, text, base))
 
 
@@ -2898,30 +3081,59 @@ MAX_DEPTH = 100  # links from a root, if no depth is given
 
 
 class Options(NamedTuple):
-    """The keyword arguments of Crawler. `crawl.py --help` explains most of them."""
+    """The keyword arguments of Crawler.
 
-    depth: int = MAX_DEPTH          # links from a root; at MAX_DEPTH, pages are read as they are
-                                    # found, and otherwise level by level
-    max_pages: int = 1_000_000      # pages to read, besides the roots and the targets of redirects;
-                                    # at most as many URLs are checked
-    include: Texts = ()             # regular expressions: besides the roots, read only pages whose
-                                    # URL matches one
-    exclude: Texts = ()             # regular expressions: URLs that match one are left out
-    subdomains: bool = False        # whether the subdomains of the roots' hosts are in scope
-    external: bool = False          # whether links to other hosts are checked
-    pages_only: bool = False        # whether assets are left unchecked
-    fragments: bool = False         # whether to check that the fragments of links exist
-    no_robots: bool = False         # whether robots.txt is ignored
-    max_tasks: int = 10             # URLs requested at a time
-    max_redirect: int = 10          # redirects in a row
-    max_tries: int = 3              # requests for a URL whose failure may be temporary
-    max_body: int = MAX_BODY        # bytes
-    timeout: float = FETCH_TIMEOUT  # seconds for one request
-    delay: float = 0.0              # seconds between two requests to a server (§17 calls it a site)
-    headers: Headers | None = None  # sent only to the roots' hosts; a User-Agent to all
-    journal: Journal | None = None  # its definite results are reused; new records are added
-    on_record: Callable[[Record], None] = lambda record: None     # gets each Record
-    on_page: Callable[[Record, Page], object] | None = None     # gets each page; may be async
+    depth           links from a root; at MAX_DEPTH, pages are read as they are found, and
+                    otherwise level by level
+    max_pages       pages to read, in addition to the roots and the targets of redirects; at
+                    most as many URLs are checked
+    include         regular expressions: in addition to the roots, and to the sitemaps in an
+                    index, read only pages whose URL matches one
+    exclude         regular expressions: URLs that match one are left out
+    folder          the path of a folder: its files are the site of the root, and no request
+                    is sent for them
+    subdomains      whether the subdomains of the roots' hosts are in scope
+    external        whether links to other hosts, and to pages that `include` leaves out,
+                    are checked
+    pages_only      whether assets are left unchecked
+    fragments       whether to check that the fragments of links exist
+    moved           whether links to URLs that have moved for good are problems
+    accept          statuses from 400 to 999 that are not problems (of robots.txt they are)
+    no_robots       whether robots.txt is ignored
+    max_tasks       URLs requested at a time
+    max_redirect    redirects in a row
+    max_tries       requests for a URL whose failure may be temporary
+    max_body        bytes of a body or a file that is read
+    timeout         seconds for one request
+    delay           seconds between two requests to a server (§17 calls it a site)
+    headers         sent only to the roots' hosts; a User-Agent to all
+    journal         its definite results are reused; new records are added
+    on_record       gets each Record
+    on_page         gets the Record and the Page of each page that is read now, and not
+                    those of stylesheets that are checks; may be a coroutine function"""
+
+    depth: int = MAX_DEPTH
+    max_pages: int = 1_000_000
+    include: Texts = ()
+    exclude: Texts = ()
+    folder: str = ""
+    subdomains: bool = False
+    external: bool = False
+    pages_only: bool = False
+    fragments: bool = False
+    moved: bool = False
+    accept: Collection[int] = frozenset()
+    no_robots: bool = False
+    max_tasks: int = 10
+    max_redirect: int = 10
+    max_tries: int = 3
+    max_body: int = MAX_BODY
+    timeout: float = FETCH_TIMEOUT
+    delay: float = 0.0
+    headers: Headers | None = None
+    journal: Journal | None = None
+    on_record: Callable[[Record], None] = lambda record: None
+    on_page: Callable[[Record, Page], object] | None = None
 
 
 _LEAST = {  # the least values of these options
@@ -2950,14 +3162,28 @@ def _without_user(text: str) -> str:
     return re.sub("(?s)^.*@", "***@", text)
 
 
-def _refuse_odd_root(text: str) -> None:
-    """Raise CrawlError for a root that is a path or has a user name."""
-    shown = _without_user(text)
-    if re.match("[./~]|file:", text):
-        raise CrawlError(f"{shown!r} is not a URL; to check a folder, serve it: "
-                         f"python3 -m http.server -d {shown!r} 8000, and crawl localhost:8000")
+def _refuse_path(text: str) -> None:
+    """Raise CrawlError if a root is the path of a file or a folder. Name a command that works.
+
+    public/ and docs/html are folders if they are there; x.org and localhost are hosts."""
+    first = text.partition("/")[0]
+    is_host = re.search("[.:]", first) or _LOCAL.match(text)
+    path = os.path.expanduser(re.sub("^file:(?://[^/]*)?", "", text))
+    if not re.match("[./~]|file:", text):
+        if is_host or not os.path.isdir(text):
+            return
+        path = f"./{text}"
+    advice = "there is no such folder"
+    if os.path.exists(path):
+        folder = path if os.path.isdir(path) else os.path.dirname(path)
+        advice = f"to check a folder, give it alone: crawl.py {shlex.quote(folder)}"
+    raise CrawlError(f"{_without_user(text)!r} is not a URL; {advice}")
+
+
+def _refuse_user(text: str) -> None:
+    """Raise CrawlError for a root with a user name."""
     if re.match(r"(?:[^?#@/\\:]*+:)?[/\\]*+[^?#@/\\]*+@", text):
-        raise CrawlError(f"{shown!r} contains a user name; send it with "
+        raise CrawlError(f"{_without_user(text)!r} contains a user name; send it with "
                          "-H 'Authorization: Basic ...' instead (base64 of user:password)")
 
 
@@ -2965,7 +3191,8 @@ def _parse_root(text: str) -> URL:
     """Return the URL of a root. Without a scheme, a root is https, or http if on this machine.
 
     Raises CrawlError, also for a path and for a URL with a user name."""
-    _refuse_odd_root(text)
+    _refuse_path(text)
+    _refuse_user(text)
     scheme = ""
     if _LOCAL.match(text):
         scheme = "http://"
@@ -2993,18 +3220,14 @@ def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
     return compiled
 
 
-def host_of(url: URL) -> tuple[str, int]:
-    """Return the host without "www." (www.com keeps it), and the port, or -1 for the default."""
-    host = url.host
-    if host.count(".") > 1:
-        host = host.removeprefix("www.")
-    return host, -1 if url.port == _PORTS[url.scheme] else url.port
-
-
 class Scope:
-    """Decides which URLs belong to the crawl: by host, by patterns and by depth."""
+    """Decides which URLs belong to the crawl: by host, by patterns and by depth.
 
-    def __init__(self, roots: list[URL], options: Options):
+    folder      the Folder that stands for the site, if there is one: then the URLs that it
+                covers are in scope, and no others"""
+
+    def __init__(self, roots: list[URL], options: Options, folder: Folder | None = None):
+        self.folder = folder
         self._options = options
         self._include = _compile("include", options.include)
         self._exclude = _compile("exclude", options.exclude)
@@ -3014,15 +3237,21 @@ class Scope:
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
+    def is_file(self, url: URL) -> bool:
+        """Return whether the folder answers for *url*, which is then never requested."""
+        return self.folder is not None and self.folder.covers(url)
+
     def covers(self, url: URL) -> bool:
-        """Return whether *url* is on one of the crawl's hosts."""
+        """Return whether *url* is in the folder or, without one, on one of the crawl's hosts."""
+        if self.folder:
+            return self.folder.covers(url)
         host, port = host_of(url)
         return (host, port) in self.hosts or (self._options.subdomains and any(
             host.endswith(f".{parent}") and port == its_port for parent, its_port in self.hosts))
 
     def trusts(self, url: URL) -> bool:
         """Return whether to send the user's headers, which may hold secrets, to *url*."""
-        return (url.scheme, host_of(url)) in self._trusted
+        return self.folder is None and (url.scheme, host_of(url)) in self._trusted
 
     def excludes(self, text: str) -> re.Pattern[str] | None:
         """Return the first --exclude pattern that is found in *text*, or None."""
@@ -3031,15 +3260,20 @@ class Scope:
                 return pattern
         return None
 
-    def objection(self, url: URL, depth: int, check: bool) -> str:
-        """Say why *url* at *depth* may not be a page (or, if *check*, a check), or return ""."""
+    def objection(self, url: URL, depth: int, check: bool, listed: bool = False) -> str:
+        """Say why *url* at *depth* may not be a page (or, if *check*, a check), or return "".
+
+        It needs no --include if it is a root, the target of a root's redirect, or a
+        sitemap that is *listed* in an index of sitemaps."""
         if self.excludes(f"{url}"):
             return "excluded"
-        if check or depth == 0:  # roots, and their redirect targets, need no --include
+        if check or depth == 0:
             return ""
         if not self.covers(url):
             return "on another host"
-        if self._include and not any(pattern.search(f"{url}") for pattern in self._include):
+        is_included = listed or not self._include or any(
+            pattern.search(f"{url}") for pattern in self._include)
+        if not is_included:
             return "not included"
         if depth > self._options.depth:
             return "too many links from the start"
@@ -3332,7 +3566,7 @@ class Node:
     """A seen URL, a URL with a fragment, or a text that cannot be requested, such as mailto:me."""
 
     __slots__ = ("text", "round", "reason", "site", "parent", "depth", "hops", "is_check", "tries",
-                 "next_node", "fragment", "anchors", "is_well", "linked_from")
+                 "next_node", "fragment", "is_index", "anchors", "is_well", "linked_from")
 
     def __init__(self, text: str):
         self.text = text
@@ -3340,7 +3574,8 @@ class Node:
         self.round: int | None = None           # the round in which it is requested
         self.reason = ""                        # why the URL is left out
         self.site: Site                         # set unless the URL is left out
-        self.parent = ""                        # the page, or the redirect, that led to it
+        self.parent = ""                        # the page, or the redirect, that led to it; "" for
+                                                # a root, and for a file that nothing refers to
         self.depth = 0                          # links from a root
         self.hops = 0                           # redirects in a row that led to it
         # How the URL is requested (§21)
@@ -3349,6 +3584,7 @@ class Node:
         # The outcome
         self.next_node: Node | None = None      # the target of a redirect
         self.fragment = ""                      # the fragment in the Location of a redirect
+        self.is_index = False                   # whether it is an index of sitemaps
         self.anchors: array[int] | None = None  # of a page that was read, see anchors_of()
         self.is_well = False                    # whether it ended without a problem or a redirect
         self.linked_from = list[str]()          # the pages that refer to it, until it is well
@@ -3377,7 +3613,8 @@ class Frontier:
         self.scope = scope
         self.queue = PoliteQueue()                      # of URLs in the current round
         self.seen_urls: Nodes = {}                      # by the text of their Nodes
-        self.sites = dict[str, Site]()                  # by origin
+        # By origin, and by whether the folder answers in place of the server.
+        self.sites = dict[tuple[str, bool], Site]()
         self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
         self._options = options
         # How many more pages and checks may be admitted.
@@ -3396,11 +3633,14 @@ class Frontier:
 
         It is *depth* links from a root, after *hops* redirects in a row. The *parent*
         is the page that refers to it or, after a redirect, the URL that redirects to
-        it; a root has none."""
+        it; a root has none, nor has a file that no link has led to. With --external, a
+        link that leads out becomes a check. The limits of --max-pages count here."""
         # 1. In which round would it be requested? (/map.png, linked from /cats/: in round 1.)
-        covered = self.scope.covers(url)
-        check = check or (self._options.external and not covered)
-        reason = self.scope.objection(url, depth, check)
+        listed = parent is not None and parent.is_index
+        reason = self.scope.objection(url, depth, check, listed)
+        if self._options.external and reason in ("on another host", "not included"):
+            check = True
+            reason = ""
         kind = "check" if check else "page"
         counts = depth > 0 and not hops  # roots and redirect targets do not count
         if not reason and counts and not self._left[kind]:
@@ -3417,10 +3657,13 @@ class Frontier:
         #    so it has not been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round is not None and node.round <= its_round:
+            if not node.parent and node.depth > 0 and parent is not None and parent is not node:
+                node.parent = parent.text  # now something refers to this file
             return node
         # 3. It is new, or moves.
         self.seen_urls[node.text] = node
-        node.parent = parent.text if parent else ""
+        if parent:
+            node.parent = parent.text
         node.depth = depth
         node.hops = hops
         node.round = its_round
@@ -3428,18 +3671,25 @@ class Frontier:
         node.is_check = check
         # 4. Unless it is left out, it is queued now, or in its round.
         if not reason:
-            if url.origin not in self.sites:
-                # Outside the scope, robots.txt is not requested.
-                robots = Robots("") if self._options.no_robots or not covered else None
-                self.sites[url.origin] = Site(url, robots, self._options.delay)
-            node.site = self.sites[url.origin]
+            node.site = self._site_of(url)
             if counts:  # a check that becomes a page counts as both
                 self._left[kind] -= 1
-            if its_round == self.round:  # never less: the earlier rounds have ended
+            if its_round == self.round:
                 self.queue.put_nowait(node)
             else:
                 self.later[its_round].append(node)
         return node
+
+    def _site_of(self, url: URL) -> Site:
+        """Return the Site of a URL. Those of a folder have no delay."""
+        is_file = self.scope.is_file(url)
+        key = url.origin, is_file
+        if key not in self.sites:
+            # Outside the scope, robots.txt is not requested.
+            is_ruled = self.scope.covers(url._replace(target="/robots.txt"))
+            robots = Robots("") if self._options.no_robots or not is_ruled else None
+            self.sites[key] = Site(url, robots, 0.0 if is_file else self._options.delay)
+        return self.sites[key]
 
     def follow(self, node: Node, record: Record) -> Record:
         """Admit the target of a redirect, or leave it out. Return the *record* of the redirect.
@@ -3763,14 +4013,18 @@ class Fetcher:
         self.client.max_idle = max(MAX_IDLE, options.max_tasks)
         self.ages = list[float]()
         self._frontier = frontier
+        self._scope = frontier.scope
         self._options = options
 
-    async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int | None = None
+    async def _send(self, url: URL, method: str, wanted: Wanted, max_body: int
                     ) -> tuple[Response, Exception | None]:
-        """Return the response to a request, or NO_RESPONSE and the error."""
-        trusted = self._frontier.scope.trusts(url)
+        """Return the response of the server, or of the folder, or NO_RESPONSE and the error."""
         try:
-            response = await self.client.fetch(url, method, trusted, wanted, max_body)
+            if self._scope.folder and self._scope.is_file(url):
+                response = self._scope.folder.fetch(url, wanted, max_body)
+            else:
+                response = await self.client.fetch(
+                    url, method, self._scope.trusts(url), wanted, max_body)
             if (response.body.startswith(GZIP_MAGIC)  # a file such as /sitemap.xml.gz
                     and reader_of(url, response.content_type) is read_sitemap):
                 body = _decode(response.body, "gzip", self._options.max_body)
@@ -3807,11 +4061,11 @@ class Fetcher:
         if not reader or not 200 <= head.status < 300:
             return False
         if reader is read_stylesheet:
-            return self._frontier.scope.covers(url)
+            return self._scope.covers(url)
         return not is_check
 
     async def fetch(self, node: Node) -> Result | Again:
-        """Use the turn of a URL: cases 1 to 7."""
+        """Use the turn of a URL: cases 1 to 8."""
         site = node.site
         url = node.url
         if site.failure is not None:  # 1: robots.txt has failed
@@ -3821,21 +4075,25 @@ class Fetcher:
             return Again()
         if rule := site.robots.rule(url.target):  # 3: robots.txt forbids it
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
-        if record := self._remembered(node):  # 4: the journal has it
+        if self._scope.is_file(url):  # 4: it is a file of the folder
+            response, error = await self._send(
+                url, "GET", partial(self._wants, url, node.is_check), self._options.max_body)
+            return self._result(node, url, response, error)
+        if record := self._remembered(node):  # 5: the journal has it
             return Result(record, from_journal=True)
         return await self._request(node, url)
 
     async def _request(self, node: Node, url: URL) -> Result | Again:
-        """Request a URL from its server: cases 5 to 7."""
+        """Request a URL from its server: cases 6 to 8."""
         loop = get_running_loop()
         method = "HEAD" if node.is_check and not node.tries else "GET"
         at = time.time()
         began = loop.time()
         node.tries += 1
         wanted = partial(self._wants, url, node.is_check)
-        response, error = await self._send(url, method, wanted)
+        response, error = await self._send(url, method, wanted, self._options.max_body)
         seconds = loop.time() - began
-        is_covered = self._frontier.scope.covers(url)
+        is_covered = self._scope.covers(url)
         is_slowed = response.status == 429
         if is_slowed:
             node.site.slowed += 1
@@ -3850,25 +4108,32 @@ class Fetcher:
         if retry_after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(retry_after), MAX_PAUSE)
         node.site.adapt(is_slowed and not is_hopeless, pause)
-        # 5: a temporary failure
-        if not is_hopeless and self._may_retry(response, error, node.tries):
+        # 6: a temporary failure
+        is_final = is_hopeless or response.status in self._options.accept
+        if not is_final and self._may_retry(response, error, node.tries):
             return Again() if is_slowed else Again(max(_back_off(node.tries), pause))
-        is_wanted = wanted(response)
-        # 6: some servers refuse any HEAD, or redirect it elsewhere.
-        if method == "HEAD" and (error or response.status >= 300 or is_wanted):
+        # 7: some servers refuse any HEAD, or redirect it elsewhere.
+        if method == "HEAD" and (error or response.status >= 300 or wanted(response)):
             return Again()
-        result = result_of(url, response, error, is_wanted, self._options.no_robots)  # 7: the end
-        record = result.record._replace(
-            error=result.record.error + hint_of(url, response, error, node.depth == 0),
-            is_check=node.is_check,
-            tries=node.tries,
-            at=round(at, 3),
-            seconds=round(seconds, 3))
-        page = result.page
-        if page and self._options.fragments and _type_of(record.content_type) in _HTML_TYPES:
-            node.anchors = anchors_of(page.text)
-        if page and not self._options.on_page:  # its text is no longer needed
-            page = page._replace(body=b"", text="")
+        result = self._result(node, url, response, error)  # 8: the end
+        return result._replace(record=result.record._replace(
+            tries=node.tries, at=round(at, 3), seconds=round(seconds, 3)))
+
+    def _result(self, node: Node, url: URL, response: Response, error: Exception | None) -> Result:
+        """Return the Result of a URL that has its response. Note in its Node what the page is."""
+        read = self._wants(url, node.is_check, response)
+        record, page, _ = result_of(
+            url, response, error, read, self._options.no_robots, self._options.accept)
+        record = record._replace(is_check=node.is_check)
+        if record.error:
+            hint = hint_of(url, response, error, node.depth == 0)
+            record = record._replace(error=record.error + hint)
+        if page:
+            node.is_index = root_element_of(page.text) == "sitemapindex"
+            if self._options.fragments and _type_of(record.content_type) in _HTML_TYPES:
+                node.anchors = anchors_of(page.text)
+            if not self._options.on_page:  # its text is no longer needed
+                page = page._replace(body=b"", text="")
         return Result(record, page)
 
     async def _load_robots(self, site: Site) -> None:
@@ -3895,7 +4160,8 @@ class Fetcher:
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
             site.robots = Robots(response.body.decode("utf-8", "replace"), product)
-            site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
+            if not self._scope.is_file(url):
+                site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
             hint = hint_of(url, response, error, is_root=False)
@@ -3923,9 +4189,13 @@ class Fetcher:
         lacks_assets = was_read and record.assets is None and not options.pages_only
         has_links = record.links != ()
         has_other_links = record.nofollow and has_links != options.no_robots
+        was_accepted = record.status >= 400 and not record.kind
         if (record.is_check != node.is_check or was_read != would_be_read or lacks_assets
-                or has_other_links or record.size > options.max_body):
+                or has_other_links or record.size > options.max_body
+                or was_accepted != (record.status in options.accept)):
             return None
+        if record.kind == "moved":  # the targets are looked at again
+            return record._replace(kind="", error="")
         return record
 
 
@@ -3971,13 +4241,19 @@ class Crawler:
                 raise CrawlError(f"--{name.replace('_', '-')} must be {bound}, got {value!r}")
         texts = [roots] if isinstance(roots, str) else list(roots)
         self._roots = list(map(_parse_root, texts))
-        scope = Scope(self._roots, options)
+        for status in options.accept:
+            if not 400 <= status <= 999:
+                raise CrawlError(f"--accept takes statuses from 400 to 999, got {status}")
+        folder = self._open_folder()
+        scope = Scope(self._roots, options, folder)
         self.frontier = Frontier(scope, options)
         self._fragments = Fragments(self.frontier)
         self._references = References(self.frontier, self._fragments, options, self._emit)
         for url in self._roots:
             if pattern := scope.excludes(f"{url}"):
                 raise CrawlError(f"--exclude {pattern.pattern!r} leaves out the start URL {url}")
+        if folder and folder.unread and not folder.has(self._roots[0]):
+            self._roots = []  # the other files are read all the same
         try:
             self.fetcher = Fetcher(self.frontier, options)
         except ValueError as error:
@@ -3987,6 +4263,20 @@ class Crawler:
         self._hosts_are_known = False   # whether every root has stopped redirecting
         self._held = dict[Node, Result]()   # the results of roots other than redirects, until the
                                             # hosts are known
+        # With --moved: the records of URLs that have moved for good, until the outcomes of
+        # their targets are known.
+        self._moved = dict[Node, Record]()
+
+    def _open_folder(self) -> Folder | None:
+        """Return the Folder of the option. Raises CrawlError."""
+        if not self.options.folder:
+            return None
+        if len(self._roots) != 1:
+            raise CrawlError(f"--folder needs one start URL, got {len(self._roots)}")
+        try:
+            return Folder(self.options.folder, self._roots[0])
+        except ValueError as error:
+            raise CrawlError(f"--folder: {error}")
 
     async def crawl(self) -> None:
         """Crawl until no URL is left. May be called only once. An exception in a
@@ -4015,23 +4305,49 @@ class Crawler:
 
     async def _rounds(self, workers: Iterable[Task[None]]) -> None:
         """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each
-        level), and CHECKS. Then emit what was left out, and end the workers."""
+        level), and CHECKS. The files of a folder that no link has led to come before
+        CHECKS. Then emit what was left out, and end the workers."""
         frontier = self.frontier
+        folder = frontier.scope.folder
         for url in self._roots:
             frontier.admit(url, None, 0)
         frontier.begin(0)
         await frontier.queue.join()
         self._hosts_are_known = True
-        for node in self._held:
-            frontier.queue.put_nowait(node)
-        await frontier.queue.join()
-        while frontier.later:
-            frontier.begin(min(frontier.later))
-            await frontier.queue.join()
+        for url in self._roots:  # in their order, whichever has responded first
+            end = frontier.seen_urls[f"{url}"].ahead()[-1]
+            if end in self._held:
+                frontier.queue.put_nowait(end)
+                await frontier.queue.join()
+        if folder:
+            await self._run_rounds(CHECKS - 1)
+            for url in folder.unread.values():
+                frontier.admit(url, None, 1)
+            await frontier.queue.join()  # in round 1, which may be the current one
+        await self._run_rounds(CHECKS)
         for record in itertools.chain(frontier.left_out(), self._fragments.records()):
             self._emit(record)
+        self._emit_moved()
         for worker in workers:  # all of them wait for the queue
             worker.cancel()
+
+    async def _run_rounds(self, last: int) -> None:
+        """Run the rounds up to the one with the number *last*, one after the other."""
+        while self.frontier.later and min(self.frontier.later) <= last:
+            self.frontier.begin(min(self.frontier.later))
+            await self.frontier.queue.join()
+
+    def _emit_moved(self) -> None:
+        """Emit the records of URLs that have moved for good, as problems if pages refer to them.
+
+        If the redirects lead to a problem, only that is one."""
+        for node, record in self._moved.items():
+            nodes = node.ahead()
+            if node.linked_from and (nodes[-1].is_well or nodes[-1].reason):
+                target = next(each for each in nodes if each not in self._moved)
+                record = record._replace(kind="moved", error=f"moved to {target.text}")
+            self._emit(record)
+        self._moved.clear()
 
     async def _work(self) -> None:
         """Take URLs from the queue, fetch each one and process the result, until cancelled."""
@@ -4075,9 +4391,12 @@ class Crawler:
                 await work
         if result.from_journal:
             self.fetcher.ages.append(record.at)
-        # A record from the journal is not written again, unless it has changed: a
-        # redirect may have become a problem, for example with a lower --max-redirect.
-        self._emit(record, result.from_journal and record.kind == result.record.kind)
+        if self.options.moved and record.status in _PERMANENT and node.next_node:
+            self._moved[node] = record
+        else:
+            # A record from the journal is not written again, unless it has changed: a
+            # redirect may have become a problem, for example with a lower --max-redirect.
+            self._emit(record, result.from_journal and record.kind == result.record.kind)
         node.is_well = not (record.kind or record.next_url)
 
     async def _admit(self, node: Node, result: Result) -> Record:
@@ -4094,11 +4413,8 @@ class Crawler:
 
     def num_waiting(self) -> int:
         """Return how many URLs wait. A URL that moved to another round may be counted twice."""
-        waiting = (self.frontier.queue.unfinished - len(self.in_flight)
-                   + sum(map(len, self.frontier.later.values())))
-        if not self._hosts_are_known:  # after that, the held URLs are in the queue
-            waiting += len(self._held)
-        return waiting
+        return (self.frontier.queue.unfinished - len(self.in_flight) + len(self._held)
+                + len(self._moved) + sum(map(len, self.frontier.later.values())))
 
     def fetches(self) -> list[str]:
         """Return the URLs in flight, each with the seconds since a worker took it, oldest first.
@@ -4107,9 +4423,9 @@ class Crawler:
         no loop is running."""
         now = get_running_loop().time()
         fetches = [f"{now - began:.1f} s {node.text}" for node, began in self.in_flight.items()]
-        for origin, site in self.frontier.sites.items():
+        for site in self.frontier.sites.values():
             if site.waiting and site.free_at > now:
-                fetches.append(f"{origin} rests for {math.ceil(site.free_at - now)} s")
+                fetches.append(f"{site.url.origin} rests for {math.ceil(site.free_at - now)} s")
         return fetches
 
     def describe(self) -> str:
@@ -4145,7 +4461,7 @@ def _has_type(value: Any, kind: type) -> bool:
     if kind is tuple:  # JSON has no tuples
         return isinstance(value, list) and all(_has_type(each, str) for each in value)
     if kind is str:
-        return isinstance(value, str) and value.isascii() and value.isprintable()
+        return isinstance(value, str) and value.isprintable()
     is_whole = kind is float and type(value) is int  # jq 1.6 writes 2.0 as 2
     return (type(value) is kind or is_whole) and math.isfinite(value)
 
@@ -4165,22 +4481,30 @@ def _parse_record(line: bytes) -> Record:
     return record
 
 
+def refuse_stdout(path: str) -> None:
+    """Raise CrawlError if *path* is the file to which the report goes."""
+    with suppress(OSError):  # there is no such file, or no stdout
+        if os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(1)):
+            raise CrawlError(f"{path} is where the report goes; choose another file or a pipe")
+
+
 class Journal:
     """A file with one JSON object on each line, one line for each Record.
 
-    The file must be new or empty, unless *resume* is true. Then it may hold records,
-    and the definite ones replace requests. Raises CrawlError if the file cannot be
-    opened, is in use by another crawl, or is not a journal."""
+    If *path* is "-", it is stdout. Otherwise the file must be new or empty, unless
+    *resume* is true. Then it may hold records, and the definite ones replace requests.
+    Raises CrawlError if the file cannot be opened, is in use by another crawl, or is
+    not a journal."""
 
     def __init__(self, path: str, resume: bool = False):
         self.path = path
         self._offsets = dict[str, int]()    # by URL: the offset of the last line that counts
         try:
-            with suppress(OSError):  # there is no such file, or no stdout
-                if os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(1)):
-                    raise ValueError("is where the report goes; choose another file or a pipe")
+            refuse_stdout(path)
             with ExitStack() as files:  # closes the files, unless all goes well
-                self._file = files.enter_context(open(path, "ab", buffering=0))
+                to_stdout = path == "-"
+                self._file = files.enter_context(open(
+                    1 if to_stdout else path, "ab", buffering=0, closefd=not to_stdout))
                 if os.path.isfile(path):  # a pipe can be neither locked nor resumed
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if os.path.getsize(path) and not resume:
@@ -4199,10 +4523,10 @@ class Journal:
 
     def _index(self) -> None:
         """Store the offset of each URL's last line that counts. Lines of URLs that were
-        not requested do not count, nor do redirects to a target that parse_url()
-        refuses. A last line that was cut off, by a crash or a full disk, is removed. If
-        it is the only one, it must look like the beginning of a record and not like a
-        whole one, because the file may be another program's."""
+        not requested do not count, such as those of files in a folder, nor do redirects
+        to a target that parse_url() refuses. A last line that was cut off, by a crash or
+        a full disk, is removed. If it is the only one, it must look like the beginning of
+        a record and not like a whole one, because the file may be another program's."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4213,8 +4537,8 @@ class Journal:
                 record = _parse_record(line)
             except Exception as error:
                 raise ValueError(f"is not a crawl.py journal (line {number}: {_explain(error)})")
-            if record.status or not record.skipped:
-                with suppress(ValueError):  # it was written by a version that took it for a URL
+            if record.tries and (record.status or not record.skipped):
+                with suppress(ValueError):  # an earlier version took its target for a URL
                     if record.next_url:
                         parse_url(record.next_url)
                     self._offsets[record.url] = start
@@ -4225,12 +4549,13 @@ class Journal:
         return _parse_record(self._lines.readline())
 
     def find(self, url: str) -> Record | None:
-        """Return the last record of *url* if it is definite: no problem, or a 404 or 410.
+        """Return the last record of *url* if it is definite: no problem, or a 404, a 410
+        or a redirect that was reported as moved.
 
         Otherwise return None."""
         if url in self._offsets:
             record = self._record_of(url)
-            if not record.kind or record.status in (404, 410):
+            if record.kind in ("", "moved") or record.status in (404, 410):
                 return record
         return None
 
@@ -4348,37 +4673,53 @@ OUTAGE = 10  # if this many URLs have no usable response for one reason, print t
 
 
 class Report:
-    """Counts and summarises the records of a crawl."""
+    """Counts and summarises the records of a crawl.
 
-    def __init__(self) -> None:
-        self.problems = list[Record]()
+    *known* are the URLs of problems that do not count. Those of start URLs, and of the
+    URLs to which they redirect, count nevertheless."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self.problems = list[Record]()              # those that count
+        self.known = list[str]()                    # the known URLs that are still problems
+        self.fixed = list[str]()                    # the known URLs that are not any more
         self.roots = list[Record]()                 # of roots, or of their redirect targets
-        self.statuses = Counter[int]()              # of the requested URLs; 0: no usable response
+        self.statuses = Counter[int]()              # of all results, also of the journal's; 0: no
+                                                    # usable response
+        self.looked_up = 0                          # results from a folder
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
         self.moved = 0                              # links and assets that have moved for good
         self.pages = 0                              # that were read, including sitemaps
+        self._known = set(known)
 
     def add(self, record: Record) -> None:
         """Count one record."""
         if record.depth == 0 and not record.next_url:
             self.roots.append(record)
-        if record.kind:
+        is_known = record.url in self._known and record.depth > 0
+        if is_known and record.kind:
+            self.known.append(record.url)
+        elif record.kind:
             self.problems.append(record)
+        elif is_known and record.status:
+            self.fixed.append(record.url)
         if record.skipped:
             self.skipped[record.reason] += 1
         # Missing anchors and invalid URLs have no tries. If only robots.txt has failed,
         # its URLs do not count as requested; if the server itself has failed, they do.
         if record.status or (record.tries and not record.skipped):
             self.statuses[record.status] += 1
-        if record.status in (301, 308) and record.depth > 0:
+            if not record.tries:
+                self.looked_up += 1
+        if record.status in _PERMANENT and record.depth > 0 and record.kind != "moved":
             self.moved += 1
         if record.nofollow and not record.links:  # with --no-robots there are some
             self.skipped[NOFOLLOW] += 1
         if not record.is_check:
             if record.encoding:
                 self.pages += 1
-            elif record.status and not (record.kind or record.next_url or record.skipped):
+            elif 0 < record.status < 400 and not (
+                    record.kind or record.next_url or record.skipped):
                 self.unread[_type_of(record.content_type) if record.content_type else "?"] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
@@ -4406,11 +4747,17 @@ class Report:
                         yield f"    {error}"
                     if not (is_outage and crawler.frontier.scope.covers(node.url)):
                         yield from _ways_to(node, redirects)
+        if self.known:
+            yield f"known ({len(self.known)})"
+        for url in sorted(self.known):
+            yield f"  {url}"
+        for url in sorted(self.fixed):
+            yield f"fixed: {url}"
         if ages := crawler.fetcher.ages:
             oldest = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(ages)))
             yield f"{_count_of(len(ages), 'result')} from the journal, the oldest from {oldest}"
         if not brief:
-            if self.problems:
+            if self.problems or self.known:
                 yield ""
             yield from self._numbers(crawler, seconds)
 
@@ -4439,8 +4786,21 @@ class Report:
         if crawler.in_flight or queued:
             in_flight = _several(node.text for node in crawler.in_flight)
             yield f"interrupted: {queued} queued; in flight: {in_flight or 'none'}"
-        requested = self.statuses.total() - len(crawler.fetcher.ages)
-        yield f"{_count_of(requested, 'URL')} requested, {_count_of(self.pages, 'page')} read"
+        requested = self.statuses.total() - len(crawler.fetcher.ages) - self.looked_up
+        pages = f"{_count_of(self.pages, 'page')} read"
+        folder = crawler.frontier.scope.folder
+        if folder:
+            yield (f"{self.looked_up} files and URLs looked up in {crawler.options.folder}, "
+                   f"{pages}")
+            if requested:
+                yield f"{_count_of(requested, 'URL')} requested"
+            unlinked = [node.text.removeprefix(f"{folder.url}")
+                        for node in crawler.frontier.seen_urls.values()
+                        if node.round == 1 and not node.parent]
+            if unlinked:
+                yield f"no link leads to: {_several(unlinked)}"
+        else:
+            yield f"{_count_of(requested, 'URL')} requested, {pages}"
         if self.statuses:
             yield f"statuses: {_counts(self.statuses)}"
         if self.moved:
@@ -4507,10 +4867,42 @@ async def _crawl(crawler: Crawler, report: Report, live: bool) -> None:
         signal.signal(signal.SIGQUIT, before)
 
 
+def _crawler_for(options: argparse.Namespace) -> Crawler:
+    """Return a Crawler with the options of the command line. Raises CrawlError."""
+    given = {name: getattr(options, name) for name in Options._fields}
+    given["headers"] = dict(options.header)
+    roots = options.roots
+    if len(roots) == 1 and re.match("[./~]", roots[0]) and not options.folder:
+        path = os.path.expanduser(roots[0])
+        if os.path.isdir(path):
+            given["folder"] = path
+            roots = ["http://localhost/"]
+    return Crawler(roots, **given)
+
+
+def _lines_of(path: str) -> list[str]:
+    """Return the lines of a text file in UTF-8, with or without a BOM. Raises CrawlError."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read().splitlines()
+    except (OSError, UnicodeError) as error:
+        raise CrawlError(f"{path} cannot be read: {_explain(error)}")
+
+
+def _known_urls(path: str | None) -> list[str]:
+    """Return the URLs in a file, which is a report, or has a URL on each line.
+
+    Raises CrawlError if it cannot be read, or if it is where the report goes."""
+    if path is None:
+        return []
+    refuse_stdout(path)
+    return [line.removeprefix("  ") for line in _lines_of(path)]
+
+
 def _crawl_and_report(options: argparse.Namespace) -> int:
     """Crawl, print the report and return the exit status. Raises CrawlError if nothing
     could be crawled."""
-    report = Report()
+    report = Report(known=_known_urls(options.known))
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -4518,22 +4910,16 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             outcome = (f"skipped: {record.skipped}" if record.skipped else
                        record.error or f"{record.status} {record.next_url}".rstrip())
             parent = f" (from {record.parent})" if record.parent else ""
-            _say(f"{record.url} {outcome}{parent}")
+            _say(f"{record.url} {outcome}{parent} {record.title}".rstrip())
 
     options.on_record = on_record
-    options.headers = {}
-    for text in options.header:
-        name, colon, value = text.partition(":")
-        if not colon:  # the text may be a secret
-            raise CrawlError("-H: a header is 'Name: value', but there is no colon")
-        options.headers[name] = value.strip()
     failures = list[str]()
     with ExitStack() as files:
         if options.output is not None:
             options.journal = files.enter_context(closing(
                 Journal(options.output, options.resume)))
-        crawler = Crawler(
-            options.roots, **{name: getattr(options, name) for name in Options._fields})
+        crawler = _crawler_for(options)
+        stream = sys.stderr if options.output == "-" else sys.stdout
         live = sys.stderr.isatty() and not (options.verbose or options.quiet)
         began = time.monotonic()
         try:
@@ -4543,7 +4929,7 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
             # After a second Ctrl-C some tasks have not ended: then there is no report.
             if crawler.ended and not failures:
                 for line in report.lines(crawler, time.monotonic() - began, options.quiet):
-                    print(line, flush=True)
+                    print(line, file=stream, flush=True)
     if failures:
         raise CrawlError(*failures)
     return 1 if report.problems else 0
@@ -4557,10 +4943,13 @@ _OPTIONS = {
                      "URLs (%(default)s)",
         "include": "read only pages whose URL matches RE (repeatable)",
         "exclude": "leave out URLs that match RE (repeatable)",
+        "folder": "read the files of the start URL's site from the folder DIR",
         "subdomains": "crawl the subdomains of the start URLs' hosts as well"},
     "what to check": {
-        "external": "check links to other hosts as well",
+        "external": "check links to other hosts, and those that --include leaves out, as well",
         "fragments": "check that the #fragments of links exist",
+        "moved": "report links to URLs that have moved for good",
+        "accept": "statuses that are not problems, such as 403,999 (repeatable)",
         "pages_only": "do not check images, scripts, stylesheets and other assets",
         "no_robots": "ignore robots.txt and robots meta tags"},
     "how to request": {
@@ -4575,6 +4964,7 @@ _OPTIONS = {
 _EXAMPLES = """\
 examples:
   crawl.py example.com                          all pages and their assets
+  crawl.py ./public                             a site in a folder
   crawl.py --external --fragments example.com   also other sites, and #fragments
   crawl.py -q -o site.jsonl example.com         print only problems, and journal
 
@@ -4588,11 +4978,29 @@ class _Parser(argparse.ArgumentParser):
         raise CrawlError(f"error: {message}; try --help")
 
 
-def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options. Exits after --help and --version. Raises CrawlError for wrong usage."""
+def _statuses(text: str) -> list[int]:
+    """Return the numbers in "403,999"."""
+    if not re.fullmatch("[0-9]{1,9}(?:,[0-9]{1,9})*", text):
+        raise argparse.ArgumentTypeError(
+            f"statuses with commas between them were expected, not {text!r}")
+    return [int(number) for number in text.split(",")]
+
+
+def _header(text: str) -> tuple[str, str]:
+    """Return the name and the value in "Name: value"."""
+    name, colon, value = text.partition(":")
+    if not colon:  # the text may be a secret
+        raise argparse.ArgumentTypeError("a header is 'Name: value', but there is no colon")
+    return name, value.strip()
+
+
+def _parser() -> _Parser:
+    """Return the parser of the command line."""
     kinds: dict[type, dict[str, Any]] = {
         bool: {"action": "store_true"},
+        str: {"metavar": "DIR"},
         tuple: {"action": "append", "default": [], "metavar": "RE"},
+        frozenset: {"action": "extend", "type": _statuses, "default": [], "metavar": "STATUS,..."},
         int: {"type": int, "metavar": "N"},
         float: {"type": float, "metavar": "S"}}
     parser = _Parser(
@@ -4600,25 +5008,67 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter, description="Crawl websites and "
         "report what is broken.", epilog=_EXAMPLES)
     parser.set_defaults(**Options._field_defaults)
-    parser.add_argument("roots", nargs="+", metavar="URL", help="start here (https:// is assumed, "
-                        "or http:// on this machine)")
+    parser.add_argument("roots", nargs="*", metavar="URL", help="start here (https:// is assumed, "
+                        "or http:// on this machine), or ./FOLDER")
     groups = {title: parser.add_argument_group(title) for title in _OPTIONS}
     for title, texts in _OPTIONS.items():
         for name, text in texts.items():
             groups[title].add_argument(f"--{name.replace('_', '-')}", help=text,
                                        **kinds[type(Options._field_defaults[name])])
     groups["how to request"].add_argument(
-        "-H", "--header", action="append", default=[], metavar="'Name: value'",
+        "-H", "--header", action="append", default=[], type=_header, metavar="'Name: value'",
         help="send a header to the start URLs' hosts (repeatable)")
     add = parser.add_argument_group("output").add_argument
     flag = partial(add, action="store_true")
-    add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file")
+    add("-o", "--output", metavar="FILE", help="write a line of JSON for each URL to a new file, "
+        "or to stdout if FILE is -; then the report goes to stderr")
     flag("--resume", help="with -o: continue FILE, and request start URLs and what it lacks")
+    add("--known", metavar="FILE", help="the problems in an earlier report do not count")
     flag("-q", "--quiet", help="print only problems, and the age of a resumed FILE")
     flag("-v", "--verbose", help="print a line on stderr for each URL")
-    add("--version", action="version", version=f"crawl.py {VERSION}", help="print the version")
+    add("-K", "--config", metavar="FILE", help="read options from FILE, one on each line")
+    add("-V", "--version", action="version", version=f"crawl.py {VERSION}",
+        help="print the version")
+    return parser
+
+
+def _read_config(path: str, parser: _Parser) -> argparse.Namespace:
+    """Return the options in a file. Each line is an option, a URL, or a comment after #.
+
+    The value of an option begins after the first blank, and ends with the line. Raises
+    CrawlError, which does not show the text of a line, because it may be a secret."""
+    options = argparse.Namespace()
+    roots = list[str]()
+    for number, line in enumerate(_lines_of(path), 1):
+        name, blank, value = line.strip().partition(" ")
+        if not name or name.startswith("#"):
+            continue
+        try:
+            parser.parse_args([f"{name}={value.strip()}" if blank else name], options)
+            _crawler_for(options)
+            if options.config is not None:
+                parser.error("-K in a file")
+        except CrawlError:
+            raise CrawlError(f"{path}, line {number}: this is neither an option with a valid "
+                             "value, nor a URL, nor a comment; try --help")
+        roots += options.roots
+    options.roots = roots
+    return options
+
+
+def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Return the options. Exits after --help and --version. Raises CrawlError for wrong usage."""
+    parser = _parser()
     options = parser.parse_intermixed_args(arguments)
-    if options.resume and options.output is None:
+    if options.config is not None:
+        options = _read_config(options.config, parser)
+        roots = options.roots
+        parser.parse_intermixed_args(arguments, options)
+        if not options.roots:
+            options.roots = roots
+    if not options.roots:
+        parser.error("the following arguments are required: URL")
+    if options.resume and options.output in (None, "-"):
         parser.error("--resume needs -o FILE")
     return options
 
@@ -4642,6 +5092,8 @@ def main(arguments: list[str]) -> int:
     except CrawlError as error:
         for line in error.args:
             _say(f"crawl.py: {_escape(line)}")
+    except Exception as error:  # of a callback, or a bug
+        sys.excepthook(type(error), error, error.__traceback__)
     return 2
 
 
