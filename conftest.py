@@ -555,9 +555,10 @@ def expressions() -> list[Expression]:
         for pattern in patterns:
             used.add(pattern)
             found[Expression(pattern, method)] = None
-    for pattern in names.values():  # those that are passed to a function, which searches
-        if isinstance(pattern, re.Pattern) and pattern not in used:
-            found[Expression(pattern, "search")] = None
+    for value in names.values():  # those that are passed on, or stand in a list
+        for pattern in value if isinstance(value, list) else [value]:
+            if isinstance(pattern, re.Pattern) and pattern not in used:
+                found[Expression(pattern, "finditer")] = None
     return list(found)
 
 

@@ -3851,14 +3851,16 @@ class References:
 
 MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be checked
 # An anchor is searched for wherever it may be, even in a comment or a script: a link
-# that is wrongly called well costs less than one that is wrongly called broken. So
-# neither expression needs to know where a tag really begins. The search goes on inside
+# that is wrongly called well costs less than one that is wrongly called broken. So the
+# expressions need not know where a tag really begins. The search goes on inside
 # a value in quotes, because its first quote may be one that a script has left open.
 #
 #     <p class=x id="owl">        id="owl": a quote, a slash or a blank stands before it
 #     <a title="a > b" name=owl>  name=owl: between <a and name, < and > stand only in quotes
 _ANCHOR_VALUE = r"""(?: (?= ( "[^"]*+" | '[^']*+' ) ) | ( [^\s>"'] [^\s>]*+ ) )"""
-_ID = re.compile(rf"""[\s"'/] (?i:id) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
+# One for each case of the d: a search for one letter is six times as fast as one for two.
+_IDS = [re.compile(rf"""{d} (?<= [\s"'/] [iI] {d} ) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
+        for d in "dD"]
 # Values that hold "<a " are not skipped, so no match begins inside what another has skipped.
 _NAME_OF_A = re.compile(rf"""
     < [aA] (?= [\s/] )
@@ -3874,10 +3876,11 @@ def anchors_of(text: str) -> array[int] | None:
 
     Return None if there are more than MAX_ANCHORS."""
     anchors = array("q", [hash("top")])
-    for match in itertools.chain(_ID.finditer(text), _NAME_OF_A.finditer(text)):
-        anchors.append(hash(_value_of(match[1] or match[2])))
-        if len(anchors) > MAX_ANCHORS + 1:
-            return None
+    for expression in (*_IDS, _NAME_OF_A):
+        for match in expression.finditer(text):
+            anchors.append(hash(_value_of(match[1] or match[2])))
+            if len(anchors) > MAX_ANCHORS + 1:
+                return None
     return anchors
 
 
