@@ -8880,39 +8880,23 @@ def test_the_file_says_which_python_it_needs(monkeypatch: Patch) -> None:
     assert "--depth" in run_in_shell('"$PYTHON" -OO "$CRAWL" --help').stdout
 
 
+def recipe(word: str, site: Server) -> str:
+    """Return the first recipe of README that holds *word*, for a site that is served here."""
+    found = [text for language, text in README if language == "sh" and word in text][0]
+    return str(found).replace("python3 crawl.py", "crawl").replace("example.com", site.url)
+
+
 README = re.findall(r"^```(\w+)\n(.*?)^```", project_file("README.md"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_program_prints_the_example_of_readme(tmp_path: Path) -> None:
-    """A folder of files under python3 -m http.server, as it says."""
-    for path, text in {
-        "index.html": "<a href=news/><a href=about.html><a href=a.html><a href=b.html>",
-        "news/index.html": "<a href=2025.html><a href=/><img src=/logo.png>",
-        "logo.png": "",
-        "about.html": "<img src=team.jpg><link rel=stylesheet href=style.css>",
-        "style.css": "",
-        "a.html": "<a href=b.html>",
-        "b.html": "<a href=c.html>",
-        "c.html": ""}.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *words: Any) -> None:
-            pass
-
-    handler = functools.partial(Handler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        status, printed, _ = run_main(f"http://localhost:{server.server_port}")
-        server.shutdown()
-        thread.join()
-    command = "$ python3 crawl.py --max-tasks 4 http://localhost:8765\n"
+def test_the_program_prints_the_example_of_readme() -> None:
+    """The first example of README: it can be repeated in a clone."""
+    command = "$ python3 crawl.py .readme/site\n"
     example = project_file("README.md").partition(command)[2].partition("```")[0]
-    printed = printed.replace(f":{server.server_port}", ":8765")
-    example, printed = (re.sub(r"[0-9.]+(?= s$)", "N", text.strip()) for text in (example, printed))
-    assert status == 1
+    done = run_program(".readme/site", cwd=HERE)
+    assert done.returncode == 1
+    example, printed = (
+        re.sub(r"[0-9.]+(?= s$)", "N", text.strip()) for text in (example, done.stdout))
     assert printed == example
 
 
@@ -8924,44 +8908,82 @@ def test_the_tick_in_readme_is_that_of_the_file() -> None:
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipes are for, is not here")
-def test_the_recipes_for_jq_give_problems_pages_and_moved_links(
-        site: Server, tmp_path: Path) -> None:
-    site.add("/", "<a href=/a#no><a href=/old><img src=/moved><a href=mailto:me>")
+@each("name, output", [
+    ("select(.kind) |", [
+        "broken: /a#no no id 'no' on the page", "broken: /gone 404 Not Found",
+        "broken: /lost 404 Not Found", "broken: /rest 503 Words"]),
+    ("pages.jq", [
+        "/a#no /", "/a#no /a", "/gone /a", "/lost /", "/lost /a", "/rest /a"]),
+    ("test(", ["/oops"]),
+    ("$url", ["/", "/a"]),
+    ("select(.skipped)", ["mailto URL: neither http nor https: mailto:me on /"]),
+    (".tries >", ["2: /rest 503"]),
+    ("startswith", [])])
+def test_the_recipes_for_jq_give_what_readme_says(
+        name: str, output: list[str], site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/a#no><a href=/old><img src=/moved><a href=mailto:me><a href=/oops>")
     site.add("/a", "<a href=#no><a href=/gone><a href=/old><a href=/rest><img src=/lost>")
+    site.add("/oops", "<title>Page not found</title>")
     site.add_redirect("/old", "/a#no", 301)
     site.add_redirect("/moved", "/lost#x", 302)
     site.add("/rest", "", 503)
     journal = str(tmp_path / "site.jsonl")
     status, _, _ = run_main("-o", journal, "--max-tries", "2", "--fragments", site.url)
     assert status == 1
-    commands = "".join(text for language, text in README if language == "sh")
-    recipes = re.findall(r"(?ms)^jq .*?site\.jsonl$", commands)
-    outputs = [
-        subprocess.run(recipe, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
-        for recipe in recipes]
-    assert [sorted(done.stdout.replace(site.url, "").splitlines()) for done in outputs] == [
-        ["broken: /a#no no id 'no' on the page", "broken: /gone 404 Not Found",
-         "broken: /lost 404 Not Found", "broken: /rest 503 Words"],
-        ["/a#no /", "/a#no /a", "/gone /a", "/lost /", "/lost /a", "/rest /a"],
-        ["mailto URL: neither http nor https: mailto:me on /"],
-        ["/: /old is now /a", "/a: /old is now /a"], ["2: /rest 503"],
-        ["::error title=broken::/a#no no id 'no' on the page, found on /",
-         "::error title=broken::/gone 404 Not Found, found on /a",
-         "::error title=broken::/lost 404 Not Found, found on /a",
-         "::error title=broken::/rest 503 Words, found on /a"]]
-    junit = re.findall(r"(?ms)^jq (?:(?!^jq ).)*?> junit\.xml$", commands)[0]
-    subprocess.run(junit, shell=True, cwd=tmp_path, check=True)
+    (command,) = [text for language, text in README
+                  if language == "sh" and name in text and "xargs" not in text]
+    command = command.replace(".readme", str(HERE / ".readme"))
+    command = command.replace("https://example.com/x", f"{site.url}/old")
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.replace(site.url, "").splitlines()) == output
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipe is for, is not here")
+def test_the_junit_report_has_a_failure_for_each_problem(site: Server, tmp_path: Path) -> None:
+    site.add("/", "<a href=/gone><a href='http://a b/?<'>")
+    run_main("-o", str(tmp_path / "site.jsonl"), site.url)
+    command = recipe("junit.xml", site).replace(".readme", str(HERE / ".readme"))
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert suite.get("failures") == "4"
-    assert suite.get("tests") == str(len(suite))
+    assert (suite.get("failures"), suite.get("tests")) == ("2", str(len(suite)))
     failures = {case.get("name"): case[0].get("message") for case in suite if len(case)}
     assert failures[f"{site.url}/gone"] == "404 Not Found"
 
 
-def recipe(word: str, site: Server) -> str:
-    """Return the first recipe of README that holds *word*, for a site that is served here."""
-    found = [text for language, text in README if language == "sh" and word in text][0]
-    return str(found).replace("python3 crawl.py", "crawl").replace("example.com", site.url)
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipe is for, is not here")
+def test_the_recipe_for_titles_lists_all_pages(site: Server) -> None:
+    site.add("/", "<title>Home</title><a href=/a><img src=/i>")
+    site.add("/a", "<title>\u00dcber</title>")
+    site.add("/i")
+    done = run_in_shell(recipe("-o - ", site), LC_ALL="C.UTF-8")
+    assert done.stdout == f"200 {site.url}/ Home\n200 {site.url}/a \u00dcber\n"
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipe is for, is not here")
+def test_the_recipe_for_mixed_content_names_page_and_asset(tmp_path: Path) -> None:
+    (tmp_path / "site.jsonl").write_text(
+        '{"url": "https://h/", "assets": ["http://h/a", "https://h/b"]}\n'
+        '{"url": "http://h/", "assets": ["http://h/a"]}\n')
+    (command,) = [text for language, text in README if "startswith" in text]
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "https://h/: http://h/a\n"
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which the recipe is for, is not here")
+def test_the_recipe_for_fixed_problems_crawls_the_pages_that_referred_to_them(
+        site: Server, folder: Path) -> None:
+    site.add("/", "<a href=/a><a href=/b>")
+    site.add("/a", "<a href=/gone><a href=/b>")
+    site.add("/b", "<a href=/a>")
+    assert run_main("-o", "site.jsonl", site.url)[0] == 1
+    site.add("/gone")
+    site.requests.clear()
+    command = recipe("$bad", site).replace("xargs -r crawl", 'xargs -r "$PYTHON" "$CRAWL"')
+    done = run_in_shell(command)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert site.requests == ["/robots.txt", "/a", "/gone", "/b"]
 
 
 SHELLS = [
@@ -8974,39 +8996,33 @@ SHELLS = [
 def test_the_recipe_for_ci_fails_only_for_new_problems(
         shell: list[str], site: Server, folder: Path) -> None:
     accept = recipe("> known.txt", site)
-    each_time = recipe("now.txt", site)
-    site.add("/")
-    assert run_in_shell(accept, shell=shell).returncode == 1  # grep has found no problem
-    assert (folder / "known.txt").read_text() == ""
+    each_time = recipe("--known", site)
     site.add("/", "<a href=/gone><img src=/lost.png>")
-    assert run_in_shell(each_time, shell=shell).returncode == 1, "no problem is known"
-    assert run_in_shell(accept, shell=shell).returncode == 0
-    assert (folder / "known.txt").read_text() == f"  {site.url}/gone\n  {site.url}/lost.png\n"
+    assert run_in_shell(each_time, shell=shell).returncode == 2, "there is no list"
+    assert run_in_shell(accept, shell=shell).returncode == 1
     assert run_in_shell(each_time, shell=shell).returncode == 0
     site.add("/", "<a href=/gone>")
     assert run_in_shell(each_time, shell=shell).returncode == 0, "one is fixed"
     site.add("/", "<a href=/gone><a href=/new>")
     done = run_in_shell(each_time, shell=shell)
     assert done.returncode == 1
-    assert done.stdout.endswith(f"\n  {site.url}/new\n")
-    (folder / "known.txt").unlink()
-    assert run_in_shell(each_time, shell=shell).returncode == 2, "nobody has made the list"
+    assert done.stdout.startswith(f"broken (1)\n  {site.url}/new\n    404 Not Found\n")
     site.add("/robots.txt", "User-agent: *\nDisallow: /")
     assert run_in_shell(each_time, shell=shell).returncode == 2
 
 
-@each("shell", SHELLS)
-def test_the_recipe_for_a_local_build_has_the_status_of_the_crawl(
-        shell: list[str], closed: int, site: Server, folder: Path) -> None:
-    (folder / "public").mkdir()
-    page = folder / "public" / "index.html"
-    command = recipe("-d public", site).replace("8000", f"{closed}")
-    command = command.replace("python3 -m", '"$PYTHON" -m')
-    command = command.replace("sleep 1", "sleep 0.2")  # a refused connection is retried
-    for markup, status in (("<a href=gone>", 1), ("<a href=/>", 0)):
-        page.write_text(markup)
-        done = run_in_shell(command, shell=shell)
-        assert "1 page read" in done.stdout
+def test_the_recipe_for_github_lets_no_page_give_commands_and_has_the_status_of_the_crawl(
+        site: Server, folder: Path) -> None:
+    (workflow,) = [text for language, text in README if language == "yaml"]
+    script = textwrap.dedent(workflow.partition("- run: |\n")[2])
+    script = script.replace("python3 crawl.py", "crawl").replace("example.com", site.url)
+    script = script.replace("openssl rand -hex 16", "echo 1234")
+    (folder / "known.txt").touch()
+    for page, status in (("<a href='http://[::error::'>", 1), ("", 0)):
+        site.add("/", page)
+        done = run_in_shell(script, shell=("bash", "-e"))
+        lines = done.stdout.splitlines()
+        assert (lines[0], lines[-1]) == ("::stop-commands::1234", "::1234::")
         assert done.returncode == status
 
 
@@ -9040,35 +9056,6 @@ def test_the_recipe_for_each_night_shows_what_has_changed(
     assert shown[1] == ""
     site.add("/gone")
     assert f"\n-  {site.url}/gone\n" in run_in_shell(night, shell=shell).stdout
-
-
-@each("shell", SHELLS)
-def test_the_recipe_for_accepted_statuses_shows_only_other_problems(
-        shell: list[str], site: Server, folder: Path) -> None:
-    site.add("/", "<a href=/403><a href=/999>")
-    for status in (403, 429, 999):
-        site.add(f"/{status}", "", status)
-    command = recipe("getline", site)
-    done = run_in_shell(command, shell=shell)
-    assert (done.returncode, done.stdout) == (0, "")
-    site.add("/", "<a href=/403><a href=/404><a href=http://[>")
-    done = run_in_shell(command, shell=shell)
-    assert done.returncode == 1
-    assert done.stdout.splitlines() == [
-        f"  {site.url}/404", "    404 Not Found", "  http://[", "    not a URL: '[' is not a host"]
-    site.add("/robots.txt", "User-agent: *\nDisallow: /")
-    assert run_in_shell(command, shell=shell).returncode == 2, "the site cannot be crawled"
-
-
-@each("shell", SHELLS)
-def test_the_recipe_for_a_folder_reads_nothing_else(shell: list[str], site: Server) -> None:
-    site.add("/docs/", "<a href=a><a href=/other>")
-    site.add("/docs/a", "<a href=/gone>")
-    command = recipe("[.]com/docs/", site).replace(
-        "https://example[.]com", site.url).replace(f"https://{site.url}", site.url)
-    done = run_in_shell(command, shell=shell)
-    assert "2 URLs requested, 2 pages read" in done.stdout
-    assert "2  not included" in done.stdout
 
 
 NOT_LOOKED_AT = {  # each of README's words in backticks, and some others
@@ -9125,23 +9112,7 @@ def test_the_file_can_be_run_by_itself(tmp_path: Path) -> None:
     assert metadata[1] == 'requires-python = ">=3.11"'
 
 
-PROGRAMS = [text for language, text in README if language == "python"]
-(FOR_SEVERAL_MACHINES,) = [text for text in PROGRAMS if "dask" in text]
-(AS_A_LIBRARY,) = [text for text in PROGRAMS if "on_page" in text]
-
-
-def test_the_readmes_program_for_several_machines_is_short_and_compiles() -> None:
-    """`make soak` runs it, where dask.distributed is there."""
-    assert len(FOR_SEVERAL_MACHINES.splitlines()) <= 25
-    compile(FOR_SEVERAL_MACHINES, "several_machines.py", "exec")
-
-
-def test_the_readmes_picture_program_draws_each_fetch(tmp_path: Path) -> None:
-    (tmp_path / "site.jsonl").write_text(
-        '{"url": "http://h/", "at": 1.0, "seconds": 0.5}\n'
-        '{"url": "http://h/x", "at": 1.1, "kind": "x"}\n')
-    output_of(PROGRAMS[0], tmp_path)
-    assert (tmp_path / "timeline.svg").read_text().count("<rect") == 2
+(AS_A_LIBRARY,) = [text for language, text in README if language == "python"]
 
 
 def test_the_readmes_library_program_prints_the_size_of_each_page(
@@ -9149,6 +9120,21 @@ def test_the_readmes_library_program_prints_the_size_of_each_page(
     site.add("/", "<a href=/x>")
     program = AS_A_LIBRARY.replace("http://localhost:8765", site.url)
     assert output_of(program, tmp_path) == f"{{'{site.url}/': 11}}\n"
+
+
+def test_the_program_for_several_machines_compiles() -> None:
+    """`make soak` runs it, where dask.distributed is there."""
+    compile(project_file(".readme/several.py"), "several.py", "exec")
+
+
+def test_the_picture_program_draws_each_request(tmp_path: Path) -> None:
+    (tmp_path / "site.jsonl").write_text(
+        '{"url": "http://h/", "at": 1.0, "seconds": 0.5}\n'
+        '{"url": "http://h/x", "at": 1.1, "kind": "x"}\n')
+    done = subprocess.run(
+        [sys.executable, HERE / ".readme" / "timeline.py", "site.jsonl"], cwd=tmp_path,
+        capture_output=True, text=True, check=True)
+    assert done.stdout.count("<rect") == 2
 
 
 @each("expression", [

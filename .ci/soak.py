@@ -22,9 +22,10 @@ from typing import Any
 import pytest
 
 import crawl
-from conftest import HERE, OK, Expression, MeteredLoop, Server, check_linear, expressions
+from conftest import (
+    HERE, OK, Expression, MeteredLoop, Server, check_linear, expressions, project_file)
 from crawl import get_running_loop
-from test_crawl import FOR_SEVERAL_MACHINES, HOSTILE, kill_and_resume
+from test_crawl import HOSTILE, kill_and_resume
 
 
 def filled(piece: str | bytes, before: str = "", after: str = "",
@@ -272,7 +273,7 @@ def test_the_readmes_program_for_several_machines_crawls_each_site(
     """With two worker processes; the site that does not answer does not end the others."""
     site.add("/", "<a href=/gone>")
     (tmp_path / "crawl.py").symlink_to(HERE / "crawl.py")
-    (tmp_path / "several.py").write_text(FOR_SEVERAL_MACHINES)
+    (tmp_path / "several.py").write_text(project_file(".readme/several.py"))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     address = f"tcp://127.0.0.1:{port}"
