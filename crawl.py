@@ -89,6 +89,7 @@ from collections.abc import (
 from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from functools import lru_cache, partial
+from html.entities import html5
 from selectors import EVENT_READ, EVENT_WRITE
 from types import GeneratorType, coroutine
 from typing import (
@@ -1558,9 +1559,9 @@ def _parse_host(text: str) -> str:
         if text.startswith("["):  # 1. IPv6
             packed = socket.inet_pton(socket.AF_INET6, text[1:-1])
             return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]"
-        if len(text) > 9 * MAX_HOST:  # a character may be written as %E2%98%83
-            raise ValueError
         name = unquote(text, errors="strict")
+        if len(name) > 2 * MAX_HOST:  # a letter and an accent may become one character
+            raise ValueError  # before normalising, which takes quadratic time for accents
         name = _IGNORED.sub("", name)
         name = unicodedata.normalize("NFKC", "".join(map(_map_character, name)))  # 2. one spelling
         name = ".".join(map(_encode_label, re.split("[.。]", name)))  # 3. in ASCII
@@ -1571,6 +1572,18 @@ def _parse_host(text: str) -> str:
         return name
     except (OSError, ValueError):
         raise ValueError(f"{text[:60]!r} is not a host")
+
+
+def _parse_authority(authority: str, scheme: str) -> tuple[str, int]:
+    """Return the host and the port of "me:password@host:port". Raises ValueError."""
+    host_and_port = authority.rpartition("@")[2]
+    found = _AUTHORITY.fullmatch(host_and_port)
+    if not found:
+        raise ValueError(f"{host_and_port!r} is not a host and a port")
+    port = int(found[2] or _PORTS[scheme])
+    if port > 65535:
+        raise ValueError(f"port {found[2][:20]} is not between 0 and 65535")
+    return _parse_host(found[1]), port
 
 
 def _parse_path(path: str) -> str:
@@ -1617,15 +1630,11 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
     head, mark, query = text.partition("?")  # 2. the query: d
     head = head.replace("\\", "/")  # //H:80/b/%2e/c
     if head.startswith("//"):  # 3. the host and the path: h, /b/%2e/c
-        authority, _, path = head.lstrip("/").partition("/")  # browsers read ///h as //h
-        host_and_port = authority.rpartition("@")[2]
-        found = _AUTHORITY.fullmatch(host_and_port)
-        if not found:
-            raise ValueError(f"{host_and_port!r} is not a host and a port")
-        host = _parse_host(found[1])
-        port = int(found[2] or _PORTS[scheme])
-        if port > 65535:
-            raise ValueError(f"port {found[2][:20]} is not between 0 and 65535")
+        head = head.lstrip("/")  # browsers read ///h as //h
+        if re.match("(?i)https?(?::/|//)", head):
+            raise ValueError("it has a scheme twice")
+        authority, _, path = head.partition("/")
+        host, port = _parse_authority(authority, scheme)
         origin = f"{scheme}://{host}"
         if port != _PORTS[scheme]:
             origin += f":{port}"
@@ -2189,7 +2198,9 @@ class Folder:
     is not a folder.
 
     url         the URL of the folder, which ends in a slash
-    unread      the HTML files that were not read yet, sorted, each with its URL"""
+    start       the start URL; that of the folder ends in a slash
+    pages       the HTML files, sorted, each with its URL: /a/ for a/index.html
+    readings    the URLs as which HTML files were read, by file"""
 
     def __init__(self, path: str, start: URL):
         if not os.path.isdir(path):
@@ -2201,10 +2212,13 @@ class Folder:
         self._types = mimetypes.MimeTypes().types_map[True] | {
             ".xhtml": "application/xhtml+xml", ".gz": "application/gzip"}
         folder, _, name = start.target.partition("?")[0].rpartition("/")
+        self.start = start
         if name and not self._file(name):
             folder += f"/{name}"
+            self.start = start._replace(target=f"{folder}/")
         self.url = start._replace(target=f"{folder}/")
-        self.unread = self._html_files()
+        self.pages = self._html_files()
+        self.readings = defaultdict[bytes, list[URL]](list)
 
     def covers(self, url: URL) -> bool:
         """Return whether *url* is that of the folder, with its slash or without, or below it.
@@ -2234,14 +2248,17 @@ class Folder:
         if not file:
             return Response(1, 404, "Not Found", {})
         _, extension = os.path.splitext(os.fsdecode(file).lower())
-        content_type = self._types.get(extension, "application/octet-stream")
-        head = Response(1, 200, "OK", {"content-type": content_type})
         try:
             with open(file, "rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                head = Response(1, 200, "OK", {
+                    "content-type": self._types.get(extension, "application/octet-stream"),
+                    "content-length": f"{size}"})
                 if not wanted(head):
                     return head
-                self.unread.pop(file, None)
-                body = opened.read(max_body + 1)
+                if file in self.pages:
+                    self.readings[file].append(url)
+                body = opened.read(min(size, max_body) + 1)
         except OSError:
             return Response(1, 403, "Forbidden", {})
         if len(body) > max_body:
@@ -2265,7 +2282,6 @@ class Folder:
         return file if os.path.isfile(file) else None  # not a pipe, which open() would wait for
 
     def _html_files(self) -> dict[bytes, URL]:
-        """Return the HTML files, sorted, each with its URL: /a/ for a/index.html."""
         files = list[bytes]()
         for folder, _, names in os.walk(self._path):  # links to other folders are not followed
             files += [os.path.join(folder, name) for name in names
@@ -2374,8 +2390,13 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #                           extends to there, and so does a script
 #     [^<>]*?               ends at the next tag
 #     [0-9a-zA-Z]{1,40}     takes only a short text
+#
+# The memory is linear as well, but Python keeps 65 bytes for each repetition of a group
+# until the repetition ends. _repeated() therefore repeats a group in packets, and each
+# packet frees its memory.
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
+MAX_VALUE = 6 * MAX_URL   # characters of a value that are looked at: &#x2F; is one character
 MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,000 pages, each
                           # with links to 19 other languages, are allowed
 
@@ -2402,17 +2423,18 @@ def _check_count(count: int, most: int) -> None:
         raise LimitError(f"more than {most} tags or references")
 
 
-@lru_cache(10_000)  # pages repeat a few entities, but a hostile one could have millions
+def _repeated(piece: str) -> str:
+    """Return an expression for any number of *pieces*, which are not given back."""
+    return rf"(?> (?> (?: {piece} ){{1,99}} )* )"
+
+
 def _decode_entity(entity: str) -> str:
     """Return the text that &amp; or &#47; stands for in an attribute, even without a semicolon."""
-    decoded = html.unescape(entity)
-    # unescape() also decodes an entity that is only the beginning of the name:
-    # "&notit;" would become "¬it;", and "&ampb" would become "&b". In an attribute,
-    # these are not entities. A whole entity becomes 1 character, or at most 2 if it
-    # ends in ";". A longer result means that only the beginning of the name was
-    # decoded. (unescape() drops control characters, such as &#1;.)
-    longest = 2 if entity.endswith(";") else 1
-    return decoded if len(decoded) <= longest else entity
+    if entity[1] == "#":
+        return html.unescape(entity)  # which drops control characters, such as &#1;
+    # unescape() would also decode an entity that is only the beginning of a name:
+    # "&notit;" would become "¬it;", which it does not mean in an attribute.
+    return html5.get(entity[1:], entity)
 
 
 def _without_quotes(value: str) -> str:
@@ -2433,20 +2455,34 @@ def _decode_entities(value: str) -> str:
 
 
 def _value_of(value: str) -> str:
-    """Return an attribute's value without its quotes, and with entities decoded."""
-    value = _without_quotes(value)
+    """Return an attribute's value without its quotes, and with entities decoded.
+
+    Of a value that is too long for a URL, enough is left that it is too long."""
+    value = _without_quotes(value[:MAX_VALUE])
     if "&" in value:
         return _decode_entities(value)
     return value
 
 
 _CSS_COMMENT = r"/\* .*? (?: \*/ | \Z )"
+_CSS_QUOTED = _repeated(r'[^"\\\n]++ | \\.')
+_CSS_SINGLE_QUOTED = _repeated(r"[^'\\\n]++ | \\.")
 # A string in quotes. A line end inside it makes it invalid, unless a backslash stands before it.
-_CSS_STRING = r"""(?: " (?> (?: [^"\\\n]++ | \\. )* ) (?: " | \Z )
-                    | ' (?> (?: [^'\\\n]++ | \\. )* ) (?: ' | \Z ) )"""
+_CSS_STRING = rf"""(?: " {_CSS_QUOTED} (?: " | \Z ) | ' {_CSS_SINGLE_QUOTED} (?: ' | \Z ) )"""
+_CSS_STRINGS = _repeated(_CSS_STRING + """ | [^;"']++""")
+_CSS_BLANKS = _repeated(r"\s++ | " + _CSS_COMMENT)
 _CSS_URL = r"(?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+"    # the name must be a whole word
 # A URL without quotes. A blank, a quote or an opening parenthesis inside it makes it invalid.
-_CSS_BARE = r"""(?> (?: [^"'()\\\s]++ | \\. )+ ) (?= \s*+ (?: \) | \Z ) )"""
+_CSS_CHARACTERS = _repeated(r"""[^"'()\\\s]++ | \\.""")
+_CSS_BARE = rf"""(?! [\s)] ) {_CSS_CHARACTERS} (?= \s*+ (?: \) | \Z ) )"""
+_CSS_INVALID_URL = _repeated(r"[^)\\]++ | \\.")
+_CSS_INVALID_STRING = _repeated(r"[^\\\n]++ | \\.")
+_CSS = re.compile(rf"""(?aisx) {_CSS_COMMENT}               # comments are skipped,
+    | @namespace {_CSS_STRINGS}                             # and so are namespaces
+    | (?: {_CSS_URL} | @import {_CSS_BLANKS} (?= ["'] ) ) ( {_CSS_STRING} | {_CSS_BARE} )
+    | {_CSS_URL} (?! ["'] ) {_CSS_INVALID_URL}              # an invalid URL is skipped,
+    | {_CSS_STRING}                                         # and so are other strings,
+    | ["'] {_CSS_INVALID_STRING}                            # up to the end of an invalid one""")
 
 
 def read_stylesheet(text: str) -> Markup:
@@ -2454,17 +2490,10 @@ def read_stylesheet(text: str) -> Markup:
 
     URLs with escapes, and those that are only a fragment, are left out. Raises
     LimitError if there are too many."""
-    text = re.sub(r"\r\n?|\f", "\n", text)  # CSS Syntax 3, section 3.3
-    values = re.findall(
-        rf"""(?aisx) {_CSS_COMMENT}                             # comments are skipped,
-        | @namespace (?> (?: {_CSS_STRING} | [^;"']++ )* )     # and so are namespaces
-        | (?: {_CSS_URL} | @import (?> (?: \s++ | {_CSS_COMMENT} )* ) (?= ["'] ) )
-          ( {_CSS_STRING} | {_CSS_BARE} )
-        | {_CSS_URL} (?! ["'] ) (?> (?: [^)\\]++ | \\. )* )     # an invalid URL is skipped,
-        | {_CSS_STRING}                                       # and so are other strings,
-        | ["'] (?> (?: [^\\\n]++ | \\. )* )                    # up to the end of an invalid one""",
-        text)
-    used = [_without_quotes(value) for value in values if value]
+    # CSS Syntax 3, section 3.3
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
+    values = _CSS.findall(text)
+    used = [_without_quotes(value[:MAX_VALUE]) for value in values if value]
     urls = [url for url in used if url and "\\" not in url and url[0] != "#"]
     _check_count(len(urls), MAX_REFERENCES)
     return Markup(assets=tuple(urls))
@@ -2479,7 +2508,7 @@ def read_sitemap(text: str) -> Markup:
         # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
         r"""(?sx) <!-- .*? (?: --> | \Z )
         | < (?: (?!image:) \w++: )? loc \b [^<>]*+ > \s*+ (?: <!\[CDATA\[ )? \s*+
-          ( [^<\s]++ (?: [ ] [^<\s]++ )* )
+          ( [^<\s]++ (?: [ ] [^<\s]++ ){0,99} )
         | < \w++:link (?= \s ) [^<>]*? \s href \s*+ = \s*+ ( "[^"<>]++" | '[^'<>]++' )""", text)
     _check_count(len(urls), MAX_LISTED)
     texts = (text.removesuffix("]]>") for text in map("".join, urls) if text)
@@ -2513,6 +2542,8 @@ def read_sitemap(text: str) -> Markup:
 # inside a script.
 
 MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
+MAX_ATTRIBUTES = 1000   # of a tag: real tags have some ten
+MAX_CANDIDATES = 100    # in a srcset: real ones have some ten
 # The field of Markup that an element adds to, and the attributes with references. (a
 # and area are in _LINK, for speed.)
 _USES = {
@@ -2528,6 +2559,7 @@ _USES = {
     "image": ("assets", "href", "xlink:href", "src", "srcset"),     # in HTML, it is an img
     "use": ("assets", "href", "xlink:href")}
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
+_META_IMAGES = {"og:image", "og:image:url", "og:image:secure_url", "twitter:image"}
 # Elements whose inside, up to the first end tag, is not searched for tags.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
 # An attribute is a name, and perhaps a value, which is captured with its quotes. (_PAIR
@@ -2537,10 +2569,10 @@ _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|p
 _NAME = r"[^\s/>] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+" | '[^']*+' | [^\s>]*+ )"""
 _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? [\s/]*+ )"
-_REST = rf"[\s/]*+ (?> {_ATTRIBUTE}* ) (?: > | \Z )"     # of a tag: its attributes and its end
+_REST = rf"[\s/]*+ {_repeated(_ATTRIBUTE)} (?: > | \Z )"     # of a tag: attributes and its end
 # 1. A link: one attribute after another, until href or the end.
 _LINK = rf"""
-    [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}*?
+    [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}{{0,1000}}?
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
 # 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
 _COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
@@ -2561,12 +2593,13 @@ _TAG = rf"""
 # 4. Any other tag. Its attributes are matched so that the search does not go on inside
 #    them. The look-ahead rejects the most frequent tags, which hide nothing: <li>, and
 #    those with one or two values in double quotes, such as <p class="x">. It only saves
-#    time, up to a third of it on a page of Python's documentation.
-_QUOTED = r'"[\t-\r !#-;=?-~]*+"'     # ASCII without < and >: faster than [^"<>]
+#    time, up to a third of it on a page of Python's documentation. It does not reject
+#    values with "(", because any element may have a style attribute with url().
+_QUOTED = r'"[\t-\r !#-\')-;=?-~]*+"'   # ASCII without < and > and (: faster than [^"<>(]
 _SIMPLE = rf"\s [a-z]++ = {_QUOTED}"
 _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
-    [a-zA-Z] [^\s/>]*+ {_REST}"""
+    (?P<other> [a-zA-Z] [^\s/>]*+ {_REST} )"""
 # More look-aheads save time, up to half of it: they reject </p>, <b> and a `<` in front
 # of other characters. And a tag is tried as a named tag only if its first letter is the
 # first letter of some name, and so on up to the third.
@@ -2582,15 +2615,21 @@ _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # In "i.png 2x, j.png 3x" it finds i.png and j.png. (`\S*` takes the rest of a word, and
 # gives back only the commas at its end.)
-_SRCSET = re.compile(r"([^\s,](?:\S*[^\s,])?)(?:\s(?>(?:\([^)]*+(?:\)|\Z)|[^,(]++)*))?")
+_DESCRIPTORS = _repeated(r"[(] [^)]*+ (?: [)] | \Z ) | [^,(]++")
+_SRCSET = re.compile(rf"([^\s,] (?: \S* [^\s,] )? ) (?: \s {_DESCRIPTORS} )?", re.VERBOSE)
 
 
 def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
-    """Return the name of the element of a captured tag, and its attributes."""
+    """Return the name of the element of a captured tag, and its first MAX_ATTRIBUTES.
+
+    Their values are decoded, except that of srcset, which is decoded when it is split."""
     element = _NAME_END.split(tag, 1)[0]
     values = dict[str, str]()
-    for name, value in _PAIR.findall(tag, len(element)):
-        values.setdefault(name.lower(), _value_of(value))  # the first one counts
+    for match in itertools.islice(_PAIR.finditer(tag, len(element)), MAX_ATTRIBUTES):
+        name = match[1].lower()
+        value = match[2] or ""
+        if name not in values:  # the first one counts
+            values[name] = _without_quotes(value) if name == "srcset" else _value_of(value)
     return element.lower(), values
 
 
@@ -2601,7 +2640,7 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
         if found := re.match(
                 r"""(?is)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text):
             return "links", [found[1].lstrip("\"'")]
-    elif values.get("property") == "og:image":
+    elif text and _META_IMAGES & {values.get("property"), values.get("name")}:
         return "assets", [text]
     elif (values.get("name", "").lower() == "robots"
           and re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)):
@@ -2632,13 +2671,23 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
     urls = list[str]()
     for name in names:
         if name == "srcset":
-            urls += _SRCSET.findall(values.get(name, ""))
+            candidates = itertools.islice(
+                _SRCSET.finditer(values.get(name, "")), MAX_CANDIDATES)
+            urls += [_value_of(match[1]) for match in candidates]
         elif values.get(name) and not (element == "use" and values[name].startswith("#")):
             urls.append(values[name])  # browsers request nothing for an empty src
     return field, urls
 
 
 _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
+
+
+def _read_style(tag: str) -> tuple[str, ...]:
+    """Return the assets in the style attribute of a tag."""
+    if "url(" not in tag:
+        return ()
+    _, values = _parse_tag(tag)
+    return read_stylesheet(values.get("style", "")).assets
 
 
 def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
@@ -2650,11 +2699,15 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
     # compile() keeps what it has compiled. A tag after the last > does not count.
     found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
-        _check_count(sum(map(any, found)), MAX_REFERENCES)
-    for link, tag, raw, inside in found:  # the groups of _TAGS, in their order
+        _check_count(sum(1 for link, tag, *_ in found if link or tag), MAX_REFERENCES)
+    for link, tag, raw, inside, other in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
+        elif other:
+            fields["assets"] += _read_style(other)
+            _check_count(len(fields["assets"]), MAX_REFERENCES)
         elif tag:
+            fields["assets"] += _read_style(tag)
             field, values = (_read_short_tag if len(tag) <= MAX_CACHED else _read_tag)(tag)
             fields[field] += values
             if raw.lower() == "style":
@@ -2747,21 +2800,30 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 Reader = Callable[[str], Markup]
+read_xhtml = partial(read_markup, tags=_XML_TAGS)
 _READERS: dict[str, Reader] = {
     "text/html": read_markup,
-    "application/xhtml+xml": partial(read_markup, tags=_XML_TAGS),
+    "application/xhtml+xml": read_xhtml,
     "text/css": read_stylesheet,
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
-_HTML_TYPES = ("text/html", "application/xhtml+xml")
-# The name of the root element. Some servers label sitemaps as HTML, or not at all.
+# A document in XML is what its root element says, whatever its type. Before the root may
+# stand comments, declarations, and a DOCTYPE, which may hold further declarations:
+#
+#     <?xml version="1.0"?> <!-- a sitemap --> <sm:urlset xmlns:sm="...">
+#     <!DOCTYPE html [ <!ENTITY owl "an owl"> ]> <html>
 _ROOT_ELEMENT = re.compile(
-    r"(?s)[\s\ufeff]*+(?>(?:(?:<!--.*?(?:-->|\Z)|<[?!](?!--).*?>)\s*+)*)<(?:\w++:)?(\w++)")
+    r"""(?sx) [\s\ufeff]*+
+    (?> (?: (?: <!-- .*? --> | <\? .*? \?> | <! (?!--) [^\[>]*+ (?: \[ .*? \] \s*+ )? > ) \s*+ )* )
+    < (?: \w++ : )? (\w++)""")
+SITEMAPS = ("urlset", "sitemapindex")
 
 
 def root_element_of(text: str) -> str:
-    """Return the name of the root element of a document, without its prefix, or ""."""
-    match = _ROOT_ELEMENT.match(text)
+    """Return the name of the root element of a document, without its prefix.
+
+    Return "" if there is none within _READ_BEFORE characters."""
+    match = _ROOT_ELEMENT.match(text[:_READ_BEFORE])
     return match[1] if match else ""
 
 
@@ -2772,12 +2834,26 @@ def _type_of(content_type: str) -> str:
 
 
 def reader_of(url: URL, content_type: str) -> Reader | None:
-    """Return the reader for a document, or None if there is none.
+    """Return the reader for a document by its type, or None if there is none.
 
-    /x.xml.gz is a sitemap, whatever its type: servers say application/gzip, or nothing."""
-    if re.search(r"(?i)[.]xml[.]gz(\?|$)", url.target):
+    /x.xml.gz is XML, unless its type says that it is HTML: servers say application/gzip."""
+    media_type = _type_of(content_type)
+    if media_type != "text/html" and re.search(r"(?i)[.]xml[.]gz(\?|$)", url.target):
         return read_sitemap
-    return _READERS.get(_type_of(content_type))
+    return _READERS.get(media_type)
+
+
+def reader_for(text: str, reader: Reader) -> Reader | None:
+    """Return the reader for a document in HTML or XML by its root element. *reader* is that
+    of its type, and counts if no root element is found.
+
+    Return None if XML has another root element, as RSS has."""
+    root = root_element_of(text)
+    if root in SITEMAPS and reader is not read_stylesheet:
+        return read_sitemap
+    if reader is not read_sitemap or not root:
+        return reader
+    return read_xhtml if root == "html" else None
 
 
 # 14  Records
@@ -2806,6 +2882,7 @@ PROBLEMS = (  # the kinds, in the order of the report
     "blocked",
     "moved")
 NOFOLLOW = "links not followed (nofollow)"
+TOO_LARGE = "too large to search"
 # The reasons why a URL was not requested, or the links of a page were not followed,
 # each with the option that changes it, in the order of the report.
 REASONS = {
@@ -2880,8 +2957,8 @@ class Record(NamedTuple):
     status          of HTTP; 0: there was no complete response
     error           a description of what is wrong
     kind            the kind of problem: one of PROBLEMS
-    skipped         why the URL was not requested; if there is a status, why the target of its
-                    redirect was not
+    skipped         why the URL was not requested; if there is a status, why its body was not
+                    read, or why the target of its redirect was not requested
     next_url        the target of a redirect, perhaps with a #fragment
     content_type    as the server sent it, but escaped, and cut at MAX_SHOWN
     encoding        the charset; empty unless the body was read
@@ -2930,12 +3007,14 @@ class Page(NamedTuple):
     headers     as in Response
     body        decoded, in bytes
     text        the body as text
-    base        the URL to which its links and assets are relative"""
+    base        the URL to which its links and assets are relative
+    is_html     whether it was read as HTML or XHTML"""
 
     headers: Headers
     body: bytes
     text: str
     base: URL
+    is_html: bool
 
 
 class Result(NamedTuple):
@@ -3038,8 +3117,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
         if reader is None or not read:
             return Result(record)
         text, charset = decode_page(response.body, response.content_type)  # 200
-        if reader is read_markup and root_element_of(text) in ("urlset", "sitemapindex"):
-            reader = read_sitemap
+        reader = reader_for(text, reader)
+        if reader is None:
+            return Result(record)
         markup = reader(text)
         base = url
         if markup.base:
@@ -3057,7 +3137,8 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     record = record._replace(
         encoding=charset, nofollow=nofollow, links=links, assets=markup.assets,
         title=_title_of(markup))
-    return Result(record, Page(response.headers, response.body, text, base))
+    is_html = reader in (read_markup, read_xhtml)
+    return Result(record, Page(response.headers, response.body, text, base, is_html))
 
 
 # 15  Scope
@@ -3091,7 +3172,7 @@ class Options(NamedTuple):
                     index, read only pages whose URL matches one
     exclude         regular expressions: URLs that match one are left out
     folder          the path of a folder: its files are the site of the root, and no request
-                    is sent for them
+                    is sent for them. None: there is none
     subdomains      whether the subdomains of the roots' hosts are in scope
     external        whether links to other hosts, and to pages that `include` leaves out,
                     are checked
@@ -3116,7 +3197,7 @@ class Options(NamedTuple):
     max_pages: int = 1_000_000
     include: Texts = ()
     exclude: Texts = ()
-    folder: str = ""
+    folder: str | None = None
     subdomains: bool = False
     external: bool = False
     pages_only: bool = False
@@ -3168,11 +3249,11 @@ def _refuse_path(text: str) -> None:
     public/ and docs/html are folders if they are there; x.org and localhost are hosts."""
     first = text.partition("/")[0]
     is_host = re.search("[.:]", first) or _LOCAL.match(text)
+    if not re.match("[./~]|file:", text) and (is_host or not os.path.isdir(text)):
+        return
     path = os.path.expanduser(re.sub("^file:(?://[^/]*)?", "", text))
-    if not re.match("[./~]|file:", text):
-        if is_host or not os.path.isdir(text):
-            return
-        path = f"./{text}"
+    if not re.match("[./]", path):
+        path = f"./{path}"
     advice = "there is no such folder"
     if os.path.exists(path):
         folder = path if os.path.isdir(path) else os.path.dirname(path)
@@ -3565,8 +3646,9 @@ NEVER = 1 << 41     # the round of URLs that are left out
 class Node:
     """A seen URL, a URL with a fragment, or a text that cannot be requested, such as mailto:me."""
 
-    __slots__ = ("text", "round", "reason", "site", "parent", "depth", "hops", "is_check", "tries",
-                 "next_node", "fragment", "is_index", "anchors", "is_well", "linked_from")
+    __slots__ = ("text", "round", "reason", "site", "parent", "is_linked", "depth", "hops",
+                 "is_check", "tries", "next_node", "fragment", "sitemap", "anchors", "is_well",
+                 "linked_from")
 
     def __init__(self, text: str):
         self.text = text
@@ -3575,7 +3657,8 @@ class Node:
         self.reason = ""                        # why the URL is left out
         self.site: Site                         # set unless the URL is left out
         self.parent = ""                        # the page, or the redirect, that led to it; "" for
-                                                # a root, and for a file that nothing refers to
+                                                # a root, and for a file that no link has led to
+        self.is_linked = False                  # whether another page, or a redirect, refers to it
         self.depth = 0                          # links from a root
         self.hops = 0                           # redirects in a row that led to it
         # How the URL is requested (§21)
@@ -3584,7 +3667,7 @@ class Node:
         # The outcome
         self.next_node: Node | None = None      # the target of a redirect
         self.fragment = ""                      # the fragment in the Location of a redirect
-        self.is_index = False                   # whether it is an index of sitemaps
+        self.sitemap = ""                       # the root element if it is one of SITEMAPS
         self.anchors: array[int] | None = None  # of a page that was read, see anchors_of()
         self.is_well = False                    # whether it ended without a problem or a redirect
         self.linked_from = list[str]()          # the pages that refer to it, until it is well
@@ -3636,7 +3719,7 @@ class Frontier:
         it; a root has none, nor has a file that no link has led to. With --external, a
         link that leads out becomes a check. The limits of --max-pages count here."""
         # 1. In which round would it be requested? (/map.png, linked from /cats/: in round 1.)
-        listed = parent is not None and parent.is_index
+        listed = parent is not None and parent.sitemap == "sitemapindex"
         reason = self.scope.objection(url, depth, check, listed)
         if self._options.external and reason in ("on another host", "not included"):
             check = True
@@ -3657,8 +3740,6 @@ class Frontier:
         #    so it has not been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round is not None and node.round <= its_round:
-            if not node.parent and node.depth > 0 and parent is not None and parent is not node:
-                node.parent = parent.text  # now something refers to this file
             return node
         # 3. It is new, or moves.
         self.seen_urls[node.text] = node
@@ -3703,6 +3784,7 @@ class Frontier:
             following = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
             if node not in following.ahead():  # otherwise the target already leads back here
                 node.next_node = following
+                following.is_linked = True
                 return record
             problem = "redirect loop"
         return record._replace(kind="too many redirects", error=problem)
@@ -3783,7 +3865,7 @@ class References:
         links = await self._admit_each(referrer, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
-            nodes += self._fragments.admit(referrer, record.links, links)
+            nodes += await self._fragments.admit(referrer, record.links, links)
         link_urls = [node.text for node in nodes]
         asset_urls = None
         if not self._options.pages_only:
@@ -3791,6 +3873,8 @@ class References:
             nodes += assets.values()
             asset_urls = tuple(dict.fromkeys(node.text for node in assets.values()))
         for node in set(nodes):
+            if node is not referrer:
+                node.is_linked = True
             if not node.is_well:  # the report names the pages that refer to a problem
                 node.linked_from.append(referrer.text)
         return record._replace(links=tuple(dict.fromkeys(link_urls)), assets=asset_urls)
@@ -3862,11 +3946,11 @@ _ANCHOR_VALUE = r"""(?: (?= ( "[^"]*+" | '[^']*+' ) ) | ( [^\s>"'] [^\s>]*+ ) )"
 _IDS = [re.compile(rf"""{d} (?<= [\s"'/] [iI] {d} ) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
         for d in "dD"]
 # Values that hold "<a " are not skipped, so no match begins inside what another has skipped.
+_IN_QUOTES = _repeated(r'[^"<]++ | <(?![aA][\s/])')
+_IN_SINGLE_QUOTES = _repeated(r"[^'<]++ | <(?![aA][\s/])")
 _NAME_OF_A = re.compile(rf"""
     < [aA] (?= [\s/] )
-    (?> = \s*+ (?: " (?> (?: [^"<]++ | <(?![aA][\s/]) )* ) "
-                 | ' (?> (?: [^'<]++ | <(?![aA][\s/]) )* ) ' )
-      | [^<>=nN]++ | [^<>] )*?
+    (?> = \s*+ (?: " {_IN_QUOTES} " | ' {_IN_SINGLE_QUOTES} ' ) | [^<>=nN]++ | [^<>] ){{0,1000}}?
     (?<= [\s"'/] ) (?i:name) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
 
 
@@ -3909,13 +3993,16 @@ class Fragments:
         # The Nodes of fragments, by the Node of the URL before the #.
         self._nodes = defaultdict[Node, list[Node]](list)
 
-    def admit(self, referrer: Node, links: Iterable[str], nodes: Nodes) -> Iterator[Node]:
-        """Yield the Nodes of the fragments that links name, except those of *referrer* itself.
+    async def admit(self, referrer: Node, links: Iterable[str], nodes: Nodes) -> list[Node]:
+        """Return the Nodes of the fragments that links name, except those of *referrer* itself.
 
-        *nodes* holds the Nodes of the links."""
+        *nodes* holds the Nodes of the links, by reference without its fragment."""
         seen_urls = self._frontier.seen_urls
         own = set(referrer.anchors or ())
-        for link in links:
+        admitted = list[Node]()
+        for number, link in enumerate(links, 1):
+            if not number % SLICE:
+                await sleep(0)
             fragment = fragment_of(link)
             target = nodes[link.partition("#")[0]]
             if fragment == "top" or (target is referrer and own & _anchors_named(fragment)):
@@ -3925,18 +4012,23 @@ class Fragments:
             if not node:
                 node = seen_urls[text] = Node(text)
                 self._nodes[target].append(node)
-            yield node
+            admitted.append(node)
+        return admitted
 
     def records(self) -> Iterator[Record]:
         """Yield a record of each fragment that does not exist, is excluded or is not checked.
 
         Must be called after the last round."""
+        shown_last = None   # many URLs may redirect to one large page: its set is made once
+        anchors = set[int]()
         for linked, nodes in self._nodes.items():
             redirected = ""
             for last in linked.ahead():  # a browser shows the last page and fragment
                 if last.fragment:
                     redirected = last.fragment
-            anchors = set(last.anchors or ())
+            if last is not shown_last:
+                shown_last = last
+                anchors = set(last.anchors or ())
             for node in nodes:
                 fragment = redirected or node.text.partition("#")[2]
                 record = Record(
@@ -4028,8 +4120,7 @@ class Fetcher:
             else:
                 response = await self.client.fetch(
                     url, method, self._scope.trusts(url), wanted, max_body)
-            if (response.body.startswith(GZIP_MAGIC)  # a file such as /sitemap.xml.gz
-                    and reader_of(url, response.content_type) is read_sitemap):
+            if response.body.startswith(GZIP_MAGIC):  # a file such as /sitemap.xml.gz
                 body = _decode(response.body, "gzip", self._options.max_body)
                 response = response._replace(body=body)
             return response, None
@@ -4067,6 +4158,22 @@ class Fetcher:
             return self._scope.covers(url)
         return not is_check
 
+    def _is_download(self, node: Node, url: URL, head: Response) -> bool:
+        """Return whether a response is too large to be searched, and probably not a page.
+
+        It is XML, or has no type, and exceeds --max-body by its Content-Length; and it is
+        neither a root nor listed in a sitemap."""
+        parent = self._frontier.seen_urls.get(node.parent)
+        is_expected = node.depth == 0 or (parent is not None and parent.sitemap != "")
+        is_odd = not head.content_type or reader_of(url, head.content_type) is read_sitemap
+        length = head.headers.get("content-length", "")
+        return (is_odd and not is_expected and length.isdecimal()
+                and int(length) > self._options.max_body)
+
+    def _reads(self, node: Node, url: URL, head: Response) -> bool:
+        """Return whether to read the body of the response for a node."""
+        return self._wants(url, node.is_check, head) and not self._is_download(node, url, head)
+
     async def fetch(self, node: Node) -> Result | Again:
         """Use the turn of a URL: cases 1 to 8."""
         site = node.site
@@ -4080,7 +4187,7 @@ class Fetcher:
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
         if self._scope.is_file(url):  # 4: it is a file of the folder
             response, error = await self._send(
-                url, "GET", partial(self._wants, url, node.is_check), self._options.max_body)
+                url, "GET", partial(self._reads, node, url), self._options.max_body)
             return self._result(node, url, response, error)
         if record := self._remembered(node):  # 5: the journal has it
             return Result(record, from_journal=True)
@@ -4093,7 +4200,7 @@ class Fetcher:
         at = time.time()
         began = loop.time()
         node.tries += 1
-        wanted = partial(self._wants, url, node.is_check)
+        wanted = partial(self._reads, node, url)
         response, error = await self._send(url, method, wanted, self._options.max_body)
         seconds = loop.time() - began
         is_covered = self._scope.covers(url)
@@ -4124,16 +4231,20 @@ class Fetcher:
 
     def _result(self, node: Node, url: URL, response: Response, error: Exception | None) -> Result:
         """Return the Result of a URL that has its response. Note in its Node what the page is."""
-        read = self._wants(url, node.is_check, response)
+        read = self._reads(node, url, response)
         record, page, _ = result_of(
             url, response, error, read, self._options.no_robots, self._options.accept)
         record = record._replace(is_check=node.is_check)
+        if not read and self._wants(url, node.is_check, response):
+            record = record._replace(skipped=TOO_LARGE)
         if record.error:
             hint = hint_of(url, response, error, node.depth == 0)
             record = record._replace(error=record.error + hint)
         if page:
-            node.is_index = root_element_of(page.text) == "sitemapindex"
-            if self._options.fragments and _type_of(record.content_type) in _HTML_TYPES:
+            root = root_element_of(page.text)
+            if root in SITEMAPS:
+                node.sitemap = root
+            if self._options.fragments and page.is_html:
                 node.anchors = anchors_of(page.text)
             if not self._options.on_page:  # its text is no longer needed
                 page = page._replace(body=b"", text="")
@@ -4193,11 +4304,14 @@ class Fetcher:
         has_links = record.links != ()
         has_other_links = record.nofollow and has_links != options.no_robots
         was_accepted = record.status >= 400 and not record.kind
-        if (record.is_check != node.is_check or was_read != would_be_read or lacks_assets
-                or has_other_links or record.size > options.max_body
+        # XML with an unknown root element was looked at, and is not read today either.
+        is_other_xml = not was_read and reader_of(node.url, record.content_type) is read_sitemap
+        if (record.is_check != node.is_check or lacks_assets or has_other_links
+                or (was_read != would_be_read and not is_other_xml)
+                or record.size > options.max_body or record.skipped == TOO_LARGE
                 or was_accepted != (record.status in options.accept)):
             return None
-        if record.kind == "moved":  # the targets are looked at again
+        if record.kind == "moved" and not options.moved:
             return record._replace(kind="", error="")
         return record
 
@@ -4255,8 +4369,10 @@ class Crawler:
         for url in self._roots:
             if pattern := scope.excludes(f"{url}"):
                 raise CrawlError(f"--exclude {pattern.pattern!r} leaves out the start URL {url}")
-        if folder and folder.unread and not folder.has(self._roots[0]):
-            self._roots = []  # the other files are read all the same
+        if folder:
+            self._roots = [folder.start]
+            if folder.pages and not folder.has(folder.start):
+                self._roots = []  # the other files are read all the same
         try:
             self.fetcher = Fetcher(self.frontier, options)
         except ValueError as error:
@@ -4266,13 +4382,13 @@ class Crawler:
         self._hosts_are_known = False   # whether every root has stopped redirecting
         self._held = dict[Node, Result]()   # the results of roots other than redirects, until the
                                             # hosts are known
-        # With --moved: the records of URLs that have moved for good, until the outcomes of
+        # With --moved: the results of URLs that have moved for good, until the outcomes of
         # their targets are known.
-        self._moved = dict[Node, Record]()
+        self._moved = dict[Node, Result]()
 
     def _open_folder(self) -> Folder | None:
         """Return the Folder of the option. Raises CrawlError."""
-        if not self.options.folder:
+        if self.options.folder is None:
             return None
         if len(self._roots) != 1:
             raise CrawlError(f"--folder needs one start URL, got {len(self._roots)}")
@@ -4292,11 +4408,13 @@ class Crawler:
         with closing(self.fetcher.client):
             try:
                 await gather(*tasks)
-            except BaseException:  # the first error, or a cancellation, ends the crawl
+            except BaseException as error:  # the first error, or a cancellation, ends the crawl
                 for task in tasks:
                     task.cancel()
                 await gather(*tasks, return_exceptions=True)
                 self.ended = True
+                if isinstance(error, CancelledError):
+                    self._emit_moved()
                 raise
             self.ended = True
 
@@ -4324,12 +4442,16 @@ class Crawler:
                 await frontier.queue.join()
         if folder:
             await self._run_rounds(CHECKS - 1)
-            for url in folder.unread.values():
-                frontier.admit(url, None, 1)
-            await frontier.queue.join()  # in round 1, which may be the current one
+            for file, url in folder.pages.items():
+                if file not in folder.readings:
+                    frontier.admit(url, None, max(1, frontier.round))  # no round comes twice
+            await frontier.queue.join()
         await self._run_rounds(CHECKS)
-        for record in itertools.chain(frontier.left_out(), self._fragments.records()):
+        ends = itertools.chain(frontier.left_out(), self._fragments.records())
+        for number, record in enumerate(ends, 1):
             self._emit(record)
+            if not number % SLICE:
+                await sleep(0)
         self._emit_moved()
         for worker in workers:  # all of them wait for the queue
             worker.cancel()
@@ -4344,12 +4466,13 @@ class Crawler:
         """Emit the records of URLs that have moved for good, as problems if pages refer to them.
 
         If the redirects lead to a problem, only that is one."""
-        for node, record in self._moved.items():
+        for node, result in self._moved.items():
+            record = result.record._replace(kind="", error="")
             nodes = node.ahead()
             if node.linked_from and (nodes[-1].is_well or nodes[-1].reason):
                 target = next(each for each in nodes if each not in self._moved)
                 record = record._replace(kind="moved", error=f"moved to {target.text}")
-            self._emit(record)
+            self._emit(record, result.from_journal and record.kind == result.record.kind)
         self._moved.clear()
 
     async def _work(self) -> None:
@@ -4395,7 +4518,7 @@ class Crawler:
         if result.from_journal:
             self.fetcher.ages.append(record.at)
         if self.options.moved and record.status in _PERMANENT and node.next_node:
-            self._moved[node] = record
+            self._moved[node] = result._replace(record=record)
         else:
             # A record from the journal is not written again, unless it has changed: a
             # redirect may have become a problem, for example with a lower --max-redirect.
@@ -4508,7 +4631,7 @@ class Journal:
                 to_stdout = path == "-"
                 self._file = files.enter_context(open(
                     1 if to_stdout else path, "ab", buffering=0, closefd=not to_stdout))
-                if os.path.isfile(path):  # a pipe can be neither locked nor resumed
+                if os.path.isfile(path) and not to_stdout:  # a pipe cannot be locked or resumed
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if os.path.getsize(path) and not resume:
                         raise ValueError(
@@ -4621,7 +4744,10 @@ class Journal:
 #     its fragment cannot be checked, because the
 #         page was not read, or has too many
 #         anchors                                 not requested
-#     no reader knows its content type            not searched for links
+#     no reader knows its content type, or its
+#         root element                            not searched for links
+#     it is XML or without a type, and longer
+#         than --max-body                         too large to search       --max-body
 #     it exceeds a limit, which may be one of
 #         --max-body, --timeout                   a problem
 #     a chain of redirects is too long            a problem                 --max-redirect
@@ -4672,6 +4798,16 @@ def _leads_on(record: Record, frontier: Frontier) -> bool:
     return False
 
 
+def _unlinked_files(folder: Folder, nodes: Nodes) -> list[str]:
+    """Return the HTML files that were read, and to which no link and no redirect leads."""
+    unlinked = list[str]()
+    for urls in folder.readings.values():
+        readings = [nodes[f"{url}"] for url in urls]
+        if not any(node.is_linked or node.depth == 0 for node in readings):
+            unlinked.append(readings[0].text.removeprefix(f"{folder.url}"))
+    return unlinked
+
+
 OUTAGE = 10  # if this many URLs have no usable response for one reason, print the reason once
 
 
@@ -4691,6 +4827,7 @@ class Report:
         self.looked_up = 0                          # results from a folder
         self.skipped = Counter[str]()               # URLs that were not requested, by reason
         self.unread = Counter[str]()                # pages without a reader, by content type
+        self.too_large = Counter[str]()             # downloads that were not read, by content type
         self.moved = 0                              # links and assets that have moved for good
         self.pages = 0                              # that were read, including sitemaps
         self._known = set(known)
@@ -4706,7 +4843,10 @@ class Report:
             self.problems.append(record)
         elif is_known and record.status:
             self.fixed.append(record.url)
-        if record.skipped:
+        shown_type = _type_of(record.content_type) if record.content_type else "?"
+        if record.skipped == TOO_LARGE:
+            self.too_large[shown_type] += 1
+        elif record.skipped:
             self.skipped[record.reason] += 1
         # Missing anchors and invalid URLs have no tries. If only robots.txt has failed,
         # its URLs do not count as requested; if the server itself has failed, they do.
@@ -4723,7 +4863,7 @@ class Report:
                 self.pages += 1
             elif 0 < record.status < 400 and not (
                     record.kind or record.next_url or record.skipped):
-                self.unread[_type_of(record.content_type) if record.content_type else "?"] += 1
+                self.unread[shown_type] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
         """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""
@@ -4781,6 +4921,8 @@ class Report:
             if reason in REASONS and not record.error:
                 why += f"; {REASONS[reason]} changes that"
             yield f"cannot crawl {record.url}: {why}"
+        if not self.roots:  # a folder without a start page
+            yield "no page was read"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the summary: interruption, requests, statuses, and everything that was
@@ -4793,14 +4935,12 @@ class Report:
         pages = f"{_count_of(self.pages, 'page')} read"
         folder = crawler.frontier.scope.folder
         if folder:
-            yield (f"{self.looked_up} files and URLs looked up in {crawler.options.folder}, "
-                   f"{pages}")
+            yield (f"{self.looked_up} files and URLs looked up in "
+                   f"{_printable(f'{crawler.options.folder}')}, {pages}")
             if requested:
                 yield f"{_count_of(requested, 'URL')} requested"
-            unlinked = [node.text.removeprefix(f"{folder.url}")
-                        for node in crawler.frontier.seen_urls.values()
-                        if node.round == 1 and not node.parent]
-            if unlinked:
+            unlinked = _unlinked_files(folder, crawler.frontier.seen_urls)
+            if unlinked and not (crawler.in_flight or queued):
                 yield f"no link leads to: {_several(unlinked)}"
         else:
             yield f"{_count_of(requested, 'URL')} requested, {pages}"
@@ -4814,6 +4954,8 @@ class Report:
                        "JavaScript, or was another page meant?")
         if self.unread:
             yield f"not searched for links: {_counts(self.unread)}"
+        if self.too_large:
+            yield f"{TOO_LARGE}: {_counts(self.too_large)}    --max-body"
         if self.skipped:
             yield "not requested:"
         for reason in dict.fromkeys([*REASONS, *sorted(self.skipped)]):
@@ -4875,7 +5017,7 @@ def _crawler_for(options: argparse.Namespace) -> Crawler:
     given = {name: getattr(options, name) for name in Options._fields}
     given["headers"] = dict(options.header)
     roots = options.roots
-    if len(roots) == 1 and re.match("[./~]", roots[0]) and not options.folder:
+    if len(roots) == 1 and re.match("[./~]", roots[0]) and options.folder is None:
         path = os.path.expanduser(roots[0])
         if os.path.isdir(path):
             given["folder"] = path
@@ -4887,8 +5029,8 @@ def _lines_of(path: str) -> list[str]:
     """Return the lines of a text file in UTF-8, with or without a BOM. Raises CrawlError."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return file.read().splitlines()
-    except (OSError, UnicodeError) as error:
+            return file.read().split("\n")
+    except (OSError, ValueError) as error:  # such as a UnicodeError
         raise CrawlError(f"{path} cannot be read: {_explain(error)}")
 
 
@@ -4899,7 +5041,7 @@ def _known_urls(path: str | None) -> list[str]:
     if path is None:
         return []
     refuse_stdout(path)
-    return [line.removeprefix("  ") for line in _lines_of(path)]
+    return [line.strip() for line in _lines_of(path)]
 
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
@@ -5001,7 +5143,7 @@ def _parser() -> _Parser:
     """Return the parser of the command line."""
     kinds: dict[type, dict[str, Any]] = {
         bool: {"action": "store_true"},
-        str: {"metavar": "DIR"},
+        type(None): {"metavar": "DIR"},
         tuple: {"action": "append", "default": [], "metavar": "RE"},
         frozenset: {"action": "extend", "type": _statuses, "default": [], "metavar": "STATUS,..."},
         int: {"type": int, "metavar": "N"},
@@ -5029,46 +5171,56 @@ def _parser() -> _Parser:
     add("--known", metavar="FILE", help="the problems in an earlier report do not count")
     flag("-q", "--quiet", help="print only problems, and the age of a resumed FILE")
     flag("-v", "--verbose", help="print a line on stderr for each URL")
-    add("-K", "--config", metavar="FILE", help="read options from FILE, one on each line")
+    add("-K", "--config", action="append", default=[], metavar="FILE",
+        help="read options from FILE, one on each line (repeatable)")
     add("-V", "--version", action="version", version=f"crawl.py {VERSION}",
         help="print the version")
     return parser
 
 
-def _read_config(path: str, parser: _Parser) -> argparse.Namespace:
-    """Return the options in a file. Each line is an option, a URL, or a comment after #.
+def _read_config(path: str, parser: _Parser) -> tuple[list[str], list[str]]:
+    """Return the options and the URLs in a file, as arguments of the command line.
 
-    The value of an option begins after the first blank, and ends with the line. Raises
-    CrawlError, which does not show the text of a line, because it may be a secret."""
-    options = argparse.Namespace()
+    Each line is an option, a URL, or a comment after #. The value of an option begins
+    after the first blank, and ends with the line. Raises CrawlError, which does not show
+    the text of a line, because it may be a secret."""
+    arguments = list[str]()
     roots = list[str]()
-    for number, line in enumerate(_lines_of(path), 1):
-        name, blank, value = line.strip().partition(" ")
-        if not name or name.startswith("#"):
+    for number, line in enumerate(map(str.strip, _lines_of(path)), 1):
+        if not line or line.startswith("#"):
             continue
         try:
-            parser.parse_args([f"{name}={value.strip()}" if blank else name], options)
-            _crawler_for(options)
-            if options.config is not None:
+            name, blank, value = line.partition(" ")
+            if blank and re.fullmatch("-[a-zA-Z]|--[a-z-]+", name):
+                line = f"{name}={value.strip()}"
+            elif blank and not re.match("[./~]", name):
+                parser.error("a blank in a URL")
+            given = parser.parse_args([line])  # each line by itself, to find mistakes
+            if given.config:
                 parser.error("-K in a file")
-        except CrawlError:
+            if given.folder is not None:
+                given.roots = ["localhost"]
+            _crawler_for(given)
+        except (CrawlError, SystemExit):  # SystemExit: --help
             raise CrawlError(f"{path}, line {number}: this is neither an option with a valid "
                              "value, nor a URL, nor a comment; try --help")
-        roots += options.roots
-    options.roots = roots
-    return options
+        if line.startswith("-"):
+            arguments.append(line)
+        else:
+            roots.append(line)
+    return arguments, roots
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options. Exits after --help and --version. Raises CrawlError for wrong usage."""
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)
-    if options.config is not None:
-        options = _read_config(options.config, parser)
-        roots = options.roots
-        parser.parse_intermixed_args(arguments, options)
-        if not options.roots:
-            options.roots = roots
+    for path in options.config:
+        configured, roots = _read_config(path, parser)
+        if options.roots:  # the command line wins
+            roots = []
+        arguments = [*configured, *roots, *arguments]
+        options = parser.parse_intermixed_args(arguments)
     if not options.roots:
         parser.error("the following arguments are required: URL")
     if options.resume and options.output in (None, "-"):

@@ -15,6 +15,7 @@ parts, and a last one has no number:
         Redirects                  --max-redirect
         Folders                    ./public, --folder
         Everyday jobs              --accept, --known, --moved, --external, -K, -o -
+        What sites send            XML by its root, downloads, style attributes
         Callbacks                  on_record, on_page
         The end                    interrupted and cancelled crawls
         Resumed crawls             -o, and a model of the rules of a crawl
@@ -3304,10 +3305,16 @@ def test_tags_that_are_merely_skipped_do_not_count(monkeypatch: Patch) -> None:
         crawl.read_markup("<a href=/x>" * 4)
 
 
-def test_all_images_of_a_long_tag_are_found() -> None:
-    srcset = ", ".join(f"/image-{number}.png {number}w" for number in range(2000))
+def test_the_first_hundred_images_of_a_long_tag_are_found() -> None:
     data = "data:image/png;base64," + "A" * 100_000
-    assert len(crawl.read_markup(f'<img src="{data}" srcset="{srcset}">').assets) == 2001
+    srcset = ", ".join([f"{data} 1w", *(f"/{number}.png {number}w" for number in range(2, 2000))])
+    assets = crawl.read_markup(f'<img src="{data}" srcset="{srcset}">').assets
+    assert assets[2:] == tuple(f"/{number}.png" for number in range(2, 101))
+
+
+def test_the_first_thousand_attributes_of_a_tag_count() -> None:
+    for others, assets in ((999, ("/x",)), (1000, ())):
+        assert crawl.read_markup(f"<img {'a ' * others} src=/x>").assets == assets
 
 
 @each("value, meaning", [
@@ -3332,10 +3339,12 @@ def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> No
     assert link_urls(f'<a href="{value}">') == ["http://t.test" + meaning]
 
 
-def test_a_value_of_many_entities_is_decoded_to_its_end() -> None:
-    for entity in ("&amp;", "&#38;"):
-        (link,) = crawl.read_markup(f"<a href='{entity * 100_000}'>").links
-        assert link == "&" * 100_000
+def test_a_value_that_is_as_long_as_a_url_is_decoded_to_its_end() -> None:
+    for entity in ("&amp;", "&#38;", "&#x26;"):
+        (link,) = crawl.read_markup(f"<a href='{entity * crawl.MAX_URL}'>").links
+        assert link == "&" * crawl.MAX_URL
+        (link,) = crawl.read_markup(f"<a href='{entity * 1_000_000}'>").links
+        assert crawl.MAX_URL <= len(link) <= crawl.MAX_VALUE
 
 
 @each("markup, assets", [
@@ -3605,7 +3614,7 @@ def test_a_preloaded_font_is_an_asset() -> None:
     ("text/html", "<img srcset='{} 1x, {} 2x'>"),
     ("text/html", "<style>p {{ background: url({}) }}</style>"),
     ("text/css", "p {{ background: url({}) }}"),
-    ("application/xml", "<loc>http://h/{}</loc>")])
+    ("application/xml", "<urlset><loc>http://h/{}</loc>")])
 def test_a_page_with_too_many_references_is_over_a_limit(
         content_type: str, body: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(crawl, "MAX_REFERENCES", 4)
@@ -3640,8 +3649,10 @@ def test_a_page_with_a_long_path_and_many_references_is_over_a_limit() -> None:
         "its path and query, times its 1000 relative references, exceed 6000000 characters")
     url = crawl.parse_url("/" + "a" * 7900, BASE)
     for loc, kind in ((b"<loc>http://h/</loc>", ""), (b"<loc>a</loc>", "over a limit")):
-        sitemap = response._replace(headers={"content-type": "text/xml"}, body=loc * 1000)
-        assert crawl.result_of(url, sitemap).record.kind == kind
+        body = b"<urlset>" + loc * 1000
+        sitemap = response._replace(headers={"content-type": "text/xml"}, body=body)
+        record = crawl.result_of(url, sitemap).record
+        assert (record.kind, len(record.links)) == (kind, 0 if kind else 1000)
 
 
 @each("error, words", [
@@ -4629,7 +4640,7 @@ def test_a_fragment_of_something_that_is_not_html_is_not_checked(tmp_path: Path)
     site: Site = {
         "/": "<link rel=stylesheet href=/s.css><a href=/s.css#x><a href=/map#y>",
         "/s.css": answer_of_type("text/css", "p { src: url(/i) }"),
-        "/map": answer_of_type("text/xml", "<loc>http://h/i</loc>"),
+        "/map": answer_of_type("text/xml", "<urlset><loc>http://h/i</loc></urlset>"),
         "/i": ""}
     for _ in range(2):
         crawler = crawl_with_journal(tmp_path / "journal", site, fragments=True)
@@ -4721,16 +4732,16 @@ MAP = "application/xml"
     "a gzip file that its name or its type calls a sitemap is read": (
         {"/": "<a href=/a.xml.gz><a href='/b.xml.gz?x'><a href=/c><a href=/d.gz><a href=/e.xml.gz>"
          "<a href=/f.xml.gz><a href=/g.XML.GZ><a href=/h.xml.gz><a href=/i.xml.gz>",
-         "/a.xml.gz": answer_of_type("application/gzip", gzip.compress(b"<loc>http://h/1")),
+         "/a.xml.gz": answer_of_type("application/gzip", gzip.compress(b"<urlset><loc>http://h/1")),
          "/b.xml.gz?x": answer_of_type(
-             "application/x-gzip; x=y", gzip.compress(b"<loc>http://h/2")),
-         "/c": answer_of_type("text/xml", gzip.compress(b"<loc>http://h/3")),
-         "/d.gz": answer_of_type("application/gzip", gzip.compress(b"<loc>http://h/no")),
+             "application/x-gzip; x=y", gzip.compress(b"<urlset><loc>http://h/2")),
+         "/c": answer_of_type("text/xml", gzip.compress(b"<urlset><loc>http://h/3")),
+         "/d.gz": answer_of_type("application/gzip", gzip.compress(b"<urlset><loc>http://h/no")),
          "/e.xml.gz": answer_of_type("application/gzip", gzip.compress(bytes(1000))),
          "/f.xml.gz": answer_of_type(MAP, b"\x1f\x8bnot gzip"),
-         "/g.XML.GZ": answer_of_type("application/octet-stream", "<loc>http://h/4"),
-         "/h.xml.gz": answer_of_type("text/html", gzip.compress(b"<loc>http://h/5")),
-         "/i.xml.gz": answer_of_type("", gzip.compress(b"<loc>http://h/6"))},
+         "/g.XML.GZ": answer_of_type("application/octet-stream", "<urlset><loc>http://h/4"),
+         "/h.xml.gz": answer_of_type("text/html", gzip.compress(b"<urlset><loc>http://h/5")),
+         "/i.xml.gz": answer_of_type("", gzip.compress(b"<urlset><loc>http://h/6"))},
         {"max_body": 100},
         {"/": "200", "/a.xml.gz": "200", "/b.xml.gz?x": "200", "/c": "200", "/d.gz": "200",
          "/e.xml.gz": "over a limit", "/f.xml.gz": "broken", "/g.XML.GZ": "200",
@@ -4838,8 +4849,8 @@ MAP = "application/xml"
          "/120": "over the page limit"}),
     "a sitemap is read for links and an RSS feed is not": (
         {"/": "<a href=/index.xml><a href=/feed.xml>",
-         "/index.xml": answer_of_type(MAP, "<x><loc>http://h/map</loc></x>"),
-         "/map": answer_of_type("text/xml", "<loc>http://h/only</loc>"),
+         "/index.xml": answer_of_type(MAP, "<sitemapindex><loc>http://h/map</loc></sitemapindex>"),
+         "/map": answer_of_type("text/xml", "<urlset><loc>http://h/only</loc></urlset>"),
          "/feed.xml": answer_of_type("text/xml", "<rss><link>/no</link></rss>")},
         {},
         {"/": "200", "/index.xml": "200", "/feed.xml": "200", "/map": "200",
@@ -5421,7 +5432,7 @@ def test_the_retry_after_of_another_status_delays_that_url_alone() -> None:
 @each("body, fields, size", [
     ("x" * 99, {}, 99),
     (gzip.compress(bytes(1000)), {"Content_Encoding": "gzip"}, 1000),
-    ("<loc>" * 20, {"Content_Type": "text/xml"}, 100)])
+    ("<urlset>" + "<loc>" * 20, {"Content_Type": "text/xml"}, 108)])
 def test_a_page_of_more_than_max_body_bytes_is_over_a_limit(
         body: Any, fields: dict[str, Any], size: int, site: Server) -> None:
     """Also if it is so only unpacked."""
@@ -5554,7 +5565,7 @@ def test_a_server_that_always_answers_with_its_index_page_is_one_page() -> None:
 
 
 def test_a_gzipped_sitemap_that_lacks_its_end_is_broken_and_requested_again() -> None:
-    cut = gzip.compress(b"<loc>http://h/1</loc>")[:-1]
+    cut = gzip.compress(b"<urlset><loc>http://h/1</loc></urlset>")[:-1]
     site: Site = {"/a.xml.gz": answer_of_type("application/gzip", cut), "/1": ""}
     crawler = crawl_site(site, "/a.xml.gz")
     assert crawler.outcomes == {"/a.xml.gz": "broken x3"}
@@ -6019,6 +6030,41 @@ def test_html_files_that_no_link_leads_to_are_read_and_named(tmp_path: Path) -> 
     assert "no link leads to: 404.html, it's%20100%25.html, old/ and 1 more" in crawler.lines()
 
 
+def test_a_file_is_linked_by_any_page_and_any_url_but_its_own(tmp_path: Path) -> None:
+    folder = files_in(tmp_path / "public", {
+        "index.html": "",
+        "a.html": "<link rel=canonical href=/a.html><a href=b>",
+        "b.html": "<link rel=canonical href=/b.html><a href=a.html><a href=c/index.html>",
+        "c/index.html": "<a href=/d>",
+        "d/index.html": "",
+        "lonely.html": "<a href=lonely.html>"})
+    crawler = crawl_folder(folder)
+    assert "no link leads to: lonely.html" in crawler.lines()
+
+
+def test_a_file_that_was_read_at_a_depth_is_not_read_once_more(tmp_path: Path) -> None:
+    folder = files_in(tmp_path / "public", {
+        "index.html": "<a href=a>", "a.html": "<a href=b>", "b.html": "<a href=/s/>",
+        "s/index.html": "", "u.html": "<a href=/s/><a href=v>", "v.html": "<a href=w>",
+        "w.html": ""})
+    for depth in (1, 3, 9, 100):
+        outcomes = crawl_folder(folder, depth=depth).outcomes
+        assert set(outcomes.values()) <= {"200", "too many links from the start"}
+
+
+async def test_an_interrupted_crawl_of_a_folder_names_no_file_without_a_link(
+        tmp_path: Path) -> None:
+    folder = files_in(tmp_path / "public", {
+        f"{number}.html": f"<a href={number + 1}.html>" for number in range(99)})
+    crawler, task = crawler_and_task({}, "/", folder=str(folder))
+    while len(crawler.emitted) < 50:
+        await sleep(0)
+    await cancel_crawl(task)
+    lines = crawler.lines()
+    assert lines[0].startswith("interrupted: ")
+    assert "no link" not in "".join(lines)
+
+
 def test_a_folder_without_an_index_is_read_all_the_same(tmp_path: Path) -> None:
     folder = files_in(tmp_path / "public", {"b.html": "<a href=a.html>", "a.html": ""})
     crawler = crawl_folder(folder)
@@ -6028,6 +6074,12 @@ def test_a_folder_without_an_index_is_read_all_the_same(tmp_path: Path) -> None:
     assert crawl_folder(folder).outcomes["/"] == "404 broken"
     (tmp_path / "empty").mkdir()
     assert crawl_folder(tmp_path / "empty").outcomes == {"/": "404 broken"}
+    for url in ("https://me.github.io/docs", "https://me.github.io/docs/"):
+        files_in(folder, {"b.html": "<a href=a.html>"})
+        status, out, err = run_main("-q", "--folder", str(folder), url)
+        assert (status, out, err) == (0, "", "")
+    assert run_main("--folder", str(folder), "--include", "nothing", "h.org") == (
+        2, "", "crawl.py: no page was read\n")
 
 
 @each("options, outcomes", [
@@ -6071,7 +6123,8 @@ def test_a_folder_stands_for_the_urls_under_which_it_will_be_published(
 
 
 def test_a_start_url_may_be_that_of_a_file_in_the_folder(tmp_path: Path) -> None:
-    folder = files_in(tmp_path / "public", {"docs": "", "a/b.html": "<a href=/x>", "x.html": ""})
+    folder = files_in(tmp_path / "public", {
+        "docs": "", "a/b.html": "<a href=/x>", "x.html": "<a href=b.html>", "index.html": ""})
     assert "/a/docs" in crawl_folder(folder, "/a/docs", depth=0).outcomes
     (folder / "b.html").touch()
     crawler = crawl_folder(folder, "/a/b.html?q", depth=0)
@@ -6130,7 +6183,7 @@ def test_a_crawl_of_a_folder_looks_up_no_name(tmp_path: Path, monkeypatch: Patch
     ("public/", "./public/"),
     ("docs/build", "./docs/build"),
     ("./public/index.html", "./public"),
-    ("file:public", "public"),
+    ("file:public", "./public"),
     ("file:///usr", "/usr"),
     ("file://localhost/usr", "/usr")])
 def test_a_path_that_is_not_the_only_start_url_is_an_error_with_a_command_that_works(
@@ -6149,6 +6202,7 @@ def test_a_folder_beside_another_start_url_is_an_error(folder: Path) -> None:
             "crawl.py ./public\n")
     assert run_main("--folder", "public", "h", "g") == (
         2, "", "crawl.py: --folder needs one start URL, got 2\n")
+    assert run_main("--folder", "", "h") == (2, "", "crawl.py: --folder: '' is not a folder\n")
 
 
 @each("argument", ["example.com", "localhost"])
@@ -6292,6 +6346,11 @@ def test_a_file_of_known_problems_must_be_text(tmp_path: Path) -> None:
     assert err.startswith(f"crawl.py: {path} cannot be read: 'utf-8' codec")
 
 
+def test_a_file_name_with_nul_is_one_line_of_message() -> None:
+    assert run_main("--known", "a\0b", "h") == (
+        2, "", "crawl.py: a%00b cannot be read: embedded null byte\n")
+
+
 MOVED = (301, {"location": "/b"}, "")
 
 
@@ -6341,20 +6400,26 @@ def test_moved_links_are_reported_with_their_pages_and_are_not_counted_once_more
 def test_a_moved_link_of_a_journal_is_judged_anew(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     site: Site = {"/": "<a href=/a>", "/a": MOVED, "/b": ""}
-    for moved, requested in ((True, ["/", "/a", "/b"]), (False, ["/"]), (True, ["/"])):
+    for moved, requested, lines in (
+            (True, ["/", "/a", "/b"], 3), (False, ["/"], 4), (True, ["/"], 5)):
         crawler = crawl_with_journal(path, site, moved=moved)
         assert crawler.requested == requested
         assert (crawler.outcomes["/a"] == "301 moved") == moved
+        assert len(journal_lines(path)) == lines, "only the root is written again"
 
 
-def test_an_interrupted_crawl_counts_the_moved_urls_that_wait() -> None:
+def test_an_interrupted_crawl_emits_the_moved_urls_that_wait() -> None:
     async def main() -> None:
         crawler, task = crawler_and_task(
             {"/": "<a href=/a><a href=/slow>", "/a": MOVED, "/b": "", "/slow": slow_answer(9)},
             moved=True)
         await sleep(5)
+        assert crawler.num_waiting() == 1
         await cancel_crawl(task)
-        assert crawler.lines()[0] == "interrupted: 1 queued; in flight: /slow"
+        assert crawler.lines()[:8] == [
+            "moved (1)", "  /a", "    moved to /b", "    found on /", "",
+            "interrupted: 0 queued; in flight: /slow", "3 URLs requested, 2 pages read",
+            "statuses: 2 x 200, 1 x 301"]
 
     play(main())
 
@@ -6426,7 +6491,20 @@ def test_options_may_stand_in_a_file(lines: str, arguments: list[str], tmp_path:
     path = tmp_path / "crawl.conf"
     path.write_bytes(lines.encode())
     found = vars(crawl._parse_arguments(["-K", str(path)]))
-    assert found | {"config": None} == vars(crawl._parse_arguments(arguments))
+    assert found | {"config": []} == vars(crawl._parse_arguments(arguments))
+
+
+def test_a_file_of_options_may_have_no_url_and_shows_no_secret(site: Server, folder: Path) -> None:
+    site.add("/")
+    files_in(folder, {
+        "public/index.html": "", "secret.conf": "-H Authorization: Basic secret",
+        "folder.conf": "--folder public\nhttps://me.github.io/docs/"})
+    done = run_program("-K", "secret.conf", "-q", site.url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "Authorization: Basic secret\r\n" in site.heads[-1]
+    assert "1 files and URLs looked up in public" in run_main("-K", "folder.conf")[1]
+    status, out, err = run_main("-K", "secret.conf", "-K", "folder.conf", "--moved")
+    assert (status, err) == (0, "")
 
 
 def test_the_command_line_wins_over_a_file(tmp_path: Path) -> None:
@@ -6442,7 +6520,9 @@ def test_the_command_line_wins_over_a_file(tmp_path: Path) -> None:
 @each("line", [
     "--secret", "--depth secret", "--depth -1", "--depth", "-H secret", "-H A B: secret",
     "-H Host: secret", "--exclude (secret", "http://[secret", "http://me:secret@h/", "-q secret",
-    "--accept 200", "./secret", "-K secret", "--folder secret\nhttp://h/"])
+    "--accept 200", "./secret", "-K secret", "--folder secret\nhttp://h/", "-qo secret",
+    "--header=A: secret", "-HA: secret", "http://h/secret x", "http://h/ # secret",
+    "-H A: b\u2028secret"])
 def test_a_mistake_in_a_file_of_options_is_named_by_its_line_and_not_shown(
         line: str, tmp_path: Path) -> None:
     path = tmp_path / "crawl.conf"
@@ -6490,6 +6570,189 @@ def test_lines_about_start_urls_are_in_the_order_of_the_command_line(
         "http://o/b": (200, {"seconds": seconds[1], "content-type": "text/plain"}, "")}
     failures = [*crawl_site(site, "/a", "http://o/b").report.failures()]
     assert [line.split()[2] for line in failures] == ["http://h/a:", "http://o/b:"]
+
+
+# What sites send
+
+
+XHTML = "<html xmlns='http://www.w3.org/1999/xhtml'><p id='x'/><a href='/x'/><script/></html>"
+
+
+@each("content_type", ["application/xml", "text/xml; charset=utf-8", "application/xhtml+xml"])
+@each("start", [
+    "", "\ufeff", " \n", "<?xml version='1.0'?>", "<!-- a > b --><!DOCTYPE html>",
+    "<!DOCTYPE html [ <!ENTITY a '>'> <!ENTITY b ']'> ]>\n<?pi > ?>",
+    "<!DOCTYPE html PUBLIC '-//W3C//DTD XHTML 1.0//EN' 'x.dtd'>", "<!-- " + "x" * 3900 + " -->"])
+def test_xml_whose_root_element_is_html_is_read_as_a_page(content_type: str, start: str) -> None:
+    site: Site = {
+        "/": "<a href=/p#x><a href=/p#y>", "/p": answer_of_type(content_type, start + XHTML),
+        "/x": ""}
+    assert crawl_site(site, fragments=True).outcomes == {
+        "/": "200", "/p": "200", "/x": "200", "/p#y": "broken"}
+
+
+@each("content_type", ["application/xml", "text/xml", "text/html", ""])
+@each("root", ["urlset", "sm:urlset", "sitemapindex"])
+def test_a_document_whose_root_element_says_sitemap_is_one(content_type: str, root: str) -> None:
+    body = f"<?xml version='1.0'?><!-- x --><{root}><sm:loc>/x</sm:loc><loc>/y</loc></{root}>"
+    site: Site = {"/": "<a href=/p>", "/p": answer_of_type(content_type, body), "/x": "", "/y": ""}
+    assert crawl_site(site).outcomes == {"/": "200", "/p": "200", "/x": "200", "/y": "200"}
+
+
+@each("body", [
+    "<rss><loc>Berlin</loc></rss>", "<feed><link href='/no'/></feed>",
+    "<xsl:stylesheet><a href='/no'/></xsl:stylesheet>", "<Error><Code>NoSuchKey</Code></Error>"])
+def test_xml_with_another_root_element_is_counted_and_not_requested_again(
+        body: str, tmp_path: Path) -> None:
+    site: Site = {"/": "<a href=/p>", "/p": answer_of_type("text/xml", body)}
+    for requested in (["/", "/p"], ["/"]):
+        crawler = crawl_with_journal(tmp_path / "journal", site)
+        assert crawler.outcomes == {"/": "200", "/p": "200"}
+        assert "not searched for links: 1 x text/xml" in crawler.lines()
+        assert crawler.requested == requested
+
+
+@each("body", [
+    "<!-- " + "x" * 4096 + " --><rss><loc>/x</loc></rss>", "Notice: x<br/><?xml?><rss>",
+    "<!DOCTYPE x [ <rss>", "text", "<", ""])
+def test_where_no_root_element_is_found_the_type_decides(body: str) -> None:
+    site: Site = {"/": "<a href=/p>", "/p": answer_of_type("text/xml", body), "/x": ""}
+    crawler = crawl_site(site)
+    assert crawler.records["/p"].encoding == "utf-8"
+    assert ("/x" in crawler.outcomes) == ("/x" in body)
+
+
+def test_a_page_that_is_called_xml_gz_is_a_page() -> None:
+    site: Site = {
+        "/": "<a href=/src/dump.xml.gz>", "/src/dump.xml.gz": "<html><a href=/x>", "/x": ""}
+    assert crawl_site(site).outcomes == {"/": "200", "/src/dump.xml.gz": "200", "/x": "200"}
+
+
+@each("path, content_type, shown", [
+    ("/a.xml", "application/xml", "application/xml"), ("/dump.xml.gz", "application/gzip",
+     "application/gzip"), ("/x", "", "?")])
+def test_a_download_that_is_too_large_to_search_has_a_row_of_its_own(
+        path: str, content_type: str, shown: str, site: Server, tmp_path: Path) -> None:
+    field = f"Content-Type: {content_type}\r\n" if content_type else ""
+    head = f"HTTP/1.1 200 OK\r\n{field}Content-Length: 20000000\r\n\r\n".encode()
+    site.answers[path] = answer_and(head, say_nothing)  # there is no body to read
+    site.add("/", f"<a href={path}>")
+    journal = tmp_path / "journal"
+    for _ in range(2):
+        status, out, err = run_main("-o", str(journal), "--resume", site.url)
+        assert (status, err) == (0, "")
+        assert f"too large to search: 1 x {shown}    --max-body\n" in out
+    site.answers[path] = f"HTTP/1.1 200 OK\r\n{field}Content-Length: 7\r\n\r\n<html/>".encode()
+    status, out, err = run_main("-o", str(journal), "--resume", site.url)
+    assert "too large" not in out
+
+
+@each("index, root", [
+    pytest.param("", "/a.xml", id="a start URL"),
+    pytest.param("<urlset><loc>/a.xml</loc>", "/", id="in a sitemap")])
+def test_a_start_url_and_what_a_sitemap_lists_stay_over_a_limit(
+        index: str, root: str, tmp_path: Path) -> None:
+    folder = files_in(tmp_path / "public", {
+        "index.html": index, "a.xml": "<urlset>" + " " * 1000})
+    crawler = crawl_folder(folder, root, max_body=500)
+    assert crawler.outcomes["/a.xml"] == "over a limit"
+
+
+@each("content_type", ["text/html", "text/css"])
+def test_a_large_page_or_stylesheet_is_over_a_limit(content_type: str, site: Server) -> None:
+    site.add("/a", "x" * 101, Content_Type=content_type)
+    site.add("/", "<a href=/a>")
+    assert crawl_servers(site.url, max_body=100).outcomes[site.url + "/a"] == "over a limit"
+
+
+@each("link", [
+    "http://http://example.com/", "https://https//x", "https://http//x", "//http://x",
+    "http:\\\\https://x", "https://HTTPS:/x", "http:///http//x"])
+def test_a_scheme_twice_is_broken(link: str) -> None:
+    crawler = crawl_site({"/": f"<a href='{link}'>"})
+    (record,) = [each for each in crawler.emitted if each.kind]
+    assert (record.kind, record.parent) == ("broken", "http://h/")
+    assert record.error == "not a URL: it has a scheme twice"
+
+
+@each("url", ["http://http/", "http://https/x", "http://http:8080/x", "http://httpd//x",
+              "http://h/http://x"])
+def test_a_host_may_be_called_http(url: str) -> None:
+    assert str(crawl.parse_url(url)) == url
+
+
+@each("name", ["og:image", "og:image:url", "og:image:secure_url", "twitter:image"])
+@each("attribute", ["property", "name"])
+def test_preview_images_are_assets(name: str, attribute: str) -> None:
+    page = f"<base href=/base><meta {attribute}={name} content=/x><meta {attribute}={name} content>"
+    assert crawl.read_markup(page).assets == ("/x",)
+
+
+@each("markup, assets", [
+    ('<p style="background: url(x.png)">', ("x.png",)),
+    ("<P CLASS=a STYLE = 'a: url(\"x\"), url(y)'>", ("x", "y")),
+    ("<div style='background: url(&quot;x&amp;y&quot;)'><img style='a: url(z)'>", ("x&y", "z")),
+    ("<svg><g style='fill: url(#a); mask: url(/x)'></svg>", ("/x",)),
+    ("<p style=a:url(x)>", ("x",)),
+    ("<p data-style='url(no)' title='style=url(no)'><!-- <p style='url(no)'> -->", ()),
+    ("<script>'<p style=\"url(no)\">'</script><template><p style='url(no)'></template>", ()),
+    ("<p style='color: red'>url(no)</p>", ())])
+def test_urls_in_style_attributes_are_assets(markup: str, assets: tuple[str, ...]) -> None:
+    assert crawl.read_markup(markup).assets == assets
+    assert crawl_site({"/": "<p style='background: url(/x.png)'>"}).outcomes == {
+        "/": "200", "/x.png": "GET 404 broken x2"}
+
+
+@each("text, links, left_out", [
+    ("<img srcset='" + ", ".join(["/" + "x" * 300 + f"{n} {n}x" for n in range(8)]) + "'>", 8, 0),
+    ("<a href='/?" + "&#120;" * 1200 + "'>", 1, 0),
+    ("<a href='/" + "x" * 9000 + "'>", 0, 1)])
+def test_long_values_are_read_as_ever(text: str, links: int, left_out: int) -> None:
+    crawler = crawl_site({"/": text})
+    assert len(crawler.outcomes) == 1 + links + left_out
+    assert crawler.report.skipped.total() == left_out
+    assert crawler.report.skipped == ({"longer than 8000 characters": 1} if left_out else {})
+
+
+# Each is a page of a megabyte, and what is read of it: the number of URLs, or the error.
+MEGABYTES: dict[str, tuple[str, str, dict[str, Any], int | str]] = {
+    "distinct entities in one value": (
+        "text/html", "<a href='" + "".join(f"&a{n};" for n in range(130_000)) + "'>", {}, 2),
+    "many attributes": ("text/html", "<img " + "a=b " * 250_000 + "><a href=/x>", {}, 2),
+    "many attributes of another tag": ("text/html", "<p " + "a " * 500_000 + "><a href=/x>", {}, 2),
+    "parentheses in a srcset": ("text/html", "<img srcset='a " + "()" * 500_000 + "'>", {}, 2),
+    "one long reference": ("text/html", "<a href='" + "/ " * 500_000 + "%'>", {}, 2),
+    "one long base": ("text/html", "<base href='" + "/\u00e9" * 330_000 + "'><a href=x>", {}, 3),
+    "declarations before the root": ("text/html", "<!>" * 330_000 + "<a href=/x>", {}, 2),
+    "a stylesheet of line ends": ("text/css", "ab\r" * 330_000 + "url(/x)", {}, 2),
+    "a stylesheet of namespaces": ("text/css", "@namespace a''" * 70_000 + ";url(/x)", {}, 2),
+    "names without a value": ("text/html", "<b name=>" * 110_000 + "<a href=#x>", {}, 2),
+    "an unquoted name": ("text/html", "<b name= " + "a " * 500_000 + "><a href=#x>", {}, 2),
+    "fragments of a sitemap": (
+        "text/xml", "<urlset>" + "<loc>/#abcd" * 90_000, {}, 2),
+    "encoded fragments": (
+        "text/html", "".join(f"<a href=#{n}%41%42>" for n in range(50_000)), {}, 50_001),
+    "many svg elements": (
+        "text/html", "<svg>" + "<use href=/a /></svg><svg>" * 30_000, {}, 2),
+    "titles": ("text/html", "<title>" + "&amp; " * 160_000 + "</title><a href=/x>", {}, 2)}
+
+
+@each("name", MEGABYTES)
+def test_a_hostile_megabyte_is_read_in_short_steps(name: str) -> None:
+    content_type, body, options, urls = MEGABYTES[name]
+    loop = MeteredLoop()
+    site: Site = {"/": answer_of_type(content_type, body)}
+
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler(
+            "http://h/", SimulatedClient(site), fragments=True, max_pages=1, **options)
+        await crawler.crawl()
+        return crawler
+
+    crawler = crawl.run(main(), loop_factory=lambda: loop)
+    assert crawler.records["/"].encoding == "utf-8"
+    assert len(crawler.seen_urls) == urls
+    assert loop.longest < 1.5
 
 
 # Callbacks
@@ -9063,11 +9326,9 @@ NOT_LOOKED_AT = {  # each of README's words in backticks, and some others
     "`cite`": "<q cite=/no></q><blockquote cite=/no></blockquote>",
     "`longdesc`": "<p longdesc=/no>",
     "`usemap`": "<p usemap=/no>",
-    "`twitter:image`": "<meta name=twitter:image content=/no>",
     "`data-src`": "<img data-src=/no>",
     "`srcdoc`": "<iframe srcdoc='<a href=/no>'></iframe>",
     "`imagesrcset`": "<link rel=preload as=image imagesrcset='/no 1x'>",
-    "`style=`": "<p style='background: url(/no)'>",
     "`background=`": "<table background=/no></table>",
     "`xlink:href`": "<svg><a xlink:href=/no></a></svg>",
     "`image-set()`": "<style>p { background: image-set('/no' 1x) }</style>",
