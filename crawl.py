@@ -144,8 +144,9 @@ VERSION = "4.0"
 #
 # The invariants. Callbacks run in one place (`_run`), one at a time, so they need no
 # locks. A tick runs the ready queue last, and a callback that is added in the meantime
-# waits for the next tick, which polls the sockets first. So a callback that adds itself
-# again cannot starve the others. And a loop that has nothing to run raises
+# waits for the next tick, which polls the sockets first, if any are watched. So a
+# callback that adds itself again cannot starve the others. And a loop that has nothing
+# to run raises
 # DeadlockError, unless there is a socket, a deadline, another thread or a signal
 # handler that could wake it. The cost: a callback that computes for a second stops
 # everything for a second.
@@ -666,7 +667,9 @@ class Future(Generic[T]):
 class Task(Future[T]):
     """Runs *coro*, beginning soon, in a copy of the current context.
 
-    A Task is the Future of the value that the coroutine returns."""
+    A Task is the Future of the value that the coroutine returns. Its *name*, which its
+    repr() shows, is by default that of the coroutine. Raises TypeError if *coro* is not a
+    coroutine."""
 
     __slots__ = ("_name", "_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
@@ -820,7 +823,7 @@ class TimeLimit:
 
     At the deadline the block is cancelled. If CancelledError then leaves the block, the
     `async with` raises TimeoutError. A limit may be used again, but not inside its own
-    block."""
+    block. Raises RuntimeError outside a task."""
 
     def __init__(self, delay: float | None):
         self._delay = delay
@@ -1019,10 +1022,11 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
     When *main* has ended, run() cancels the tasks that are still running and waits for
     them. In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
     installed, and SIGTERM if interrupt() is, as in the command line. The first signal
-    cancels *main*. Then run() cleans up, and raises KeyboardInterrupt(number), unless
-    *main* has caught the cancellation: then it returns the result of *main* or raises
-    its error. A second signal raises KeyboardInterrupt immediately, and run() does not
-    wait for tasks (but a task may catch it)."""
+    cancels *main*. Then run() cleans up, and raises KeyboardInterrupt(number) if *main*
+    was cancelled, or had ended before the signal. If *main* has caught the cancellation,
+    run() returns its result or raises its error. A second signal raises
+    KeyboardInterrupt immediately, and run() does not wait for tasks (but a task may catch
+    it). A signal handler that *main* has installed stays when run() ends."""
     signals = list[tuple[int, bool]]()  # their numbers, and whether main had ended
 
     def on_signal(number: int, frame: object) -> None:
@@ -1424,8 +1428,8 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
     fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
     wins, whose address moves to the front of the list. If all fail, raises the OSError
-    of one of them: the first that comes from the network, such as "connection refused",
-    because others may only mean that this machine has no IPv6. If the caller is
+    of one of them: the first ConnectionError or TimeoutError, which come from the
+    network, because others may only mean that this machine has no IPv6. If the caller is
     cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
@@ -2488,8 +2492,10 @@ _CSS = re.compile(rf"""(?aisx) {_CSS_COMMENT}               # comments are skipp
 def read_stylesheet(text: str) -> Markup:
     """Return the URLs in url() and @import in a stylesheet (CSS Syntax 3, section 4.3).
 
-    URLs with escapes, and those that are only a fragment, are left out. Raises
-    LimitError if there are too many."""
+    Line ends are normalised, and ASCII blanks are blanks. @namespace is skipped, as are
+    comments, other strings, an invalid string to its end, and an invalid URL. URLs with
+    escapes, and those that are only a fragment, are left out. Raises LimitError if there
+    are too many."""
     # CSS Syntax 3, section 3.3
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
     values = _CSS.findall(text)
@@ -3095,9 +3101,10 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     """Return the Result of a response, or of an *error* and NO_RESPONSE.
 
     If *read* is true and the response is a document, the Record holds its links and
-    assets as they are written. From a document that says nofollow, it holds links only
-    if *follow* is true. A status of 400 or more is a problem, unless it is in *accept*;
-    other statuses are not, even if they are unknown."""
+    assets as they are written; a base that is not a valid URL is among the links. From a
+    document that says nofollow, it holds links only if *follow* is true. A status of 400
+    or more is a problem, unless it is in *accept*; other statuses are not, even if they
+    are unknown, such as 300, 304 and 305."""
     status = response.status
     record = Record(
         f"{url}", status, size=len(response.body),
@@ -3149,8 +3156,9 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 # is read. An asset, such as an image, is only checked: does it exist? So a URL is
 # admitted as a page or as a check, or is left out for a reason. A stylesheet on the
 # crawl's hosts is admitted as a check, but it is also read, to find the URLs that it
-# uses. With --external, links to other hosts are admitted as checks. With the root
-# http://zoo.org/ and --exclude 'pdf$':
+# uses. With --external, links that lead out are admitted as checks: to other hosts, and
+# to pages that --include leaves out. If a folder stands for the site, the URLs of its
+# files are in scope, and no others. With the root http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
@@ -3561,7 +3569,10 @@ class Site:
 
     def adapt(self, is_slowed: bool, pause: float) -> None:
         """Adapt the pace to a response, and rest. *is_slowed* says whether the response
-        was a 429; *pause* is its Retry-After in seconds."""
+        was a 429; *pause* is its Retry-After in seconds, or 0 if there was none.
+
+        A 429 while the site rests does not double the pace once more. The Fetcher counts
+        `slowed`."""
         if not is_slowed:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
@@ -3611,7 +3622,9 @@ class PoliteQueue(Queue["Node"]):
         self._update(site)
 
     def _update(self, site: Site) -> None:
-        """Find out whether a site is free; if it has to rest first, set a timer."""
+        """Find out whether a site is free; if it has to rest first, set a timer.
+
+        For a free site, each call wakes one task that waits in get()."""
         if site.timer:
             site.timer.cancel()
         loop = get_running_loop()
@@ -3670,7 +3683,8 @@ class Node:
         self.sitemap = ""                       # the root element if it is one of SITEMAPS
         self.anchors: array[int] | None = None  # of a page that was read, see anchors_of()
         self.is_well = False                    # whether it ended without a problem or a redirect
-        self.linked_from = list[str]()          # the pages that refer to it, until it is well
+        self.linked_from = list[str]()          # the pages that refer to it; when it is well, no
+                                                # more are added, and the list stays
 
     @property
     def url(self) -> URL:
@@ -3861,7 +3875,10 @@ class References:
         self._seen_assets: Nodes = {}
 
     async def admit(self, referrer: Node, record: Record, base: URL) -> Record:
-        """Admit the URLs that a page refers to. Return its *record*, with these URLs in it."""
+        """Admit the URLs that a page refers to. Return its *record*, with these URLs in it.
+
+        With --fragments, its links have their fragments, except those that the page
+        itself has. Its assets become () if there were none, and None with --pages-only."""
         links = await self._admit_each(referrer, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
@@ -4054,16 +4071,17 @@ class Fragments:
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
 #     3  robots.txt forbids the URL              Result
-#     4  the journal of an earlier crawl has it  Result (§23)
+#     4  it is a file of a folder                Result (§11), without a request
+#     5  the journal of an earlier crawl has it  Result (§23)
 #
 # Otherwise the URL is requested from the server, and the response decides:
 #
-#     5  a failure that may be temporary         Again after 1 s, 2 s ..., or after Retry-After if
+#     6  a failure that may be temporary         Again after 1 s, 2 s ..., or after Retry-After if
 #                                                that is longer; after a 429, when the site has
 #                                                rested
-#     6  HEAD failed or redirects, or the URL    Again, this time with GET
+#     7  HEAD failed or redirects, or the URL    Again, this time with GET
 #        is a stylesheet of the crawl's hosts
-#     7  anything else                           Result
+#     8  anything else                           Result
 #
 # An image whose server refuses HEAD has two turns: HEAD, 405, Again; GET, 200, Result.
 # /cats/ needs one turn. These are its steps, each with the line that its worker runs
@@ -4079,8 +4097,9 @@ class Fragments:
 #
 # Until it has a Record, an admitted URL waits in one of these places: in `later` (§18),
 # in the line of its site, in a timer, or with a worker. Only a URL of round 0 may have
-# its result already, in `_held` (§22). (If a URL moves to an earlier round, an entry
-# stays behind in `later`, and begin() skips it.)
+# its result already, in `_held` (§22), and with --moved a redirect that has moved for
+# good, in `_moved`. (If a URL moves to an earlier round, an entry stays behind in
+# `later`, and begin() skips it.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: five redirects, as RFC 9309, 2.3.1.2, asks for at least
@@ -4288,7 +4307,9 @@ class Fetcher:
                     error=f"{url}: {record.error}; --no-robots ignores robots.txt")
 
     def _remembered(self, node: Node) -> Record | None:
-        """Return the journal's record if the URL would be requested and read the same way now."""
+        """Return the journal's record if the URL would be requested and read the same way now.
+
+        Return None for roots and their redirect targets, which are always requested."""
         options = self._options
         # Roots and their redirect targets are always requested. With --fragments, so
         # are pages: a journal does not hold their anchors.
@@ -4326,8 +4347,12 @@ class Fetcher:
 #
 # The hosts of the crawl are known only when the last root has stopped redirecting.
 # Until then no page of a root can be processed, so its result is put into `_held`. Then
-# the held URLs are queued once more, and a worker that gets one takes its result from
-# there. Round 1 begins when all of these URLs are done.
+# the held URLs are queued once more, one after the other in the order of the roots, and
+# a worker that gets one takes its result from there. So the records of start pages come
+# in the same order in each crawl. Round 1 begins when all of these URLs are done.
+#
+# The HTML files of a folder that no link has led to are admitted when the pages are
+# done, and before the checks. Were they roots, all of their pages would be held.
 #
 # At the end the queue is empty and all workers wait in get(). How do they stop? At
 # first each was sent a None, which every other user of the queue had to know about. Now
@@ -4338,9 +4363,9 @@ class Crawler:
 
     *roots* is a URL, or several URLs. Without a scheme, a root is https, or http on
     this machine. The other arguments are the fields of Options. The scope consists of
-    the hosts of the roots, and of the hosts that they redirect to, with or without www.
-    Raises CrawlError for an invalid root, header, pattern or number, and TypeError for
-    an unknown argument.
+    the hosts of the roots, and of the hosts that they redirect to, with or without www.;
+    with *folder*, of the URLs of its files. Raises CrawlError for an invalid root,
+    header, pattern, number or folder, and TypeError for an unknown argument.
 
     options     the Options
     frontier    the Frontier: .seen_urls has all URLs, .sites the origins
@@ -4505,8 +4530,9 @@ class Crawler:
             del self.in_flight[node], result  # free the page before waiting for the next URL
 
     async def _admit_and_emit(self, node: Node, result: Result) -> None:
-        """Admit the URLs that a result leads to, call on_page if a page was read, and emit
-        the Record. Until the hosts are known, hold the result, unless it is a redirect."""
+        """Admit the URLs that a result leads to, call on_page if a page was read now, and
+        emit the Record. Until the hosts are known, hold the result, unless it is a redirect.
+        A Record from the journal is written again only if its kind has changed."""
         if not (self._hosts_are_known or result.record.next_url):
             self._held[node] = result
             return
@@ -4925,8 +4951,8 @@ class Report:
             yield "no page was read"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
-        """Yield the summary: interruption, requests, statuses, and everything that was
-        left out."""
+        """Yield the summary: interruption, requests, statuses, files without a link to
+        them, start pages without a link to the site, and everything that was left out."""
         queued = crawler.num_waiting()
         if crawler.in_flight or queued:
             in_flight = _several(node.text for node in crawler.in_flight)
@@ -4984,7 +5010,10 @@ _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 
 
 async def _show_progress(crawler: Crawler, report: Report) -> None:
-    """Show the progress of the crawl on the terminal, in one line, until cancelled."""
+    """Show the progress of the crawl on the terminal, in one line, until cancelled.
+
+    The line has the numbers of URLs that are done and queued, that of problems, and the
+    oldest of fetches(), and ends before the last column (80 if the width is unknown)."""
     try:
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
