@@ -5341,7 +5341,8 @@ def test_the_error_of_a_certificate_names_no_line_of_openssl(
         "trust it",
         bad.error)
     assert none.kind == "refused"
-    assert none.error.startswith("[ssl: ")
+    # The end of a handshake is an error, in words that depend on the version of OpenSSL.
+    assert re.match(r"\[ssl: |tls/ssl connection has been closed", none.error)
     assert "_ssl.c" not in none.error
 
 
