@@ -5338,6 +5338,6 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 # is courtesy, other people's mistakes, and a good report.
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100
-# ms for each response, this program gets 9.6 pages a second with --max-tasks 1, because
-# it waits nearly all the time. With --max-tasks 100 it gets 780 (`make bench`), because
+# ms for each response, this program gets 9.7 pages a second with --max-tasks 1, because
+# it waits nearly all the time. With --max-tasks 100 it gets 801 (`make bench`), because
 # one select() waits for all responses.
