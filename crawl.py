@@ -2340,36 +2340,6 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           (with --fragments) /birds has only a parrot: broken
 #
-# The URLs that are admitted to the current round are put into a queue. Each worker is a
-# task with this loop:
-#
-#     node = await queue.get()                a URL whose site may be asked now: §17
-#     result = await fetcher.fetch(node)      from robots.txt, the journal or the server: §21
-#                                             (in round 0, it may have been held: §22)
-#     queue.end_turn(node.site)               the next URL of the site may be taken
-#     if it is a Result:                      a Record, §14, and perhaps a page
-#         await self._admit_and_emit(...)     admits the references, §19, and emits the Record
-#         queue.task_done()                   when all URLs are done, the round ends
-#     else:                                   it is Again: the URL needs another turn
-#         queue.put_back(node)
-#
-# This is the path of a URL from object to object:
-#
-#                  a reference on http://zoo.org/: "/cats/"
-#                      |
-#     References   looks it up (§19), or parses it (§9)
-#                      |  URL
-#     Frontier     admits it to a round (§18); Scope says whether it belongs to the crawl (§15)
-#                      |  Node
-#     PoliteQueue  keeps it in the line of its Site until the site may be asked (§17)
-#                      |
-#     Crawler      gives it to a worker (§22)
-#                      |
-#     Fetcher      requests it (§21) through the Client (§11)
-#                      |  Result: a Record (§14), and perhaps a Page that was read (§12, §13)
-#     Crawler      passes the references in the Record to References, where their path begins, and
-#                  emits the Record to the Journal (§23) and the Report (§24)
-#
 # Each name is defined above its first use, except in annotations. So the order is: what
 # documents say (§12, §13); how a life ends (§14); three questions about each URL: does
 # it belong to the crawl, may it be requested, and when (§15 to §17); and then the life
@@ -4087,16 +4057,7 @@ class Fragments:
 #     8  anything else                           Result
 #
 # An image whose server refuses HEAD has two turns: HEAD, 405, Again; GET, 200, Result.
-# /cats/ needs one turn. These are its steps, each with the line that its worker runs
-# (it may stop at each `await`), and with what a program with callbacks would have to
-# keep in a table at that point, because the local variables of a callback are gone when
-# it returns:
-#
-#     its turn      node = await queue.get()         which workers have nothing to do
-#     GET           await client.fetch(...)          the URL, the method, when the request began
-#     200           return Result(record, page)
-#     its links     await references.admit(...)      the page, and which references are left
-#     the callback  await on_page(record, page)      the page, and what comes after the callback
+# /cats/ needs one turn.
 #
 # Until it has a Record, an admitted URL waits in one of these places: in `later` (§18),
 # in the line of its site, in a timer, or with a worker. Only a URL of round 0 may have
@@ -4344,9 +4305,9 @@ class Fetcher:
 # ===========
 # /cats/ has its Result. What happens to it? The Crawler puts the parts together: it has
 # to fetch many pages at the same time, survive failures, and stop when there are no
-# more. Its workers run the loop that was shown before §12. A redirect is not followed
-# on the spot: its target is admitted like a link (§18). A failure of a server becomes a
-# Record; any other error ends the crawl.
+# more. Its workers run the loop in _work(). A redirect is not followed on the spot: its
+# target is admitted like a link (§18). A failure of a server becomes a Record; any
+# other error ends the crawl.
 #
 # The hosts of the crawl are known only when the last root has stopped redirecting.
 # Until then no page of a root can be processed, so its result is put into `_held`. Then
@@ -5308,34 +5269,16 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #
 # Readers of the chapter "A Web Crawler With asyncio Coroutines" (500 Lines or Less, by
 # A. Jesse Jiryu Davis and Guido van Rossum) know its three stages: callbacks,
-# generators and coroutines. They are here as well, and this is what became of its
-# pieces:
+# generators and coroutines. They are here as well. In the chapter, the loop calls the
+# callback of a socket until a global `stopped`; here, tick() also has deadlines,
+# threads, an order, and a word for a deadlock. In the chapter, a queue, join() and a
+# pool of workers crawl a site; here the queue knows the sites (§17), and each seen URL
+# has a Node (§18).
 #
-#     The chapter: the loop calls the callback of a socket, until a global `stopped`.
-#     §2           tick() also has deadlines, threads, an order, and a word for a deadlock.
-#
-#     The chapter: set_result() calls the callbacks of a future on the spot.
-#     §3           They go to the ready queue, so no step runs inside another.
-#
-#     The chapter: Task.cancel() throws into its coroutine.
-#     §4           It cancels what the task waits for, down to a socket, a timer or a thread.
-#
-#     The chapter: callbacks split a fetch at each wait, and keep its state in `self`.
-#     §10          A generator parses a response, and keeps its place between two feeds.
-#
-#     The chapter: aiohttp keeps the connections.
-#     §11          A pool of connections does.
-#
-#     The chapter: a queue, join() and a pool of workers.
-#     §7, §17      The same, but the queue knows the sites.
-#
-#     The chapter: the target of a redirect is queued, and there is a set of seen URLs.
-#     §18          The target is admitted like a link, and each seen URL has a Node.
-#
-# The chapter's point can be seen in the life of /cats/ in §21: a callback needs a table
-# of what it was doing, and a coroutine only needs its local variables. That holds for a
-# crawler ten times as large. What a crawler for real sites adds is not concurrency. It
-# is courtesy, other people's mistakes, and a good report.
+# The chapter's point is that a callback needs a table of what it was doing, and a
+# coroutine only needs its local variables: see Crawler._work, which may stop at each
+# `await`. That holds for a crawler ten times as large. What a crawler for real sites
+# adds is not concurrency. It is courtesy, other people's mistakes, and a good report.
 #
 # Section 2 began with a crawler that waits for each page in turn. If a server takes 100
 # ms for each response, this program gets 9.7 pages a second with --max-tasks 1, because
