@@ -4965,6 +4965,7 @@ class Report:
 #     it found a problem                         a report                          1
 #     no start URL could be crawled              a line on stderr for each         2
 #     it could not go on, as with a full disk    a report, and a line on stderr    2
+#     an exception that nobody expected          a report, and a traceback         2
 #     Ctrl-C (or SIGTERM)                        a report                          130 (143)
 #     Ctrl-C again                               no report, or a part of it        130 (143)
 #     the reader of stdout closed the pipe       a part of the report              1
