@@ -169,7 +169,8 @@ def test_a_journal_of_hundred_thousand_lines_is_taken_in_in_seconds(tmp_path: Pa
 def test_a_crawl_survives_kill_9_at_a_hundred_random_points(
         site: Server, tmp_path: Path, rng: Random) -> None:
     for run in range(20):
-        kill_and_resume(site, tmp_path / f"journal{run}", [rng.randrange(1, 100) for _ in range(5)])
+        points = [rng.randrange(1, 58) for _ in range(5)]  # together less than its 300 pages
+        kill_and_resume(site, tmp_path / f"journal{run}", points)
 
 
 def test_two_hundred_thousand_pages_leave_no_trace(site: Server) -> None:
