@@ -4676,7 +4676,7 @@ class Journal:
         return None
 
     def write(self, record: Record) -> None:
-        """Append one record. Raises CrawlError."""
+        """Append one record. Raises CrawlError, or BrokenPipeError if it is for stdout."""
         fields = {name: value for name, value in record._asdict().items()
                   if value != Record._field_defaults.get(name)}
         line = json.dumps(fields).encode() + b"\n"
@@ -4684,6 +4684,8 @@ class Journal:
             while line:
                 line = line[self._file.write(line):]
         except OSError as error:
+            if self.path == "-" and isinstance(error, BrokenPipeError):
+                raise
             raise CrawlError(f"{self.path} cannot be written: {_explain(error)}")
 
     def close(self) -> None:

@@ -6543,6 +6543,21 @@ def test_a_journal_on_stdout_leaves_the_report_to_stderr(site: Server, tmp_path:
         assert done.stderr.startswith(f"broken (1)\n  {site.url}/gone\n    404 Not Found\n")
 
 
+def test_a_crawl_whose_journal_on_stdout_has_no_reader_any_more_ends_with_status_1(
+        site: Server) -> None:
+    site.add("/", "".join(f"<a href=/{number}>" for number in range(100)))
+    done = run_in_shell('{ crawl -o - "$1"; echo $? >&2; } | head -n 1', site.url)
+    assert done.stdout.count("\n") == 1
+    assert "interrupted: " in done.stderr
+    assert done.stderr.endswith("\n1\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with closing(crawl.Journal("-")) as journal, open(writer, "wb", buffering=0) as broken:
+        setattr(journal, "_file", broken)
+        with raises(BrokenPipeError):
+            journal.write(crawl.Record("http://h/"))
+
+
 def test_an_exception_that_nobody_expected_is_a_traceback_and_status_2(
         site: Server, monkeypatch: Patch) -> None:
     def fail(*arguments: Any) -> None:
@@ -9251,7 +9266,7 @@ def test_the_recipe_for_fixed_problems_crawls_the_pages_that_referred_to_them(
     command = recipe("$bad", site).replace("xargs -r crawl", 'xargs -r "$PYTHON" "$CRAWL"')
     done = run_in_shell(command)
     assert (done.returncode, done.stdout) == (0, "")
-    assert site.requests == ["/robots.txt", "/a", "/gone", "/b"]
+    assert sorted(site.requests) == ["/a", "/b", "/gone", "/robots.txt"]
 
 
 SHELLS = [
