@@ -2619,7 +2619,7 @@ def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
         if found := re.match(
                 r"""(?is)\s*+[0-9.]++[\s;,]++(?>(?:url\s*+=\s*+)?)("[^"]*+|'[^']*+|.++)""", text):
             return "links", [found[1].lstrip("\"'")]
-    elif text and _META_IMAGES & {values.get("property"), values.get("name")}:
+    elif text.strip() and _META_IMAGES & {values.get("property"), values.get("name")}:
         return "assets", [text]
     elif (values.get("name", "").lower() == "robots"
           and re.search(r"(?i)\bnofollow\b|(?:^|,)\s*+none\b", text)):

@@ -6700,7 +6700,8 @@ def test_a_host_may_be_called_http(url: str) -> None:
 @each("name", ["og:image", "og:image:url", "og:image:secure_url", "twitter:image"])
 @each("attribute", ["property", "name"])
 def test_preview_images_are_assets(name: str, attribute: str) -> None:
-    page = f"<base href=/base><meta {attribute}={name} content=/x><meta {attribute}={name} content>"
+    page = (f"<base href=/base><meta {attribute}={name} content=/x>"
+            f"<meta {attribute}={name} content><meta {attribute}={name} content=' '>")
     assert crawl.read_markup(page).assets == ("/x",)
 
 
