@@ -2548,7 +2548,10 @@ _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|p
 _NAME = r"[^\s/>] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+" | '[^']*+' | [^\s>]*+ )"""
 _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? [\s/]*+ )"
-_REST = rf"[\s/]*+ {_repeated(_ATTRIBUTE)} (?: > | \Z )"     # of a tag: attributes and its end
+# The rest of a tag: its attributes and its end. Nearly all tags have fewer than a hundred,
+# and need no packets.
+_REST = rf"""
+    [\s/]*+ (?> {_ATTRIBUTE}{{0,99}} ) (?: > | \Z | {_repeated(_ATTRIBUTE)} (?: > | \Z ) )"""
 # 1. A link: one attribute after another, until href or the end.
 _LINK = rf"""
     [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}{{0,1000}}?
