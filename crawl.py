@@ -148,10 +148,9 @@ VERSION = "4.0"
 # locks. A tick runs the ready queue last, and a callback that is added in the meantime
 # waits for the next tick, which polls the sockets first, if any are watched. So a
 # callback that adds itself again cannot starve the others. And a loop that has nothing
-# to run raises
-# DeadlockError, unless there is a socket, a deadline, another thread or a signal
-# handler that could wake it. The cost: a callback that computes for a second stops
-# everything for a second.
+# to run raises DeadlockError, unless there is a socket, a deadline, another thread or a
+# signal handler that could wake it. The cost: a callback that computes for a second
+# stops everything for a second.
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
 MAX_WAIT = 1.0       # seconds: the longest sleep. A signal that arrives just before a sleep does
@@ -2401,7 +2400,7 @@ def _check_count(count: int, most: int) -> None:
 
 
 def _repeated(piece: str) -> str:
-    """Return an expression for any number of *pieces*, which are not given back."""
+    """Return an expression that matches *piece* any number of times, and gives nothing back."""
     return rf"(?> (?> (?: {piece} ){{1,99}} )* )"
 
 
@@ -4101,8 +4100,9 @@ class Fetcher:
                     ) -> tuple[Response, Exception | None]:
         """Return the response of the server, or of the folder, or NO_RESPONSE and the error."""
         try:
-            if self._scope.folder and self._scope.is_file(url):
-                response = self._scope.folder.fetch(url, wanted, max_body)
+            folder = self._scope.folder
+            if folder and folder.covers(url):
+                response = folder.fetch(url, wanted, max_body)
             else:
                 response = await self.client.fetch(
                     url, method, self._scope.trusts(url), wanted, max_body)
@@ -4227,10 +4227,11 @@ class Fetcher:
             hint = hint_of(url, response, error, node.depth == 0)
             record = record._replace(error=record.error + hint)
         if page:
-            root = root_element_of(page.text)
-            if root in SITEMAPS:
-                node.sitemap = root
-            if self._options.fragments and page.is_html:
+            if not page.is_html:
+                root = root_element_of(page.text)
+                if root in SITEMAPS:
+                    node.sitemap = root
+            elif self._options.fragments:
                 node.anchors = anchors_of(page.text)
             if not self._options.on_page:  # its text is no longer needed
                 page = page._replace(body=b"", text="")
@@ -4513,8 +4514,7 @@ class Crawler:
         if self.options.moved and record.status in _PERMANENT and node.next_node:
             self._moved[node] = result._replace(record=record)
         else:
-            # A record from the journal is not written again, unless it has changed: a
-            # redirect may have become a problem, for example with a lower --max-redirect.
+            # A redirect may have become a problem, for example with a lower --max-redirect.
             self._emit(record, result.from_journal and record.kind == result.record.kind)
         node.is_well = not (record.kind or record.next_url)
 
