@@ -6731,44 +6731,105 @@ def test_long_values_are_read_as_ever(text: str, links: int, left_out: int) -> N
     assert crawler.report.skipped == ({"longer than 8000 characters": 1} if left_out else {})
 
 
-# Each is a page of a megabyte, and what is read of it: the number of URLs, or the error.
-MEGABYTES: dict[str, tuple[str, str, dict[str, Any], int | str]] = {
-    "distinct entities in one value": (
-        "text/html", "<a href='" + "".join(f"&a{n};" for n in range(130_000)) + "'>", {}, 2),
-    "many attributes": ("text/html", "<img " + "a=b " * 250_000 + "><a href=/x>", {}, 2),
-    "many attributes of another tag": ("text/html", "<p " + "a " * 500_000 + "><a href=/x>", {}, 2),
-    "parentheses in a srcset": ("text/html", "<img srcset='a " + "()" * 500_000 + "'>", {}, 2),
-    "one long reference": ("text/html", "<a href='" + "/ " * 500_000 + "%'>", {}, 2),
-    "one long base": ("text/html", "<base href='" + "/\u00e9" * 330_000 + "'><a href=x>", {}, 3),
-    "declarations before the root": ("text/html", "<!>" * 330_000 + "<a href=/x>", {}, 2),
-    "a stylesheet of line ends": ("text/css", "ab\r" * 330_000 + "url(/x)", {}, 2),
-    "a stylesheet of namespaces": ("text/css", "@namespace a''" * 70_000 + ";url(/x)", {}, 2),
-    "names without a value": ("text/html", "<b name=>" * 110_000 + "<a href=#x>", {}, 2),
-    "an unquoted name": ("text/html", "<b name= " + "a " * 500_000 + "><a href=#x>", {}, 2),
-    "fragments of a sitemap": (
-        "text/xml", "<urlset>" + "<loc>/#abcd" * 90_000, {}, 2),
-    "encoded fragments": (
-        "text/html", "".join(f"<a href=#{n}%41%42>" for n in range(50_000)), {}, 50_001),
-    "many svg elements": (
-        "text/html", "<svg>" + "<use href=/a /></svg><svg>" * 30_000, {}, 2),
-    "titles": ("text/html", "<title>" + "&amp; " * 160_000 + "</title><a href=/x>", {}, 2)}
+def filled(piece: str, size: int) -> str:
+    """Return a text of about *size* characters that repeats a piece."""
+    return piece * (size // len(piece))
+
+
+# Documents that are meant to hurt: the type, a function that makes one of a size, and how many
+# URLs are seen in one of a megabyte (with the page itself).
+MEGABYTES: dict[str, tuple[str, Callable[[int], str], int]] = {
+    "distinct entities in an href": ("text/html", lambda size: (
+        "<a href='" + "".join(f"&a{n};" for n in range(size // 8)) + "'>"), 2),
+    "distinct entities in an id": ("text/html", lambda size: (
+        "<a href=/x><img id='" + "".join(f"&a{n};" for n in range(size // 8)) + "'>"), 2),
+    "attributes of an image": (
+        "text/html", lambda size: "<img " + filled("a=b ", size) + "><a href=/x>", 2),
+    "attributes of a link": (
+        "text/html", lambda size: "<a " + filled("a ", size) + "><a href=/x>", 2),
+    "attributes of another tag": (
+        "text/html", lambda size: "<p " + filled("a ", size) + "><a href=/x>", 2),
+    "parentheses in a srcset": (
+        "text/html", lambda size: "<img srcset='a " + filled("()", size) + "'>", 2),
+    "one reference": ("text/html", lambda size: "<a href='" + filled("/ ", size) + "%'>", 2),
+    "one reference that is not in ASCII": (
+        "text/html", lambda size: "<a href='" + filled("/\u00e9", size) + "'>", 2),
+    "one base": (
+        "text/html", lambda size: "<base href='" + filled("/\u00e9", size) + "'><a href=x>", 3),
+    "declarations before the root": (
+        "text/html", lambda size: filled("<!>", size) + "<a href=/x>", 2),
+    "line ends in a stylesheet": ("text/css", lambda size: filled("\r", size) + "url(/x)", 2),
+    "short lines in a stylesheet": ("text/css", lambda size: filled("ab\r", size) + "url(/x)", 2),
+    "namespaces in a stylesheet": (
+        "text/css", lambda size: filled("@namespace a''", size) + ";url(/x)", 2),
+    "names without a value": (
+        "text/html", lambda size: filled("<b name=>", size) + "<a href=#x>", 2),
+    "a name without quotes": (
+        "text/html", lambda size: "<b name= " + filled("a ", size) + "><a href=#x>", 2),
+    "fragments in a sitemap": (
+        "text/xml", lambda size: "<urlset>" + filled("<loc>/#abcd", size), 2),
+    "encoded fragments": ("text/html", lambda size: (
+        "".join(f"<a href=#{n}%41%42>" for n in range(size // 20))), 50_001),
+    "svg elements": (
+        "text/html", lambda size: filled("<svg><use href=/a /></svg>", size), 2),
+    "style attributes": ("text/html", lambda size: filled("<p style='a:url(/x)'>", size), 2),
+    "entities in a title": (
+        "text/html", lambda size: "<title>" + filled("&amp; ", size) + "</title><a href=/x>", 2),
+    "hosts of combining marks": ("text/html", lambda size: "".join(
+        f"<a href=//{chr(97 + n % 26)}{n}" + "\u0301" * 2000 + ">"
+        for n in range(size // 2000)), 501)}
+
+
+async def crawl_page(content_type: str, body: str) -> RecordingCrawler:
+    """Return the Crawler that has read one page of http://h/, and nothing that it links to."""
+    site: Site = {"/": answer_of_type(content_type, body)}
+    crawler = RecordingCrawler("http://h/", SimulatedClient(site), fragments=True, max_pages=1)
+    await crawler.crawl()
+    return crawler
 
 
 @each("name", MEGABYTES)
 def test_a_hostile_megabyte_is_read_in_short_steps(name: str) -> None:
-    content_type, body, options, urls = MEGABYTES[name]
+    content_type, text_of_size, urls = MEGABYTES[name]
     loop = MeteredLoop()
-    site: Site = {"/": answer_of_type(content_type, body)}
+    crawler = crawl.run(
+        crawl_page(content_type, text_of_size(1_000_000)), loop_factory=lambda: loop)
+    assert crawler.records["/"].encoding == "utf-8"  # it was read
+    assert len(crawler.seen_urls) == urls
+    assert loop.longest < 1.5
+
+
+def test_the_svg_elements_of_a_page_have_one_limit_of_references_together() -> None:
+    page = filled("<svg>" + "<use href=/a />" * 8 + "</svg>", 2_000_000)
+    with raises(crawl.LimitError, match="^more than 100000 tags or references"):
+        crawl.read_markup(page)
+
+
+def redirect_to(path: str) -> tuple[int, dict[str, Any], str]:
+    """An answer that redirects, and takes no time."""
+    return 302, {"location": path, "seconds": 0}, ""
+
+
+@each("redirects", [
+    pytest.param({f"/{n}": redirect_to("/page") for n in range(2000)}, id="to one page"),
+    pytest.param({f"/{n}": redirect_to(f"/{n + 1}") for n in range(800)} | {
+        "/800": redirect_to("/page")}, id="in a chain")])
+def test_the_fragments_of_many_redirects_to_a_large_page_are_found_in_short_steps(
+        redirects: Site) -> None:
+    site: Site = redirects | {
+        "/": "".join(f"<a href={path}#x5><a href={path}#no>" for path in redirects),
+        "/page": "".join(f"<p id=x{n}>" for n in range(99_000))}
+    loop = MeteredLoop()
 
     async def main() -> RecordingCrawler:
         crawler = RecordingCrawler(
-            "http://h/", SimulatedClient(site), fragments=True, max_pages=1, **options)
+            "http://h/", SimulatedClient(site), fragments=True, max_redirect=1000)
         await crawler.crawl()
         return crawler
 
     crawler = crawl.run(main(), loop_factory=lambda: loop)
-    assert crawler.records["/"].encoding == "utf-8"
-    assert len(crawler.seen_urls) == urls
+    assert {path for path, outcome in crawler.outcomes.items() if outcome == "broken"} == {
+        f"{path}#no" for path in redirects}
     assert loop.longest < 1.5
 
 

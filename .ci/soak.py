@@ -25,7 +25,7 @@ import crawl
 from conftest import (
     HERE, OK, Expression, MeteredLoop, Server, check_linear, expressions, project_file)
 from crawl import get_running_loop
-from test_crawl import HOSTILE, kill_and_resume
+from test_crawl import HOSTILE, MEGABYTES, kill_and_resume
 
 
 def filled(piece: str | bytes, before: str = "", after: str = "",
@@ -123,6 +123,28 @@ def test_a_hostile_page_of_ten_megabytes_takes_a_second_or_so(name: str, site: S
     site.add("/", body(), Content_Type=content_type)
     pages_only = "html" in content_type and "img" not in name
     metered(name, [site.url], depth=0, pages_only=pages_only, max_pages=1)
+
+
+MEMORY = """
+import resource, sys, crawl, conftest, test_crawl
+content_type, text_of_size, _ = test_crawl.MEGABYTES[sys.argv[1]]
+body = text_of_size(crawl.MAX_BODY)
+loop = conftest.MeteredLoop()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+crawler = crawl.run(test_crawl.crawl_page(content_type, body), loop_factory=lambda: loop)
+used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(used / 1024 - 0.0007 * len(crawler.seen_urls), loop.longest)
+"""
+
+
+@pytest.mark.parametrize("name", MEGABYTES)
+def test_a_page_that_is_meant_to_hurt_takes_300_megabytes_and_a_second_at_most(name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", MEMORY, name], cwd=HERE, capture_output=True,
+                          text=True, check=True)
+    megabytes, seconds = map(float, done.stdout.split())
+    print(f"{name}: {megabytes:.0f} MB beside the URLs, {seconds:.2f} s in the longest callback")
+    assert megabytes <= 300
+    assert seconds <= 1.5
 
 
 @pytest.mark.parametrize("name, head", [
