@@ -541,9 +541,8 @@ class Future(Generic[T]):
         """Make the future fail with *exception*, or with an instance if it is a class.
 
         Raises InvalidStateError unless the future is pending. An exception that nobody
-        retrieves, by result(), exception() or `await`, is reported when the last
-        reference to the future disappears. (A traceback that leads to the future is
-        such a reference: see the end of §4.)"""
+        retrieves, by result(), exception() or `await`, is reported when the future is
+        freed."""
         if isinstance(exception, type):
             exception = exception()
         self._finish("failed")
@@ -978,20 +977,14 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 # ==========
 # A program with tasks has to begin and to end somewhere. `run` makes a loop and ticks
 # until the main task is done. It leaves no task behind: it cancels those that are still
-# running and waits for them, so that their `finally` blocks run.
+# running and waits for them, so that their `finally` blocks run. A task is left only if
+# one raises SystemExit or KeyboardInterrupt while it is cancelled, or waits for
+# something that cannot happen, or after a second Ctrl-C.
 #
-# The end may also come from outside, as Ctrl-C. Python would raise KeyboardInterrupt at
-# the next bytecode, wherever that is: between taking a task from the ready queue and
+# Ctrl-C is an end that comes from outside. Python would raise KeyboardInterrupt at the
+# next bytecode, wherever that is: between taking a task from the ready queue and
 # running it, say, and the task would be lost. So run() has a signal handler, which only
-# cancels the main task:
-#
-#     the first signal     cancels main, whose `finally` blocks run; then run() raises
-#                          KeyboardInterrupt if the cancellation has ended main
-#     the second signal    raises KeyboardInterrupt immediately, wherever the program is
-#
-# After a second signal, any task may be left. Otherwise a task is left only if one
-# raises SystemExit or KeyboardInterrupt while it is cancelled, or waits for something
-# that cannot happen.
+# cancels the main task.
 
 def interrupt(number: int, frame: object) -> None:
     """Raise KeyboardInterrupt(number). run() may replace this signal handler with its own."""
@@ -1250,10 +1243,8 @@ class Semaphore:
 # This race is the best argument for tasks and cancellation. With callbacks it needs a
 # flag, a timer, a list of sockets, and code for each order in which things can happen.
 # Here, each attempt is a task that knows nothing of the others. A Queue and a timeout
-# wait for the next attempt to end. Ending the race means cancelling the other tasks.
-# The same happens if the whole connect() is cancelled. An attempt that is cancelled
-# closes its own socket on its way out, and the race closes the socket of an attempt
-# that has connected and not won.
+# wait for the next attempt to end. Ending the race, also because the whole connect() is
+# cancelled, means cancelling the other tasks. Each closes its own socket on its way out.
 
 READ_SIZE = 65_536      # bytes: large, to save system calls
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
@@ -3476,15 +3467,12 @@ class Robots:
 # need pauses between requests (--delay, Crawl-delay), or say "not now" (429). While one
 # site rests, the workers should send requests to others.
 #
-# The plain solution is a task for each site, which sleeps until its site may be asked.
-# It was tried, and thrown away. A crawl of 5,000 hosts had 5,000 sleeping tasks. And
-# when a site became ready, its URL still had to wait for a worker; by then the site
-# might not be ready any more. The idea: a queue that knows the sites. Each site has its
-# own line of waiting URLs. get() picks a site that may be asked now, and takes the
-# first URL of its line. This begins a turn of the site, which lasts until end_turn().
-# In a turn one URL is requested. A URL that needs another turn goes back to the front
-# of its line. A site with a delay has one turn at a time, and rests after each request.
-# With a delay of 3 s:
+# The idea: a queue that knows the sites. Each site has its own line of waiting URLs.
+# get() picks a site that may be asked now, and takes the first URL of its line. This
+# begins a turn of the site, which lasts until end_turn(). In a turn one URL is
+# requested. A URL that needs another turn goes back to the front of its line. A site
+# with a delay has one turn at a time, and rests after each request. With a delay of 3
+# s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -4322,9 +4310,8 @@ class Fetcher:
 # The HTML files of a folder that no link has led to are admitted when the pages are
 # done, and before the checks. Were they roots, all of their pages would be held.
 #
-# At the end the queue is empty and all workers wait in get(). How do they stop? At
-# first each was sent a None, which every other user of the queue had to know about. Now
-# they are cancelled, like any task that nobody needs any more.
+# At the end the queue is empty and all workers wait in get(). They are cancelled, like
+# any task that nobody needs any more.
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` finds the outcome of each URL once.
@@ -4725,14 +4712,8 @@ class Journal:
 # and the report has a line for each. The last column names the option that changes
 # this, if there is one:
 #
-#     robots.txt forbids it                       not requested             --no-robots
-#     its robots.txt has failed, not the server   a problem, not requested  --no-robots
-#     its robots meta tag says nofollow           not requested             --no-robots
-#     it is too many links away from the root     not requested             --depth
-#     the limit of pages or checks was reached    not requested             --max-pages
-#     it is a link to another host                not requested             --external
-#     no --include pattern is found in it         not requested             --include
-#     an --exclude pattern is found in it         not requested             --exclude
+#     for a reason in REASONS (§14)               not requested             see there
+#     if robots.txt has failed, not the server    a problem as well
 #     its scheme is not http or https, and does
 #         not look mistyped; or it has more
 #         than MAX_URL characters                 not requested
@@ -5285,8 +5266,3 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 # coroutine only needs its local variables: see Crawler._work, which may stop at each
 # `await`. That holds for a crawler ten times as large. What a crawler for real sites
 # adds is not concurrency. It is courtesy, other people's mistakes, and a good report.
-#
-# Section 2 began with a crawler that waits for each page in turn. If a server takes 100
-# ms for each response, this program gets 9.7 pages a second with --max-tasks 1, because
-# it waits nearly all the time. With --max-tasks 100 it gets 801 (`make bench`), because
-# one select() waits for all responses.
