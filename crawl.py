@@ -350,7 +350,8 @@ class EventLoop:
                     self._run(key.data[event])
 
     def _run(self, entry: Handle | Task[Any]) -> None:
-        """Run one callback. An error in it is reported and does not stop the others."""
+        """Run one callback. An error in it does not stop the others: it is reported, with
+        the callback or the task. No reference to the entry is left (see the end of §4)."""
         try:
             entry.run()
         except _EXITS:
@@ -360,7 +361,7 @@ class EventLoop:
             self.call_exception_handler({"message": f"exception in callback {name!r}",
                                          "exception": error})
         finally:
-            del entry  # the traceback of a task's exception leads to this frame: see §4
+            del entry
 
     def stop(self) -> None:
         """Make run_forever() return before the next tick."""
@@ -668,8 +669,8 @@ class Task(Future[T]):
     """Runs *coro*, beginning soon, in a copy of the current context.
 
     A Task is the Future of the value that the coroutine returns. Its *name*, which its
-    repr() shows, is by default that of the coroutine. Raises TypeError if *coro* is not a
-    coroutine."""
+    repr() shows, is by default the __qualname__ of the coroutine. Raises TypeError if
+    *coro* is not a coroutine (of `async def`, or a generator)."""
 
     __slots__ = ("_name", "_coro", "_context", "_waiting_for", "_must_cancel", "_cancel_requests")
 
@@ -732,13 +733,13 @@ class Task(Future[T]):
     run = step  # the name by which the ready queue calls it
 
     def cancel(self) -> bool:
-        """Have CancelledError raised where the coroutine waits. Return False if it has ended."""
+        """Have CancelledError raised where the coroutine waits. Return False if it has ended.
+
+        `_waiting_for` is None while the cancel() of that future is called. Otherwise two
+        tasks that wait for each other, and cannot be cancelled, would do so forever."""
         if self._state != "pending":
             return False
         self._cancel_requests += 1
-        # `_waiting_for` is None during the inner cancel(). Otherwise two tasks that wait
-        # for each other would call each other's cancel() forever. (Such tasks cannot be
-        # cancelled.)
         waited = self._waiting_for
         self._waiting_for = None
         if waited is None or not waited.cancel():
@@ -1363,10 +1364,11 @@ async def lookup(host: str, port: int) -> list[Address]:
 async def _connect(address: Address) -> Stream:
     """Return a stream to one address. If it fails or is cancelled, no socket stays open.
 
-    Raises OSError (TimeoutError after CONNECT_TIMEOUT seconds)."""
+    Uses connect_ex(): the socket becomes writable when it is connected or has failed,
+    and SO_ERROR says which. Sets TCP_NODELAY. Raises OSError (TimeoutError after
+    CONNECT_TIMEOUT seconds)."""
     stream = Stream(socket.socket(*address[:3]))
     try:
-        # The socket becomes writable when it is connected or has failed; SO_ERROR says which.
         code = stream.sock.connect_ex(address[4])
         if code == errno.EINPROGRESS:
             await wait_for(stream._until_ready(EVENT_WRITE), CONNECT_TIMEOUT)
@@ -1384,7 +1386,9 @@ async def _connect(address: Address) -> Stream:
 async def _race(addresses: list[Address]) -> Stream:
     """Return a stream to the address that connects first, and move that address to the front.
 
-    If none connects, raises the error of one attempt: see connect()."""
+    If none connects, raises the first error that is a ConnectionError or a TimeoutError,
+    which come from the network. If there is none, raises the first error: it may only
+    mean that this machine has no IPv6."""
     errors = list[BaseException]()
     waiting = list(addresses)
     attempts = {}   # the address of each attempt that has not won
@@ -1419,10 +1423,9 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     *addresses* (at least one; by default those that lookup() finds) race for the
     connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
     fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
-    wins, whose address moves to the front of the list. If all fail, raises the OSError
-    of one of them: the first ConnectionError or TimeoutError, which come from the
-    network, because others may only mean that this machine has no IPv6. If the caller is
-    cancelled, no socket stays open. (RFC 8305)"""
+    wins, whose address moves to the front of the list; the certificate must be for
+    *host*, without brackets and without a dot at its end. If all fail, raises the OSError
+    of one of them. If the caller is cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
     stream = await _race(addresses)
@@ -1607,8 +1610,10 @@ def _trim(reference: str) -> str:
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
-    Raises ValueError if the reference is not a URL, or its scheme is mistyped or file.
-    The ValueError is an UnfetchableError if the reference may be good, but has another
+    Raises ValueError if the reference is not a URL; if its scheme is mistyped or file, is
+    there twice (http://http://), or is missing before a host and a port (up to 65535);
+    or, unlike browsers, if no // follows http: or https:, even if there is a *base*. The
+    ValueError is an UnfetchableError if the reference may be good, but has another
     scheme, or no scheme and no *base*, or in its normal form more than MAX_URL
     characters."""
     text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
@@ -1785,7 +1790,7 @@ _TRAILERS_END = re.compile(rb"(?:^|\n)\r?\n")
 def _parse_head(text: str) -> tuple[Response, bool]:
     """Return the Response whose head is *text* (RFC 9112, sections 4 and 5), and
     whether another response may follow: not in HTTP/1.0, after "Connection: close", or
-    after a line that had to be read leniently."""
+    after a line that had to be read leniently. A status is from 100 to 999."""
     line, _, rest = text.partition("\n")
     status_line = re.fullmatch("HTTP/1[.]([0-9]) +([1-9][0-9][0-9])(?: ++([^\r\n\0]*))?\r?", line)
     if not status_line:
@@ -1815,7 +1820,10 @@ def _parse_head(text: str) -> tuple[Response, bool]:
 
 def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     """Return where the body ends (its length, "chunked" or "close"), and whether the
-    head says so without needing any leniency."""
+    head says so without needing any leniency, which counts also if there is no body.
+
+    Raises ProtocolError if a Content-Length that counts is not one number of at most 18
+    digits."""
     coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
     if "transfer-encoding" in response.headers:
@@ -1982,7 +1990,8 @@ class ResponseParser:
             raise LimitError(f"the body exceeds {self._max_body} bytes (max_body)")
 
     def _chunks(self) -> Taking:
-        """Return a chunked body, RFC 9112 section 7.1. Trailers end the connection."""
+        """Return a chunked body, RFC 9112 section 7.1. Unlike in a head, the line of a
+        chunk and the chunk itself must end in CRLF. Trailers end the connection."""
         body = bytearray()
         size = 1
         while size:
@@ -2059,12 +2068,17 @@ def _tls_context() -> ssl.SSLContext:
 class Client:
     """Sends HTTP/1.1 requests over a pool of connections. Call close() when you are done.
 
-    *headers* are added to the usual ones or replace them. *timeout* is in seconds for
-    one request, from the lookup to the last byte; *max_body* is in bytes. The attribute
-    `max_idle` says how many idle connections are kept. Raises ValueError if a header has
-    a name that is not a field name (RFC 9110, 5.1), or a value that is not printable, or
-    is Host, Content-Length or Transfer-Encoding. The message does not show the value,
-    because it may be a secret."""
+    *headers* are added to the usual ones (User-Agent, Accept and Accept-Encoding) or
+    replace them. *timeout* is in seconds for one request, from the lookup to the last
+    byte; *max_body* is in bytes. Raises ValueError if a header has a name that is not a
+    field name (RFC 9110, 5.1), or a value that is not printable, or is Host,
+    Content-Length or Transfer-Encoding. The message does not show the value, because it
+    may be a secret.
+
+    user_agent      the User-Agent that is sent
+    max_idle        how many idle connections are kept
+    pool            idle streams with their origins, the least recently used first
+    addresses       of hosts, by host and port"""
 
     def __init__(self, headers: Headers | None = None, timeout: float = FETCH_TIMEOUT,
                  max_body: int = MAX_BODY):
@@ -2092,9 +2106,8 @@ class Client:
         # The fields of a request, without and with the user's *headers*.
         self._usual = usual
         self._all = fields
-        # Idle streams with their origins, the least recently used first.
         self.pool = OrderedDict[Stream, str]()
-        self.addresses = dict[tuple[str, int], list[Address]]()     # by host and port
+        self.addresses = dict[tuple[str, int], list[Address]]()
 
     async def fetch(self, url: URL | str, method: str = "GET", own_headers: bool = True,
                     wanted: Wanted = _read_all, max_body: int | None = None,
@@ -2113,7 +2126,7 @@ class Client:
         Raises ValueError if the *url* or the *method* is not valid, OSError if no
         response arrives (TimeoutError after self.timeout seconds), and ProtocolError if
         the response is malformed or truncated. If the caller is cancelled, the
-        connection is closed."""
+        connection is closed. In any case the parser of the response is closed."""
         if isinstance(url, str):
             url = parse_url(url)
         if not re.fullmatch(_FIELD_NAME, method):
@@ -2195,8 +2208,7 @@ class Folder:
 
     url         the URL of the folder, which ends in a slash
     start       the start URL; that of the folder ends in a slash
-    pages       the HTML files, sorted, each with its URL: /a/ for a/index.html
-    readings    the URLs as which HTML files were read, by file"""
+    pages       the HTML files, sorted, each with its URL: /a/ for a/index.html"""
 
     def __init__(self, path: str, start: URL):
         path = os.path.expanduser(path)
@@ -2215,7 +2227,6 @@ class Folder:
             self.start = start._replace(target=f"{folder}/")
         self.url = start._replace(target=f"{folder}/")
         self.pages = self._html_files()
-        self.readings = defaultdict[bytes, list[URL]](list)
 
     def covers(self, url: URL) -> bool:
         """Return whether *url* is that of the folder, with its slash or without, or below it.
@@ -2224,25 +2235,24 @@ class Folder:
         path = url.target.partition("?")[0]
         return host_of(url) == host_of(self.url) and f"{path}/".startswith(self.url.target)
 
-    def has(self, url: URL) -> bool:
-        """Return whether there is a file, or a redirect, for a URL that covers() accepts."""
-        return self.fetch(url, lambda head: False, 0).status != 404
+    def file_of(self, url: URL) -> bytes | None:
+        """Return the file for a URL that covers() accepts, or None if there is none."""
+        name = url.target.partition("?")[0].removeprefix(self.url.target)
+        if not name or name.endswith("/"):
+            return self._file(f"{name}index.html")
+        return self._file(name) or self._file(f"{name}.html")
 
     def fetch(self, url: URL, wanted: Wanted, max_body: int) -> Response:
         """Return the response for a URL that covers() accepts, as a static host would send it.
 
         *wanted* and *max_body* mean the same as for Client.fetch(). A file that may not
         be opened is a 403. Raises LimitError if a file that is read is too long."""
-        path, mark, query = url.target.partition("?")
-        name = path.removeprefix(self.url.target)
-        if not name or name.endswith("/"):
-            file = self._file(f"{name}index.html")
-        else:
-            file = self._file(name) or self._file(f"{name}.html")
-        if not file and (f"{path}/" == self.url.target or self._file(f"{name}/index.html")):
-            location = f"{url.origin}{path}/{mark}{query}"
-            return Response(1, 301, "Moved Permanently", {"location": location})
+        file = self.file_of(url)
         if not file:
+            path, mark, query = url.target.partition("?")
+            below = url._replace(target=f"{path}/")
+            if below.target == self.url.target or self.file_of(below):
+                return Response(1, 301, "Moved Permanently", {"location": f"{below}{mark}{query}"})
             return Response(1, 404, "Not Found", {})
         _, extension = os.path.splitext(os.fsdecode(file).lower())
         try:
@@ -2253,8 +2263,6 @@ class Folder:
                     "content-length": f"{size}"})
                 if not wanted(head):
                     return head
-                if file in self.pages:
-                    self.readings[file].append(url)
                 body = opened.read(min(size, max_body) + 1)
         except OSError:
             return Response(1, 403, "Forbidden", {})
@@ -2263,7 +2271,8 @@ class Folder:
         return head._replace(body=body)
 
     def _file(self, path: str) -> bytes | None:
-        """Return the file with this *path* in a URL, or None if it is not a regular file.
+        """Return the file with this *path* in the folder's URL, or None if it is not a regular
+        file.
 
         Each name is looked up in the list of its folder: so upper and lower case count
         on every system, and ".." and "%2F" lead nowhere."""
@@ -2438,15 +2447,15 @@ _CSS_SINGLE_QUOTED = _repeated(r"[^'\\\n]++ | \\.")
 _CSS_STRING = rf"""(?: " {_CSS_QUOTED} (?: " | \Z ) | ' {_CSS_SINGLE_QUOTED} (?: ' | \Z ) )"""
 _CSS_STRINGS = _repeated(_CSS_STRING + """ | [^;"']++""")
 _CSS_BLANKS = _repeated(r"\s++ | " + _CSS_COMMENT)
-_CSS_URL = r"(?<! [\w\\#@\x80-\U0010ffff-] ) url\( \s*+"    # the name must be a whole word
+_CSS_URL = r"(?<! [\w\\#@-] ) (?<! [^\0-\x7f] ) (?i:url)\( \s*+"   # the name is a whole word
 # A URL without quotes. A blank, a quote or an opening parenthesis inside it makes it invalid.
 _CSS_CHARACTERS = _repeated(r"""[^"'()\\\s]++ | \\.""")
 _CSS_BARE = rf"""(?! [\s)] ) {_CSS_CHARACTERS} (?= \s*+ (?: \) | \Z ) )"""
 _CSS_INVALID_URL = _repeated(r"[^)\\]++ | \\.")
 _CSS_INVALID_STRING = _repeated(r"[^\\\n]++ | \\.")
-_CSS = re.compile(rf"""(?aisx) {_CSS_COMMENT}               # comments are skipped,
-    | @namespace {_CSS_STRINGS}                             # and so are namespaces
-    | (?: {_CSS_URL} | @import {_CSS_BLANKS} (?= ["'] ) ) ( {_CSS_STRING} | {_CSS_BARE} )
+_CSS = re.compile(rf"""(?asx) {_CSS_COMMENT}                # comments are skipped,
+    | (?i:@namespace) {_CSS_STRINGS}                        # and so are namespaces
+    | (?: {_CSS_URL} | (?i:@import) {_CSS_BLANKS} (?= ["'] ) ) ( {_CSS_STRING} | {_CSS_BARE} )
     | {_CSS_URL} (?! ["'] ) {_CSS_INVALID_URL}              # an invalid URL is skipped,
     | {_CSS_STRING}                                         # and so are other strings,
     | ["'] {_CSS_INVALID_STRING}                            # up to the end of an invalid one""")
@@ -2471,8 +2480,8 @@ def read_stylesheet(text: str) -> Markup:
 def read_sitemap(text: str) -> Markup:
     """Return the URLs of a sitemap, or of an index of sitemaps.
 
-    They are in its loc elements, and in link elements with a prefix, such as
-    xhtml:link. Raises LimitError if there are too many."""
+    They are in its loc elements, with any prefix but image:, and in link elements with a
+    prefix, such as xhtml:link. Raises LimitError if there are too many."""
     urls = re.findall(
         # In <sm:loc> <![CDATA[http://h/]]></sm:loc> it finds http://h/]]>
         r"""(?sx) <!-- .*? (?: --> | \Z )
@@ -2606,7 +2615,9 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
 
 
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
-    """Return the field of Markup that a meta element adds to ("" for none), and the values."""
+    """Return the field of Markup that a meta element adds to ("" for none), and the values.
+
+    A refresh without a URL adds nothing, nor does an image whose content is blank."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         if found := re.match(
@@ -2633,7 +2644,10 @@ def _field_of(link: dict[str, str]) -> str:
 
 
 def _read_tag(tag: str) -> tuple[str, list[str]]:
-    """Return the field of Markup that a captured tag adds to ("" for none), and the values."""
+    """Return the field of Markup that a captured tag adds to ("" for none), and the values.
+
+    Browsers request nothing for an empty value, nor for a `use` of a fragment of the
+    page. A blank value counts."""
     element, values = _parse_tag(tag)
     if element == "meta":
         return _read_meta(values)
@@ -2647,46 +2661,40 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
                 _SRCSET.finditer(values.get(name, "")), MAX_CANDIDATES)
             urls += [_value_of(match[1]) for match in candidates]
         elif values.get(name) and not (element == "use" and values[name].startswith("#")):
-            urls.append(values[name])  # browsers request nothing for an empty src
+            urls.append(values[name])
     return field, urls
 
 
 _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
-def _read_style(tag: str) -> tuple[str, ...]:
-    """Return the assets in the style attribute of a tag."""
-    if "url(" not in tag:
-        return ()
-    _, values = _parse_tag(tag)
-    return read_stylesheet(values.get("style", "")).assets
-
-
 def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
     """Return the references of an HTML page. Raises LimitError if there are too many of
     them, or of tags that may have one.
 
-    *tags* is _XML_TAGS if the page is XHTML."""
+    *tags* is _XML_TAGS if the page is XHTML. A tag after the last > does not count."""
     fields = defaultdict[str, list[str]](list)
-    # compile() keeps what it has compiled. A tag after the last > does not count.
+    # compile() keeps what it has compiled.
     found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(sum(1 for link, tag, *_ in found if link or tag), MAX_REFERENCES)
     for link, tag, raw, inside, other in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
-        elif other:
-            fields["assets"] += _read_style(other)
-            _check_count(len(fields["assets"]), MAX_REFERENCES)
-        elif tag:
-            fields["assets"] += _read_style(tag)
+        if tag:
             field, values = (_read_short_tag if len(tag) <= MAX_CACHED else _read_tag)(tag)
             fields[field] += values
-            if raw.lower() == "style":
+        if "url(" in tag + other:  # perhaps in a style attribute
+            _, attributes = _parse_tag(tag + other)
+            fields["assets"] += read_stylesheet(attributes.get("style", "")).assets
+            _check_count(len(fields["assets"]), MAX_REFERENCES)
+        if raw:
+            name = raw.lower()
+            if name == "style":
                 fields["assets"] += read_stylesheet(inside).assets
-            elif raw.lower() == "title":
+            elif name == "title":
                 fields["title"].append(inside)
-            elif raw.lower() in ("svg", "math"):
+            elif name in ("svg", "math"):
                 drawing = read_markup(inside, _XML_TAGS)
                 fields["links"] += drawing.links
                 fields["assets"] += drawing.assets
@@ -3798,8 +3806,10 @@ class Frontier:
 # It is not pretty that references are resolved in two ways, here and in parse_url(). It
 # stays because it saves up to half of the time that a page takes.
 
-# The user name and password of a reference, which are never shown.
-_USER = re.compile(r"(?i)^((?:(?:https?|ftp):|[a-z0-9+.-]*:?(?=[/\\]))[/\\]*)[^/\\?#]*@")
+# The user name and password of a reference, which are never shown, also behind a scheme
+# that is there twice, or is that of view-source:https://me:password@host/.
+_USER = re.compile(r"""(?ix) ^( (?: [a-z0-9+.-]*:?[/\\]+ | [a-z0-9+.-]+:(?=(?:https?|ftp):) )?
+    (?: (?:https?|ftp):[/\\]* )* ) (?<=[:/\\]) [^/\\?\#]*@""")
 SLICE = 100  # references that are looked up between two ticks
 
 
@@ -4074,12 +4084,14 @@ class Fetcher:
     """Finds the outcome of URLs: from robots.txt, an earlier crawl's journal, or the server.
 
     client      the Client that sends the requests
-    ages        the Unix times of the responses that were taken from the journal"""
+    ages        the Unix times of the responses that were taken from the journal
+    readings    the Nodes as which each file of the folder was read: /a and /a.html may be one"""
 
     def __init__(self, frontier: Frontier, options: Options):
         self.client = Client(options.headers, options.timeout, options.max_body)
         self.client.max_idle = max(MAX_IDLE, options.max_tasks)
         self.ages = list[float]()
+        self.readings = defaultdict[bytes | None, list[Node]](list)
         self._frontier = frontier
         self._scope = frontier.scope
         self._options = options
@@ -4159,10 +4171,13 @@ class Fetcher:
             return Again()
         if rule := site.robots.rule(url.target):  # 3: robots.txt forbids it
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
-        if self._scope.is_file(url):  # 4: it is a file of the folder
+        if self._scope.folder and self._scope.is_file(url):  # 4: it is a file of the folder
             response, error = await self._send(
                 url, "GET", partial(self._reads, node, url), self._options.max_body)
-            return self._result(node, url, response, error)
+            result = self._result(node, url, response, error)
+            if result.page:
+                self.readings[self._scope.folder.file_of(url)].append(node)
+            return result
         if record := self._remembered(node):  # 5: the journal has it
             return Result(record, from_journal=True)
         return await self._request(node, url)
@@ -4351,7 +4366,7 @@ class Crawler:
                 raise CrawlError(f"--exclude {pattern.pattern!r} leaves out the start URL {url}")
         if folder:
             self._roots = [folder.start]
-            if folder.pages and not folder.has(folder.start):
+            if folder.pages and not folder.file_of(folder.start):
                 self._roots = []  # the other files are read all the same
         try:
             self.fetcher = Fetcher(self.frontier, options)
@@ -4423,7 +4438,7 @@ class Crawler:
         if folder:
             await self._run_rounds(CHECKS - 1)
             for file, url in folder.pages.items():
-                if file not in folder.readings:
+                if file not in self.fetcher.readings:
                     frontier.admit(url, None, max(1, frontier.round))  # no round comes twice
             await frontier.queue.join()
         await self._run_rounds(CHECKS)
@@ -4774,14 +4789,12 @@ def _leads_on(record: Record, frontier: Frontier) -> bool:
     return False
 
 
-def _unlinked_files(folder: Folder, nodes: Nodes) -> list[str]:
-    """Return the HTML files that were read, and to which no link and no redirect leads."""
-    unlinked = list[str]()
-    for urls in folder.readings.values():
-        readings = [nodes[f"{url}"] for url in urls]
-        if not any(node.is_linked or node.depth == 0 for node in readings):
-            unlinked.append(readings[0].text.removeprefix(f"{folder.url}"))
-    return unlinked
+def _unlinked_files(readings: Iterable[list[Node]]) -> list[str]:
+    """Return the URLs of HTML files to which no link and no redirect leads.
+
+    *readings* are the Nodes as which each file was read."""
+    return [nodes[0].text for nodes in readings
+            if not any(node.is_linked or node.depth == 0 for node in nodes)]
 
 
 OUTAGE = 10  # if this many URLs have no usable response for one reason, print the reason once
@@ -4812,8 +4825,8 @@ class Report:
         """Count one record."""
         if record.depth == 0 and not record.next_url:
             self.roots.append(record)
-        is_known = record.url in self._known and record.depth > 0
-        if is_known and record.kind:
+        is_known = record.url in self._known
+        if is_known and record.kind and record.depth > 0:
             self.known.append(record.url)
         elif record.kind:
             self.problems.append(record)
@@ -4898,7 +4911,7 @@ class Report:
                 why += f"; {REASONS[reason]} changes that"
             yield f"cannot crawl {record.url}: {why}"
         if not self.roots:  # a folder without a start page
-            yield "no page was read"
+            yield "found no page whose links may be followed"
 
     def _numbers(self, crawler: Crawler, seconds: float) -> Iterator[str]:
         """Yield the summary: interruption, requests, statuses, files without a link to
@@ -4915,9 +4928,10 @@ class Report:
                    f"{_printable(f'{crawler.options.folder}')}, {pages}")
             if requested:
                 yield f"{_count_of(requested, 'URL')} requested"
-            unlinked = _unlinked_files(folder, crawler.frontier.seen_urls)
+            unlinked = _unlinked_files(crawler.fetcher.readings.values())
             if unlinked and not (crawler.in_flight or queued):
-                yield f"no link leads to: {_several(unlinked)}"
+                files = [url.removeprefix(f"{folder.url}") for url in unlinked]
+                yield f"no link leads to: {_several(files)}"
         else:
             yield f"{_count_of(requested, 'URL')} requested, {pages}"
         if self.statuses:

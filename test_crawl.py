@@ -4477,6 +4477,15 @@ def test_each_reference_of_a_record_is_there_once_and_in_its_normal_spelling() -
     assert record.assets == ("http://h/i",)
 
 
+@each("link", ["http://http://u:SECRET@h/", "//http://u:SECRET@h", "ftp://ftp://u:SECRET@h",
+               "view-source:https://u:SECRET@h"])
+def test_a_password_behind_a_scheme_that_is_there_twice_is_not_shown(link: str) -> None:
+    crawler = crawl_site({"/": f"<a href='{link}'>"})
+    texts = [record.url for record in crawler.emitted]
+    assert not [text for text in texts if "SECRET" in text]
+    assert f"{link.partition('u:')[0]}***@h" in " ".join(texts)
+
+
 def test_the_password_of_a_link_without_slashes_is_not_shown() -> None:
     crawler = crawl_site({"/": "<a href='ftp:me:secret@h/'><a href='http:me:secret@[/'>"})
     assert "secret" not in f"{crawler.emitted}"
@@ -6043,6 +6052,15 @@ def test_a_file_is_linked_by_any_page_and_any_url_but_its_own(tmp_path: Path) ->
     assert "no link leads to: lonely.html" in crawler.lines()
 
 
+@each("name", ["robots.txt.html", "robots.txt/index.html"])
+def test_a_page_that_is_called_robots_txt_is_read_like_any_other(
+        name: str, tmp_path: Path) -> None:
+    folder = files_in(tmp_path / "public", {"index.html": "", name: "<a href=gone>"})
+    crawler = crawl_folder(folder)
+    assert [record.kind for record in crawler.report.problems] == ["broken"]
+    assert f"no link leads to: {name.removesuffix('index.html')}" in crawler.lines()
+
+
 def test_a_file_that_was_read_at_a_depth_is_not_read_once_more(tmp_path: Path) -> None:
     folder = files_in(tmp_path / "public", {
         "index.html": "<a href=a>", "a.html": "<a href=b>", "b.html": "<a href=/s/>",
@@ -6080,7 +6098,7 @@ def test_a_folder_without_an_index_is_read_all_the_same(tmp_path: Path) -> None:
         status, out, err = run_main("-q", "--folder", str(folder), url)
         assert (status, out, err) == (0, "", "")
     assert run_main("--folder", str(folder), "--include", "nothing", "h.org") == (
-        2, "", "crawl.py: no page was read\n")
+        2, "", "crawl.py: found no page whose links may be followed\n")
 
 
 @each("options, outcomes", [
@@ -6320,6 +6338,14 @@ def test_a_known_problem_of_a_start_url_counts() -> None:
         report.add(record)
     assert sorted(record.url for record in report.problems) == ["http://h/a", "http://h/b"]
     assert report.known == []
+
+
+def test_a_known_start_url_without_a_problem_is_fixed() -> None:
+    crawler = crawl_site({"/": ""})
+    report = crawl.Report(known=["http://h/"])
+    for record in crawler.emitted:
+        report.add(record)
+    assert "fixed: http://h/" in report.lines(crawler, 1.0)
 
 
 def test_a_known_problem_that_no_page_refers_to_is_neither_known_nor_fixed() -> None:
