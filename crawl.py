@@ -2882,7 +2882,9 @@ _TEMPORARY = (408, 429, 500, 502, 503, 504,  # a retry may succeed
 
 
 class CrawlError(Exception):
-    """The crawl cannot begin (an invalid root), or cannot go on (a full disk)."""
+    """The crawl cannot begin (an invalid root), or cannot go on (a full disk).
+
+    Each argument is a line for the user."""
 
 
 def _printable(text: str) -> str:
@@ -2912,13 +2914,15 @@ def _is_unknown_host(error: Exception | None) -> bool:
 
 
 def _explain(error: Exception) -> str:
-    """Return a description of an error that fits on a line."""
+    """Return a description of an error that fits on a line: the words of the system in lower
+    case, without the place in _ssl.c, or words of our own, also about what to do if a
+    certificate is self-signed (codes 18, 19) or its issuer unknown (20, 21)."""
     text = f"{error}" or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         text = f"certificate not trusted ({error.verify_message})"
-        if error.verify_code in (18, 19):  # it is self-signed
+        if error.verify_code in (18, 19):
             text += "; set SSL_CERT_FILE=ca.pem to trust it"
-        if error.verify_code in (20, 21):  # its issuer is not known on this machine
+        if error.verify_code in (20, 21):
             text += ("; the server does not send its intermediate certificate, or SSL_CERT_FILE "
                      "has to name your own authority, or this Python has no certificates installed")
     elif _lacks_tls(error):
@@ -3017,15 +3021,15 @@ MAX_JOINED = 6_000_000  # characters
 
 
 def _next_url(url: URL, response: Response) -> str:
-    """Return the target of a redirect.
+    """Return the target of a redirect, with its fragment.
 
-    Raises UnfetchableError if the target is a mailto: URL or the like, and
-    ProtocolError unless the redirect has one valid Location."""
+    Heads are decoded as latin-1 (§10). Like browsers, encodes each byte above 127: é is
+    %E9. The same Location twice counts once. Raises UnfetchableError if the target is a
+    mailto: URL or the like, and ProtocolError unless the redirect has one valid Location."""
     location, *others = set(response.headers.get("location", "").split("\n"))
     try:
         if not location or others:
             raise ValueError("one Location was expected")
-        # Heads are decoded as latin-1 (§10). Like browsers, encode each byte above 127: é is %E9.
         location = quote(location.encode("latin-1"), safe=bytes(range(128)))
         _, mark, fragment = location.partition("#")
         return f"{parse_url(location, url)}{mark}{_escape(fragment)}"
@@ -3226,7 +3230,8 @@ def _without_user(text: str) -> str:
 
 
 def _refuse_path(text: str) -> None:
-    """Raise CrawlError if a root is the path of a file or a folder. Name a command that works.
+    """Raise CrawlError if a root is the path of a file or a folder. Name a command that works
+    for the folder, or the folder of the file, if it exists.
 
     public/ and docs/html are folders if they are there; x.org and localhost are hosts."""
     first = text.partition("/")[0]
@@ -3270,7 +3275,8 @@ def _parse_root(text: str) -> URL:
 
 
 def _compile(option: str, patterns: Texts) -> list[re.Pattern[str]]:
-    """Return the compiled patterns. Raises CrawlError, which names the option and the pattern."""
+    """Return the compiled patterns. Raises CrawlError, which names the option and the pattern,
+    also for a pattern that is not in ASCII, because URLs are."""
     compiled = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if not pattern.isascii():
@@ -3390,7 +3396,8 @@ def _group_for(product: str, lines: list[tuple[str, str]]) -> tuple[list[tuple[s
     """Return the rules, in order, and the Crawl-delay that the lines of a robots.txt have
     for *product*; if they do not name it, those that they have for "*".
 
-    A line is a key and a value. A rule is ("allow" or "disallow", a pattern)."""
+    A line is a key and a value. A rule is ("allow" or "disallow", a pattern), in which one
+    "*" stands for many: each is a part to look for."""
     rules = defaultdict[str, list[tuple[str, str]]](list)   # by name: *product*, or "*"
     delays = defaultdict[str, float](float)
     names = set[str]()  # those of the group that is being read
@@ -3514,20 +3521,30 @@ PATIENCE = 10       # 429s in a row, after which another host does not hold up t
 class Site:
     """The state of an origin: its robots.txt, and when it may get the next request.
 
-    A Node is a URL (§18)."""
+    url             any URL of the origin
+    robots          its rules, once they are known
+    failure         the outcome of a robots.txt that has failed
+    robots_tries    attempts to get robots.txt
+    delay           seconds between requests, from --delay or robots.txt
+    pace            seconds between requests now, at first *delay*; 0: any number at a time
+    slowed          429s in a row
+    turns           turns that have not ended
+    free_at         the loop time until which the site rests
+    waiting         URLs that wait for a turn: Nodes (§18)
+    timer           tells the queue that the site has rested"""
 
     def __init__(self, url: URL, robots: Robots | None, delay: float):
-        self.url = url                  # any URL of the origin
-        self.robots = robots            # its rules, once they are known
-        self.failure: Record | None = None      # the outcome of a robots.txt that has failed
-        self.robots_tries = 0           # attempts to get robots.txt
-        self.delay = delay              # seconds between requests, from --delay or robots.txt
-        self.pace = delay               # seconds between requests now; 0: any number at a time
-        self.slowed = 0                 # 429s in a row
-        self.turns = 0                  # turns that have not ended
-        self.free_at = 0.0              # the loop time until which the site rests
-        self.waiting = deque["Node"]()  # URLs that wait for a turn
-        self.timer: Handle | None = None        # tells the queue that the site has rested
+        self.url = url
+        self.robots = robots
+        self.failure: Record | None = None
+        self.robots_tries = 0
+        self.delay = delay
+        self.pace = delay
+        self.slowed = 0
+        self.turns = 0
+        self.free_at = 0.0
+        self.waiting = deque["Node"]()
+        self.timer: Handle | None = None
 
     def is_busy(self) -> bool:
         """Return whether the next turn must wait for the end of another."""
@@ -3674,18 +3691,24 @@ Nodes = dict[str, Node]
 
 
 class Frontier:
-    """The seen URLs, and the queue of those to request in the current round."""
+    """The seen URLs, and the queue of those to request in the current round.
+
+    round       the number of the round; -1 before the first
+    scope       the Scope
+    queue       the PoliteQueue of URLs in the current round
+    seen_urls   Nodes, by their text
+    sites       by origin, and by whether the folder answers in place of the server
+    later       Nodes, by the round they wait for
+    _left       how many more URLs may be admitted, as a "page" and as a "check" each"""
 
     def __init__(self, scope: Scope, options: Options):
-        self.round = -1                                 # no round has begun
+        self.round = -1
         self.scope = scope
-        self.queue = PoliteQueue()                      # of URLs in the current round
-        self.seen_urls: Nodes = {}                      # by the text of their Nodes
-        # By origin, and by whether the folder answers in place of the server.
+        self.queue = PoliteQueue()
+        self.seen_urls: Nodes = {}
         self.sites = dict[tuple[str, bool], Site]()
-        self.later = defaultdict[int, list[Node]](list)     # URLs, by the round they wait for
+        self.later = defaultdict[int, list[Node]](list)
         self._options = options
-        # How many more pages and checks may be admitted.
         self._left = {"page": options.max_pages, "check": options.max_pages}
 
     def begin(self, number: int) -> None:
@@ -3814,7 +3837,10 @@ SLICE = 100  # references that are looked up between two ticks
 
 
 def _join(base: URL, folder: str, reference: str) -> str:
-    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text."""
+    """Join a reference to the page *base* in *folder* (/d for http://h/d/p), as plain text.
+
+    In a reference of more than MAX_URL characters "../" may stay, because it would take
+    quadratic time, and the reference is parsed anyway."""
     if not reference:  # the page itself
         return f"{base}"
     if reference[:2] == "//":  # //host/x
@@ -3826,7 +3852,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
     if ":" in reference:  # http://host/x, and other text that may have a scheme
         return reference
     reference = reference.removeprefix("./")
-    while reference[:3] == "../" and len(reference) < MAX_URL:  # a longer one is parsed
+    while reference[:3] == "../" and len(reference) < MAX_URL:
         folder = folder.rpartition("/")[0]
         reference = reference[3:]
     return f"{base.origin}{folder}/{reference}"
@@ -3871,7 +3897,11 @@ class References:
 
     async def _admit_each(self, referrer: Node, references: Iterable[str], base: URL, check: bool
                           ) -> Nodes:
-        """Admit links, or assets (if *check*). Return their Nodes, by reference."""
+        """Admit links, or assets (if *check*). Return their Nodes, by reference without its
+        fragment. Others run after each SLICE of them.
+
+        Text without a scheme that is not a URL here may be one on another page, so it is
+        not kept in the tables."""
         known = self._seen_assets if check else self._seen_links
         folder = base.target.partition("?")[0].rpartition("/")[0]
         nodes = {}
@@ -3880,7 +3910,7 @@ class References:
             node = known.get(_join(base, folder, address))
             if not node:
                 node = self._parse_and_admit(referrer, address, base, check)
-                if _SCHEME.match(node.text):  # a relative text may be valid on another page
+                if _SCHEME.match(node.text):
                     known[node.text] = node  # other spellings are parsed each time
             nodes[address] = node
             if not len(nodes) % SLICE:
@@ -3984,7 +4014,8 @@ class Fragments:
         self._nodes = defaultdict[Node, list[Node]](list)
 
     async def admit(self, referrer: Node, links: Iterable[str], nodes: Nodes) -> list[Node]:
-        """Return the Nodes of the fragments that links name, except those of *referrer* itself.
+        """Return the Nodes of the fragments that links name, except "top" and those that
+        *referrer* itself has. They are among the frontier's seen URLs.
 
         *nodes* holds the Nodes of the links, by reference without its fragment."""
         seen_urls = self._frontier.seen_urls
@@ -4008,7 +4039,8 @@ class Fragments:
     def records(self) -> Iterator[Record]:
         """Yield a record of each fragment that does not exist, is excluded or is not checked.
 
-        Must be called after the last round."""
+        Its parent is the first, in order, of the pages that link to it, and its depth that
+        of the URL before the #, but at least 1. Must be called after the last round."""
         shown_last = None   # many URLs may redirect to one large page: its set is made once
         anchors = set[int]()
         for linked, nodes in self._nodes.items():
@@ -4116,10 +4148,10 @@ class Fetcher:
     def _may_retry(self, response: Response, error: Exception | None, tries: int) -> bool:
         """Return whether to send another request after *tries* attempts.
 
-        Raises CrawlError if the last attempt failed because there are no more descriptors."""
-        # A bad certificate, a server that does not speak TLS and a host name that does
-        # not exist are final. A refused connection is retried once, because the server
-        # may be starting.
+        A bad certificate, a server that does not speak TLS and a host name that does not
+        exist are final. A refused connection is retried once, because the server may be
+        starting. If there are no more descriptors, the idle connections are closed, and
+        after the last attempt CrawlError is raised."""
         is_final = (isinstance(error, ssl.SSLCertVerificationError) or _lacks_tls(error)
                     or _is_unknown_host(error)
                     or (isinstance(error, ConnectionRefusedError) and tries > 1))
@@ -4161,7 +4193,8 @@ class Fetcher:
         return self._wants(url, node.is_check, head) and not self._is_download(node, url, head)
 
     async def fetch(self, node: Node) -> Result | Again:
-        """Use the turn of a URL: cases 1 to 8."""
+        """Use the turn of a URL: cases 1 to 8. The Record has the is_check of the Node, unless
+        robots.txt forbids the URL. (Its depth and parent are set in §22.)"""
         site = node.site
         url = node.url
         if site.failure is not None:  # 1: robots.txt has failed
@@ -4247,7 +4280,11 @@ class Fetcher:
         Then the last response decides (RFC 9309, 2.3.1):
             2xx                                  gives rules
             429, 500 or more, no valid response  after the last attempt, the site's URLs fail
-            anything else                        everything is allowed"""
+            anything else                        everything is allowed
+
+        The URLs fail as robots.txt did if the site refuses connections, has a bad
+        certificate or speaks the other scheme. Otherwise only robots.txt has failed: they
+        are skipped as "robots.txt failed", with its URL and what is wrong as the error."""
         url = site.url._replace(target="/robots.txt")
         for _ in range(ROBOTS_REQUESTS):
             response, error = await self._send(
@@ -4460,7 +4497,8 @@ class Crawler:
     def _emit_moved(self) -> None:
         """Emit the records of URLs that have moved for good, as problems if pages refer to them.
 
-        If the redirects lead to a problem, only that is one."""
+        The error names the first URL ahead that has not moved for good as well. If the
+        redirects lead to a problem, only that is one."""
         for node, result in self._moved.items():
             record = result.record._replace(kind="", error="")
             nodes = node.ahead()
@@ -4588,7 +4626,10 @@ def _has_type(value: Any, kind: type) -> bool:
 
 
 def _parse_record(line: bytes) -> Record:
-    """Return the Record of a line. Raises an exception of some kind if the line is not valid."""
+    """Return the Record of a line. Raises an exception of some kind if the line is not valid.
+
+    It must be a JSON object with } at its end and a line end. Its fields must be those of
+    a Record, with the right types, and `at` plus `seconds` a time for localtime()."""
     if not line.endswith(b"}\n"):
         raise ValueError("not a JSON object")
     fields = json.loads(line)
@@ -4598,7 +4639,7 @@ def _parse_record(line: bytes) -> Record:
         if isinstance(value, list):
             fields[name] = tuple(value)
     record = Record(**fields)
-    time.localtime(record.at + record.seconds)  # raises an exception unless it is a time
+    time.localtime(record.at + record.seconds)
     return record
 
 
@@ -4647,7 +4688,9 @@ class Journal:
         not requested do not count, such as those of files in a folder, nor do redirects
         to a target that parse_url() refuses. A last line that was cut off, by a crash or
         a full disk, is removed. If it is the only one, it must look like the beginning of
-        a record and not like a whole one, because the file may be another program's."""
+        a record and not like a whole one, because the file may be another program's.
+
+        Raises ValueError, with its number, for a line that is not valid."""
         start = 0
         for number, line in enumerate(self._lines, 1):
             begins_a_record = line[:9] == b'{"url": "'[:len(line)] and not line.endswith(b"}")
@@ -4804,21 +4847,32 @@ class Report:
     """Counts and summarises the records of a crawl.
 
     *known* are the URLs of problems that do not count. Those of start URLs, and of the
-    URLs to which they redirect, count nevertheless."""
+    URLs to which they redirect, count nevertheless.
+
+    problems    the Records of problems that count
+    known       the known URLs that are still problems
+    fixed       the known URLs that are not any more
+    roots       the Records of roots, or of their redirect targets
+    statuses    of all results, also of the journal's; 0: no usable response
+    looked_up   results from a folder
+    skipped     URLs that were not requested, by reason
+    unread      pages without a reader, by content type
+    too_large   downloads that were not read, by content type
+    moved       links and assets that have moved for good
+    pages       pages that were read, including sitemaps"""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self.problems = list[Record]()              # those that count
-        self.known = list[str]()                    # the known URLs that are still problems
-        self.fixed = list[str]()                    # the known URLs that are not any more
-        self.roots = list[Record]()                 # of roots, or of their redirect targets
-        self.statuses = Counter[int]()              # of all results, also of the journal's; 0: no
-                                                    # usable response
-        self.looked_up = 0                          # results from a folder
-        self.skipped = Counter[str]()               # URLs that were not requested, by reason
-        self.unread = Counter[str]()                # pages without a reader, by content type
-        self.too_large = Counter[str]()             # downloads that were not read, by content type
-        self.moved = 0                              # links and assets that have moved for good
-        self.pages = 0                              # that were read, including sitemaps
+        self.problems = list[Record]()
+        self.known = list[str]()
+        self.fixed = list[str]()
+        self.roots = list[Record]()
+        self.statuses = Counter[int]()
+        self.looked_up = 0
+        self.skipped = Counter[str]()
+        self.unread = Counter[str]()
+        self.too_large = Counter[str]()
+        self.moved = 0
+        self.pages = 0
         self._known = set(known)
 
     def add(self, record: Record) -> None:
@@ -4855,7 +4909,12 @@ class Report:
                 self.unread[shown_type] += 1
 
     def lines(self, crawler: Crawler, seconds: float, brief: bool = False) -> Iterator[str]:
-        """Yield the problems, the age of the journal, and, unless *brief*, the numbers."""
+        """Yield the problems, known and fixed ones, the age of the journal, and, unless
+        *brief*, the numbers, after an empty line if there are problems.
+
+        The problems of a kind are sorted by error and by record. In an outage the error
+        comes first and once, and URLs in scope have no lines that say where they were
+        found."""
         nodes = crawler.frontier.seen_urls
         redirects = defaultdict[Node, list[Node]](list)  # {lion.jpg: [lion]}
         for start in nodes.values():
@@ -4894,7 +4953,8 @@ class Report:
             yield from self._numbers(crawler, seconds)
 
     def failures(self) -> Iterator[str]:
-        """Yield a line for each root that could not be crawled, with the reason.
+        """Yield a line for each root that could not be crawled, with the reason, or one line
+        if there is no root (a folder without a start page).
 
         Yield nothing if there is something to report: a server has responded, and a
         problem was found or a page was read whose links could be followed."""
@@ -5039,8 +5099,11 @@ def _known_urls(path: str | None) -> list[str]:
 
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
-    """Crawl, print the report and return the exit status. Raises CrawlError if nothing
-    could be crawled."""
+    """Crawl, print the report and return the exit status. Raises CrawlError, with a line
+    for each root, if nothing could be crawled.
+
+    With `verbose`, each record is a line on stderr. Progress is shown on a terminal,
+    unless `verbose` or `quiet` is set."""
     report = Report(known=_known_urls(options.known))
 
     def on_record(record: Record) -> None:
@@ -5223,9 +5286,11 @@ def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program with *arguments* (sys.argv[1:]), and return the exit status.
+    """Run the program with *arguments* (sys.argv[1:]), and return the exit status: 0 after
+    --help and --version.
 
-    Must be called in the main thread."""
+    Each argument of a CrawlError is printed on a line of stderr, escaped; so is an
+    OSError, such as a full disk. Must be called in the main thread."""
     try:
         status = 0
         with suppress(SystemExit):  # from --help or --version
