@@ -12,6 +12,21 @@ is a 404. A response is one of these:
     (200, {"seconds": 9}, "text")      with header fields; it takes 9 s (by default 0.125 s)
     {"HEAD": 501, "GET": ""}           a different response to each method
     [503, ""]                          one after the other; the last one stays
+
+These are what a newcomer needs:
+
+    play(coroutine)                    its result, on a clock that jumps
+    crawl_site(site, **options)        the Crawler that has crawled such a site on that clock: its
+                                       .outcomes, .records, .requested, .lines() and .report
+    outcome_of(record)                 "200", "404 broken" or "timed out x3": a value of .outcomes
+    site                               a fixture: a web server in a thread; site.add("/", "text")
+    crawl_servers(url, **options)      the Crawler that has crawled such servers
+    run_main(*arguments)               the status, stdout and stderr of the command line, run here
+    run_program(*arguments)            the same in a process of its own
+    run_in_shell(command)              a recipe of README, in which `crawl` is the program
+    crawl_with_journal(path, site)     crawl_site(), continuing a journal
+    lib, log                           fixtures of tests that run here and on asyncio: their logs
+                                       must be equal
 """
 
 from __future__ import annotations
@@ -157,16 +172,82 @@ def play(main: Any) -> Any:
     return result
 
 
+def play_asyncio(main: Any) -> None:
+    """Run a coroutine on asyncio, on a clock that jumps."""
+    with asyncio.Runner(loop_factory=JumpingAsyncioLoop) as runner:
+        runner.run(main)
+
+
+Log = Callable[..., None]
+
+
+def traces_of(function: Callable[..., Any], **arguments: Any) -> list[list[tuple[Any, ...]]]:
+    """Run an `async def` test on crawl.py and on asyncio. Return what each run has logged."""
+    traces = []
+    for lib, run in ((crawl, play), (asyncio, play_asyncio)):
+        trace = list[tuple[Any, ...]]()
+
+        def log(*words: Any, lib: Any = lib, trace: Any = trace) -> None:
+            shown = [type(word).__name__ if isinstance(word, BaseException) else word
+                     for word in words]
+            trace.append((round(lib.get_running_loop().time(), 6), *shown))
+
+        run(function(lib=lib, log=log, **arguments))
+        traces.append(trace)
+    return traces
+
+
+def attempt(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a call, or the name of the exception that it raises."""
+    try:
+        return call(*arguments)
+    except BaseException as error:
+        return type(error).__name__
+
+
+async def end_of(waited: Any) -> Any:
+    """Return the result of an awaitable, or the name of the exception that it raises."""
+    try:
+        return await waited
+    except BaseException as error:
+        return type(error).__name__
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a row of a table by its values: pytest itself would call a list "arguments3"."""
+    if val is None or callable(val) or isinstance(val, str | bytes | int | float):
+        return None  # pytest shows them
+    words = val if isinstance(val, list | tuple) else [val]
+    return re.sub(r"\s+", " ", " ".join(map(str, words)))[:60]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test on a clock that jumps, or on the real one if marked real_time."""
+    """Run an `async def` test on a clock that jumps, or on the real one if marked real_time.
+
+    If it takes *lib* and *log*, run it on crawl.py and on asyncio: the logs must be equal."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {
         name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    if "lib" in arguments:
+        del arguments["lib"], arguments["log"]
+        ours, theirs = traces_of(pyfuncitem.obj, **arguments)
+        assert ours == theirs != []
+        return True
     run = crawl.run if pyfuncitem.get_closest_marker("real_time") else play
     run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.fixture
+def lib() -> None:
+    """crawl in the first run of the test, and asyncio in the second: see pytest_pyfunc_call."""
+
+
+@pytest.fixture
+def log() -> None:
+    """A function that logs the time and its arguments, for both runs of the test."""
 
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
