@@ -692,7 +692,8 @@ def check_linear(expression: Expression, size: int, texts: int, rng: random.Rand
     """Check that the time that an expression needs is linear in the size of a text.
 
     The *texts* repeat a piece, up to *size* characters: what parts of the expression match, or a
-    few of the characters that stand in it.
+    few of the characters that stand in it. For <a (?:b|c)*> a text may be "<a " + 1000 * "bc", and
+    then with 2000 * "bc": the time may not be more than three times that of the half.
     """
     pattern = expression.pattern
     tree = re._parser.parse(pattern.pattern, pattern.flags)  # type: ignore[attr-defined]
@@ -937,7 +938,10 @@ def random_plan(rng: random.Random, depth: int = 0) -> Plan:
 
 
 class Performance:
-    """One run of a made-up program under *lib*: some tasks and two queues."""
+    """One run of a made-up program under *lib*: some tasks and two queues.
+
+    A program has a Plan for each task, and a plan a tuple for each step: [("sleep", 0, 1.5),
+    ("put", 1, 0)] sleeps for 1.5 s, and then puts an item into the second queue."""
 
     def __init__(self, lib: Any, log: Callable[..., None]) -> None:
         self.lib, self.log, self.began = lib, log, lib.get_running_loop().time()

@@ -4616,12 +4616,16 @@ def test_a_root_with_a_scheme_and_no_slashes_is_refused() -> None:
 # ================================
 
 
-Story = tuple[
-    Site, dict[str, Any], dict[str, str]]  # a site, options (and roots), the outcome of each URL
+# A site, options (and perhaps roots), and the outcome of each URL. This one says that with --depth 1
+# the page behind a link is read, and the links on it are left out:
+#
+#     ({"/": "<a href=/a>", "/a": "<a href=/b>"}, {"depth": 1},
+#      {"/": "200", "/a": "200", "/b": "too many links from the start"})
+Story = tuple[Site, dict[str, Any], dict[str, str]]
 
 
 def each_story(some: dict[str, Story]) -> pytest.MarkDecorator:
-    """Parametrise a test with stories, whose names are claims."""
+    """Parametrise a test with stories: {"a claim": Story, ...}. The claims are the names of rows."""
     return each("story", [pytest.param(story, id=claim) for claim, story in some.items()])
 
 
@@ -9217,7 +9221,10 @@ def test_planted_faults_are_all_reported_also_after_a_kill(
 
 
 def kill_and_resume(site: Server, path: Path, points: list[int]) -> None:
-    """Kill a crawl of 300 pages after so many requests, over and over; let one end."""
+    """Kill a crawl of 300 pages after so many requests, over and over; let one end.
+
+    With the points [1, 40], one run is killed at its first request, the next one at its 40th, and
+    the third ends. No run may request again what the journal has."""
 
     def page(links: list[str]) -> Callable[[socket.socket, str], None]:
         def answer(connection: socket.socket, request: str) -> None:
@@ -9270,11 +9277,13 @@ def random_site(rng: Random) -> list[tuple[str, Any]]:
         "/" + "x" * 9000, "?a=1&amp;b"]
 
     def answer() -> Any:
-        links = "".join(
+        links = f"<title>page {rng.randrange(9)}</title>" + "".join(
             f"<a href='{rng.choice(names)}'><img src={rng.choice(names)}.png>"
             for _ in range(rng.randrange(5)))
         return rng.choice((
             links, links, links + f"<a href='{rng.choice(odd)}'>",
+            answer_of_type("text/xml", f"<html>{links}</html>"),
+            answer_of_type("text/xml", f"<rss>{links}</rss>"),
             f"-> {rng.choice(names)}", (301, {"location": rng.choice(names)}, ""), 404, 503,
             OSError(errno.ECONNRESET, "reset")))
 
@@ -9297,12 +9306,17 @@ def scope_host(url: str) -> str:
 
 
 def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
-                   pages_only: bool = False,
-                   exclude: str = "(?!)") -> tuple[dict[str, str], dict[str, float]]:
+                   pages_only: bool = False, exclude: str = "(?!)", include: str = "",
+                   accept: Sequence[int] = (),
+                   moved: bool = False) -> tuple[dict[str, str], dict[str, float]]:
     """The rules of a crawl from http://h/: the outcome of each URL, and the round of its request.
 
-    Pages go level by level, a redirect's target with it. (The model does not say where a circle
-    of redirects is closed, and says nothing of text that is not a URL.)
+    The rules once more, without tasks and queues. Pages go level by level, a redirect's target
+    with it. (The model does not say where a circle of redirects is closed, and says nothing of
+    text that is not a URL.)
+
+        model_of_crawl({"/": "<a href=/a><img src=/b>", "/a": "", "/robots.txt": 404})
+        -> {"/": "200", "/a": "200", "/b": "check 404 broken"}, {"/": 0, "/a": 1, "/b": math.inf}
     """
     final = {
         url_of(path): answer[-1] if isinstance(answer, list) else answer
@@ -9310,6 +9324,8 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
     rules = crawl.Robots(rules if isinstance(rules := final["http://h/robots.txt"], str) else "")
     hosts, ends, rounds = {"h"}, dict[str, str](), dict[str, float]()
     pages, checks, links = ["http://h/"], list[str](), list[str]()
+    following = dict[str, str]()    # the target of each redirect
+    permanent, referred = set[str](), set[str]()
 
     def meet(target: str, way: str, level: int, found: list[str]) -> None:
         """Take in what a reference or a redirect leads to."""
@@ -9321,6 +9337,11 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
             ends.setdefault(target, "excluded")
         elif outside and way not in ("shown", "check") and not external:
             ends.setdefault(target, "on another host")
+        elif not only_checked and not re.search(include, target):
+            if external:
+                checks.append(target)
+            else:
+                ends.setdefault(target, "not included")
         elif not only_checked and level > depth:
             ends.setdefault(target, "too many links from the start")
         elif only_checked:
@@ -9346,13 +9367,18 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
             status = answer[0]
             if "location" in answer[1]:
                 answer = f"-> {answer[1]['location']}"
+                permanent.add(url)
+            else:  # XML is what its root element says
+                answer = answer[2] if answer[2].startswith("<html>") else ""
         elif isinstance(answer, Exception):
             status = 0
         else:
             status = 302 if answer.startswith("-> ") else 200
         ends[url] = " ".join(filter(None, (
             "check" * (number == math.inf), str(status or ""),
-            "refused" if not status else "broken" * (status >= 400))))
+            "refused" if not status else "broken" * (status >= 400 and status not in accept))))
+        if isinstance(answer, str) and answer.startswith("-> "):
+            following[url] = str(crawl.parse_url(answer[3:], crawl.parse_url(url)))
         return answer if isinstance(answer, str) else None
 
     for level in range(100):
@@ -9368,12 +9394,21 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
                 for way, references in (("link", markup.links), ("shown", markup.assets)):
                     for reference in references:
                         with suppress(ValueError):
-                            meet(str(crawl.parse_url(reference, base)), way, level + 1, links)
+                            target = str(crawl.parse_url(reference, base))
+                            if way == "link" or not pages_only:
+                                referred.add(target)
+                            meet(target, way, level + 1, links)
         pages, links = links, []
     for url in checks:  # which grows
         answer = ask(url, math.inf)
         if answer and answer.startswith("-> "):
             meet(str(crawl.parse_url(answer[3:], crawl.parse_url(url))), "check", 0, checks)
+    for url in permanent & referred if moved else ():
+        chain = [url]
+        while following.get(chain[-1], url) not in chain:
+            chain.append(following[chain[-1]])
+        if chain[-1] not in following and not re.search("broken|refused", ends[chain[-1]]):
+            ends[url] += " moved"
     return (
         {path_of(url): end for url, end in ends.items()},
         {path_of(url): number for url, number in rounds.items()})
@@ -9385,6 +9420,7 @@ def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
     path = tmp_path / "journal"
 
     def by_the_rules(some: list[tuple[str, Any]]) -> None:
+        """Crawl a site of random_site() twice, interrupt and resume it, and ask the model."""
         site = {"/": "", "/robots.txt": 404} | dict(some)
         ends, rounds = model_of_crawl(site, **options)
 
@@ -9394,7 +9430,12 @@ def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
                 for url, end in crawler.outcomes.items()
                 if end != "broken" and ": neither" not in end and "longer than" not in end}
             assert urls == ends
-            assert crawler.report.moved == sum("301" in end for end in urls.values())
+            assert crawler.report.moved == sum(
+                "301" in end and "moved" not in end for end in urls.values())
+            titles = {url_of(path): re.findall("<title>(.*)</title>", f"{answer}")
+                      for path, answer in site.items()}
+            for record in crawler.emitted:
+                assert [record.title] == (record.encoding and titles[record.url] or [""])
             named = {line[2:] for line in crawler.lines(brief=True) if re.match("  [^ .]", line)}
             assert named == {path for path, record in crawler.records.items() if record.kind}
 
@@ -9426,7 +9467,9 @@ def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
 
     every: list[dict[str, Any]] = [
         {}, {}, {"depth": 1}, {"depth": 2}, {"external": True}, {"exclude": "[13]"},
-        {"pages_only": True}, {"pages_only": True, "external": True}]
+        {"pages_only": True}, {"pages_only": True, "external": True}, {"accept": [404]},
+        {"moved": True}, {"moved": True, "external": True, "exclude": "[2]"},
+        {"include": "[02468]"}, {"include": "[02468]", "external": True, "accept": [404]}]
     for _ in range(max(60, ROUNDS // 100)):
         options, other, cut = rng.choice(every), rng.choice(every), rng.randrange(1, 30)
         tasks = rng.choice((1, 2, 10, 100))
