@@ -9,7 +9,7 @@
     python3 crawl.py xkcd.com
 
 crawls a site: it follows the links that stay on the site, and reports what is broken. (With
-./public instead of a URL it does so for the files of a folder, before they are published.)
+./public instead of a URL, it checks the files of a folder before they are published.)
 The file is also a library: a small typed asyncio, with an HTTP client and a crawler built on it:
 
     import crawl
@@ -270,14 +270,15 @@ class EventLoop:
         return self.call_at(self.time() + delay, callback, *args)
 
     def call_at(self, deadline: float, callback: Callback, *args: Any) -> Handle:
-        """Call callback(*args) once time() has reached *deadline*. Raises ValueError for NaN."""
+        """Call callback(*args) once time() has reached *deadline*. Raises ValueError for NaN.
+
+        A cancelled handle stays in the heap until it reaches the top, or until a sweep
+        removes it. A sweep comes here, when the heap is large and has doubled since the
+        last one: O(1) each, amortised."""
         if math.isnan(deadline):
             raise ValueError(f"a delay or deadline must be a number of seconds, not {deadline!r}")
         handle = Handle(callback, args)
         heapq.heappush(self._timeouts, (deadline, next(self._sequence), handle))
-        # A cancelled handle stays in the heap until it reaches the top, or until a
-        # sweep removes it. A sweep comes when the heap is large and has doubled since
-        # the last one: O(1) each, amortised.
         if len(self._timeouts) >= self._sweep_at:
             self._timeouts[:] = [item for item in self._timeouts if item[2].callback is not None]
             heapq.heapify(self._timeouts)
@@ -303,7 +304,8 @@ class EventLoop:
         return self._watch(sock, EVENT_WRITE)
 
     def run_forever(self, until: Callable[[], object] = lambda: False) -> None:
-        """Tick until stop() is called or *until()* returns true. May raise DeadlockError."""
+        """Tick until stop() is called or *until()* returns true. Raises RuntimeError if the loop
+        is closed, or a loop runs in this thread already."""
         if _running.loop is not None or self.is_closed():
             raise RuntimeError("this event loop is closed, or a loop is already running here")
         _running.loop = self
@@ -315,7 +317,9 @@ class EventLoop:
             _running.loop = None
 
     def tick(self) -> None:
-        """Wait until something is ready, then run it. This is the heart of the file."""
+        """Wait until something is ready, then run it. This is the heart of the file.
+
+        Raises DeadlockError if nothing is ready, and nothing could wake the loop."""
         ready = self._ready
         timeouts = self._timeouts
         while timeouts and timeouts[0][2].callback is None:
@@ -410,9 +414,9 @@ class EventLoop:
     def run_until_complete(self, future: Runnable[T]) -> T:
         """Run until a Future or coroutine is done. Return its result or raise its error."""
         waited = future if isinstance(future, Future) else self.create_task(future)
-        told = self.create_future()  # resolved by a callback, so that the others run as well
-        waited.add_done_callback(told.set_result)
-        self.run_forever(told.done)
+        finished = self.create_future()  # resolved by a callback, so that the others run as well
+        waited.add_done_callback(finished.set_result)
+        self.run_forever(finished.done)
         return waited.result()
 
 
@@ -450,11 +454,13 @@ class EventLoop:
 # and the value that __iter__ then returns is the value of the `yield from` expression.
 #
 # Errors are not lost: an exception that nobody retrieves is reported when its future is
-# freed, normally as soon as nothing refers to the future. These are not reported: a
-# cancellation, as in asyncio; SystemExit and KeyboardInterrupt, with which a task
-# leaves the loop; an error that a gather() does not raise; an error that reaches a task
-# in the same tick as its cancellation; and an error in a thread whose to_thread() was
-# cancelled, or whose loop has ended.
+# freed, normally as soon as nothing refers to the future. These are not reported:
+#
+#     a cancellation, as in asyncio
+#     SystemExit and KeyboardInterrupt, which leave the loop
+#     an error that a gather() does not raise
+#     an error that reaches a task in the same tick as its cancellation
+#     an error in a thread whose to_thread() was cancelled, or whose loop has ended
 
 class InvalidStateError(RuntimeError):
     """The operation is not valid in the current state of the future."""
@@ -541,9 +547,8 @@ class Future(Generic[T]):
     def set_exception(self, exception: BaseException | type[BaseException]) -> None:
         """Make the future fail with *exception*, or with an instance if it is a class.
 
-        Raises InvalidStateError unless the future is pending. An exception that nobody
-        retrieves, by result(), exception() or `await`, is reported when the future is
-        freed."""
+        Raises InvalidStateError unless the future is pending. If nobody retrieves the
+        exception, by result(), exception() or `await`, it is reported."""
         if isinstance(exception, type):
             exception = exception()
         self._finish("failed")
@@ -658,7 +663,7 @@ class Future(Generic[T]):
 # future gets CancelledError later:
 #
 #    if it was woken already      at its next step
-#    if it is running             at its next wait; if it returns first, it ends as cancelled
+#    if it is running             at its next wait, or it ends as cancelled if it returns before
 #    if it has not begun          instead of its first step
 #
 # The invariant: an unfinished task is in one of three places. It is running, or it is
@@ -692,7 +697,10 @@ class Task(Future[T]):
         return f"<Task {self._name} {self._state}>"
 
     def step(self, error: BaseException | None = None) -> None:
-        """Resume the coroutine, with *error* if one is given, until it waits again or ends."""
+        """Resume the coroutine, with *error* if one is given, until it waits again or ends.
+
+        If it yields anything but None or another future of this loop, RuntimeError is
+        raised in it at the next step."""
         loop = self._loop
         if self._must_cancel:
             error = CancelledError()
@@ -735,8 +743,9 @@ class Task(Future[T]):
     def cancel(self) -> bool:
         """Have CancelledError raised where the coroutine waits. Return False if it has ended.
 
-        `_waiting_for` is None while the cancel() of that future is called. Otherwise two
-        tasks that wait for each other, and cannot be cancelled, would do so forever."""
+        Two tasks that wait for each other cannot be cancelled. `_waiting_for` is None while
+        the cancel() of that future runs, because they would otherwise cancel each other
+        forever."""
         if self._state != "pending":
             return False
         self._cancel_requests += 1
@@ -775,11 +784,12 @@ Runnable = Coro[T] | Future[T]  # the types that run_until_complete() and gather
 
 # A note on memory. A future refers to its exception, the exception to its traceback,
 # and the traceback to the frames that the exception has passed through. If one of these
-# frames has a variable for the future, this is a circle: nothing in it is freed before
-# the garbage collector runs, and an exception that nobody retrieves is reported late.
-# So the methods of Future and Task through which such an exception passes delete that
-# variable (`del self`). The errors of connect(), and those of a stream that is closed
-# while a task waits for it, are left to the garbage collector (§8).
+# frames has a variable for the future, this is a reference cycle: nothing in it is
+# freed before the garbage collector runs, and an exception that nobody retrieves is
+# reported late. So the methods of Future and Task through which such an exception
+# passes delete that variable (`del self`). The errors of connect(), and those of a
+# stream that is closed while a task waits for it, are left to the garbage collector
+# (§8).
 #
 # Each `await` of a failed future raises the same exception, and raising it makes its
 # traceback longer. So result() first puts back the traceback that the exception had
@@ -845,15 +855,13 @@ class TimeLimit:
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         self._timeout.cancel()
-        # The task counts the calls of its cancel(). This limit takes its own call back.
-        # If the count is then as it was when the block began, only this limit has
-        # cancelled the block: TimeoutError. If it is higher, something else has done so
-        # as well, and CancelledError goes on:
+        # The task counts the calls of its cancel(). This limit takes its own call back. If
+        # the count is then higher than at the start, something else has called cancel() too:
         #
-        #     who has called cancel()               the count: began, ended, taken back
-        #     this limit                            0, 1, 0    TimeoutError
-        #     this limit, and Ctrl-C                0, 2, 1    CancelledError
-        #     Ctrl-C before the block, this limit   1, 2, 1    TimeoutError
+        #     cancel() was called by                count: at the start, at the end, taken back
+        #     this limit                            0, 1, 0    raises TimeoutError
+        #     this limit, and Ctrl-C                0, 2, 1    CancelledError goes on
+        #     Ctrl-C before the block, this limit   1, 2, 1    raises TimeoutError
         if self._expired:
             left = self._task.uncancel()
             if left <= self._cancelling and isinstance(error, CancelledError):
@@ -889,8 +897,9 @@ def create_task(coro: Runnable[T], *, name: str | None = None) -> Task[T]:
 class _Gathering(Future[list[Any]]):
     """The future that gather() returns.
 
-    Cancelling it cancels its children. Then it fails as soon as one of them fails or is
-    cancelled. If none does, or with *return_exceptions*, it fails when all have ended."""
+    Its cancel() cancels its children, and returns whether one of them could be cancelled.
+    After that, the future fails as soon as a child fails or is cancelled. If none does,
+    or with *return_exceptions*, it fails when all have ended."""
 
     def __init__(self, children: list[Future[Any]]):
         super().__init__(loop=children[0]._loop if children else None)
@@ -945,7 +954,8 @@ def to_thread(func: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]
     The call begins immediately, and the number of threads has no limit. The thread is a
     daemon: it is killed when the program ends. Do not call input() there: it holds a
     lock on stdin, which the program needs to end. If the future is cancelled, the
-    thread goes on and its result is dropped."""
+    thread goes on and its result is dropped. The traceback of an error leads to the
+    thread's function, so the variable for the future that it shares is deleted (§4)."""
     loop = get_running_loop()
     context = copy_context()
     future = loop.create_future()
@@ -954,7 +964,7 @@ def to_thread(func: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]
         nonlocal future
         if not future.done():
             method(outcome)
-        del future  # an error's traceback leads to work(), which shares this variable: see §4
+        del future
 
     def work() -> None:
         with suppress(RuntimeError):  # the loop may be closed by now
@@ -978,9 +988,9 @@ def current_task(loop: EventLoop | None = None) -> Task[Any] | None:
 # ==========
 # A program with tasks has to begin and to end somewhere. `run` makes a loop and ticks
 # until the main task is done. It leaves no task behind: it cancels those that are still
-# running and waits for them, so that their `finally` blocks run. A task is left only if
-# one raises SystemExit or KeyboardInterrupt while it is cancelled, or waits for
-# something that cannot happen, or after a second Ctrl-C.
+# running and waits for them, so that their `finally` blocks run. There are three
+# exceptions: a task that raises SystemExit or KeyboardInterrupt while it is cancelled, a
+# task that waits for something that cannot happen, and any task after a second Ctrl-C.
 #
 # Ctrl-C is an end that comes from outside. Python would raise KeyboardInterrupt at the
 # next bytecode, wherever that is: between taking a task from the ready queue and
@@ -1014,8 +1024,7 @@ def _end_tasks(loop: EventLoop) -> None:
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
-    When *main* has ended, run() cancels the tasks that are still running and waits for
-    them. In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
+    In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
     installed, and SIGTERM if interrupt() is, as in the command line. The first signal
     cancels *main*. Then run() cleans up, and raises KeyboardInterrupt(number) if *main*
     was cancelled, or had ended before the signal. If *main* has caught the cancellation,
@@ -1063,8 +1072,8 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 # Waking the task does not reserve the item for it: another task may take the item
 # first, so the task looks again. The invariant: a wake-up is never lost. If a woken
 # task is cancelled before its next step, it passes the wake-up on to the next task in
-# line (unless the item has been taken already, because the next task would lose its
-# place in line for nothing).
+# line. (It does not if the item is already gone. The next task would wake for nothing,
+# and lose its place.)
 #
 # A Semaphore limits how many tasks do something at the same time. Its tasks wait in
 # such a line as well. But here a wake-up hands over a place: release() gives it to the
@@ -1175,8 +1184,7 @@ class Queue(Generic[T]):
 
 
 class Semaphore:
-    """A number of places, each of which one task can hold. The task that asked first
-    gets one first.
+    """A number of places, each of which one task can hold.
 
     `async with semaphore:` holds a place during its block. Semaphore(1) is a lock.
     Raises ValueError if *value*, the number of places, is negative."""
@@ -1241,11 +1249,10 @@ class Semaphore:
 #     0.25 s    192.0.2.1      a task:       connect ..... connected at 0.29 s: it wins
 #               192.0.2.2                                            not tried
 #
-# This race is the best argument for tasks and cancellation. With callbacks it needs a
-# flag, a timer, a list of sockets, and code for each order in which things can happen.
-# Here, each attempt is a task that knows nothing of the others. A Queue and a timeout
-# wait for the next attempt to end. Ending the race, also because the whole connect() is
-# cancelled, means cancelling the other tasks. Each closes its own socket on its way out.
+# With callbacks, this race needs a flag, a timer, a list of sockets, and code for each
+# order in which things can happen. Here, each attempt is a task that knows nothing of
+# the others. A Queue and a timeout wait for the next attempt to end. When the race ends,
+# or connect() is cancelled, the other tasks are cancelled, and each closes its socket.
 
 READ_SIZE = 65_536      # bytes: large, to save system calls
 LOOKUP_TIMEOUT = 20.0   # seconds to look up a name: resolvers make a few attempts of 5 seconds each
@@ -1334,9 +1341,8 @@ class Stream:
         return waiter
 
     def _wake(self, event: int) -> None:
-        """Resume the waiting tasks. If no task waits, stop watching the socket.
-
-        A socket that is ready and still watched would call this method in every tick, in vain."""
+        """Resume the waiting tasks. If no task waits, stop watching the socket, which would
+        otherwise call this method in every tick."""
         waiters = self._waiters.pop(event, [])
         if all(waiter.done() for waiter in waiters):
             self._loop._watch(self.sock, event)
@@ -1365,8 +1371,8 @@ async def _connect(address: Address) -> Stream:
     """Return a stream to one address. If it fails or is cancelled, no socket stays open.
 
     Uses connect_ex(): the socket becomes writable when it is connected or has failed,
-    and SO_ERROR says which. Sets TCP_NODELAY. Raises OSError (TimeoutError after
-    CONNECT_TIMEOUT seconds)."""
+    and SO_ERROR says which. Then sets TCP_NODELAY; on macOS, that fails if the server has
+    reset the connection. Raises OSError (TimeoutError after CONNECT_TIMEOUT seconds)."""
     stream = Stream(socket.socket(*address[:3]))
     try:
         code = stream.sock.connect_ex(address[4])
@@ -1375,7 +1381,7 @@ async def _connect(address: Address) -> Stream:
             code = stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        with suppress(OSError):  # on macOS, it fails if the server has reset the connection
+        with suppress(OSError):
             stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return stream
     except BaseException:
@@ -1421,11 +1427,10 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     """Return a Stream to *host*; with *ssl*, a TLS stream.
 
     *addresses* (at least one; by default those that lookup() finds) race for the
-    connection: the next one starts after ATTEMPT_DELAY seconds, or when an attempt
-    fails, and each has CONNECT_TIMEOUT seconds. TLS follows on the connection that
-    wins, whose address moves to the front of the list; the certificate must be for
-    *host*, without brackets and without a dot at its end. If all fail, raises the OSError
-    of one of them. If the caller is cancelled, no socket stays open. (RFC 8305)"""
+    connection, and the one that wins moves to the front of the list. TLS follows, for
+    which the certificate must be for *host*, without brackets and without a dot at its
+    end. If all fail, raises the OSError of one of them. If the caller is cancelled, no
+    socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
     stream = await _race(addresses)
@@ -1443,8 +1448,7 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     return stream
 
 
-# This completes the small asyncio. It is a good place to rest. The next sections build
-# HTTP on it.
+# This completes the small asyncio.
 
 # 9  URLs
 # =======
@@ -1692,25 +1696,24 @@ def host_of(url: URL) -> tuple[str, int]:
 # Servers make mistakes, and a page should not be called broken because of one odd
 # header. So a head with a mistake is read as most clients read it:
 #
-#     a line without a valid field name      is skipped
-#     blanks before a colon, or before the   are dropped
-#         first field
-#     the same Content-Length twice          counts once
-#     chunked                                wins over a length, may be repeated, and may come in
-#                                            HTTP/1.0
-#     the transfer coding identity           is ignored
+#     a line without a valid field name              is skipped
+#     blanks before a colon or the first field       are dropped
+#     the same Content-Length twice                  is used once
+#     chunked                                        wins over a length, may be repeated, and
+#                                                    may come in HTTP/1.0
+#     the transfer coding identity                   is ignored
 #
 # But after a response whose head needed one of these rules, or whose 1xx head did, the
 # connection is closed. So even if client and server read such a head differently, no
 # byte of one response is taken for a byte of another. Other leniencies leave no doubt
 # about where the head and the body end, so the connection stays open:
 #
-#     lines that end in LF alone             are lines
-#     a line that begins with a blank        continues the field above it
-#     a status line without a reason, or     is read all the same
-#         with more than one blank
-#     control characters in a value          stay, except NUL and CR
-#     empty lines, or CRs, before the head   are skipped
+#     lines that end in LF alone                     are lines
+#     a line that begins with a blank                continues the field above it
+#     a status line without a reason, or with more
+#         than one blank                             is read
+#     control characters in a value                  stay, except NUL and CR
+#     empty lines, or CRs, before the head           are skipped
 #
 # And these are errors:
 #
@@ -1719,7 +1722,7 @@ def host_of(url: URL) -> tuple[str, int]:
 #     a body in br, zstd or compress, which were not requested, or in several codings
 #     a body that ends early, according to its framing or to its compression
 #
-# Only the framing, and not TLS, says whether a body has its end. So nobody can know
+# Only the framing, and not TLS, says whether a body is complete. So nobody can know
 # whether a body that ends with the connection was cut off.
 #
 # The invariants. If bytes follow a response, the connection is closed. Each head, body,
@@ -1820,10 +1823,10 @@ def _parse_head(text: str) -> tuple[Response, bool]:
 
 def _framing(method: str, response: Response) -> tuple[int | str, bool]:
     """Return where the body ends (its length, "chunked" or "close"), and whether the
-    head says so without needing any leniency, which counts also if there is no body.
+    head says so without needing any leniency, even if there is no body.
 
-    Raises ProtocolError if a Content-Length that counts is not one number of at most 18
-    digits."""
+    Raises ProtocolError if the body needs a Content-Length that is not one number of at
+    most 18 digits."""
     coding = response.headers.get("transfer-encoding", "").lower()
     length = response.headers.get("content-length")
     if "transfer-encoding" in response.headers:
@@ -1991,7 +1994,8 @@ class ResponseParser:
 
     def _chunks(self) -> Taking:
         """Return a chunked body, RFC 9112 section 7.1. Unlike in a head, the line of a
-        chunk and the chunk itself must end in CRLF. Trailers end the connection."""
+        chunk and the chunk itself must end in CRLF. Trailers are not interpreted, and end
+        the connection."""
         body = bytearray()
         size = 1
         while size:
@@ -2007,7 +2011,6 @@ class ResponseParser:
                 if not chunk.endswith(b"\r\n"):
                     raise ProtocolError(f"the end of a chunk was expected, not {chunk[size:]!r}")
                 body += chunk[:size]
-        # Trailers are not interpreted, and the connection is not used again.
         trailers = yield from self._take_through(_TRAILERS_END, "trailer section")
         if trailers.strip():
             self._reusable = False
@@ -2022,8 +2025,7 @@ class ResponseParser:
 # streams with their origins. A request takes the most recently used stream of its
 # origin, or opens a new one. A stream carries one request at a time (no pipelining), so
 # a response belongs to the request that was just sent. (A server may send one response
-# too many. If it arrives while the stream is idle, the stream is readable, and is
-# closed. If it arrives after the next request was sent, no client can tell.)
+# too many. If it arrives after the next request was sent, no client can tell.)
 #
 # The invariant: a stream is in the pool or with one task, never both. It is
 #
@@ -2202,9 +2204,9 @@ class Client:
 class Folder:
     """The files of the folder *path*, in place of the server of a site. *start* is the start URL.
 
-    If the path of *start* does not end in a slash, it is that of a file in the folder
-    or, if there is no such file, that of the folder itself. Raises ValueError if *path*
-    is not a folder.
+    If the path of *start* does not end in a slash, *start* names a file in the folder. If
+    there is no such file, it names the folder itself. Raises ValueError if *path* is not a
+    folder.
 
     url         the URL of the folder, which ends in a slash
     start       the start URL; that of the folder ends in a slash
@@ -2294,7 +2296,7 @@ class Folder:
                       if re.search(rb"(?i)[.](?:x?html|htm)\Z", name)]
         urls = dict[bytes, URL]()
         for file in sorted(filter(os.path.isfile, files)):
-            # Spelled like _escape_path(), in which % and \ have a meaning.
+            # As _escape_path() does, but also % and \, which are ordinary in a file's name.
             target = quote(os.path.relpath(file, self._path), safe="!$&'(),*+/:;=@[]|")
             target = re.sub(r"(?:^|(?<=/))index[.]html\Z", "", target)
             urls[file] = self.url._replace(target=self.url.target + target)
@@ -2306,8 +2308,7 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
     """Return the response to a request for *url*, which needs its http:// or https://.
 
     Redirects are not followed. The other arguments, and the exceptions, are those of
-    Client and of Client.fetch. Raises ValueError if *url*, the *method* or one of the
-    headers is not valid."""
+    Client and of Client.fetch."""
     with closing(Client(headers, timeout, max_body)) as client:
         return await client.fetch(url, method, body=body)
 
@@ -2327,7 +2328,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 # checked. After it come the fragments:
 #
 #     round 0    /                    is requested: a page. Its result is held until the hosts of
-#                                     the crawl are known: another root might redirect to one more
+#                                     the crawl are known: with several roots, another root might
+#                                     redirect to one more host
 #                /                    is processed: admits /cats/ and /birds to round 1, and
 #                                     /map.png, an image, to CHECKS; leaves out the link to the
 #                                     lion, on another host
@@ -2339,10 +2341,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #                cam.org/lion.jpg     404: broken
 #     the end    /birds#owl           (with --fragments) /birds has only a parrot: broken
 #
-# Each name is defined above its first use, except in annotations. So the order is: what
-# documents say (§12, §13); how a life ends (§14); three questions about each URL: does
-# it belong to the crawl, may it be requested, and when (§15 to §17); and then the life
-# of /cats/, from the page that refers to it (§18) to the report (§24).
+# Three questions about each URL come first: does it belong to the crawl (§15), may it be
+# requested (§16), and when (§17)? Then comes the life of /cats/ (§18 to §24).
 
 # 12  Documents
 # =============
@@ -2358,7 +2358,8 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #
 # The invariant: the time is linear in the length of the text. Two things make a pattern
 # slow. A repetition takes a lot of text, and gives it back one character at a time. Or
-# a match fails at the end of the text, and is tried again one character later. The
+# a match fails at the end of the text, and is tried again one character later: in
+# "/*/*/*/*", the pattern /\*.*?\*/ reads to the end from each /* and finds nothing. The
 # repetitions here avoid both:
 #
 #     [^<>]*+ (?>...*)      never give back what they have taken
@@ -2368,11 +2369,11 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 #     [0-9a-zA-Z]{1,40}     takes only a short text
 #
 # The memory is linear as well, but Python keeps 65 bytes for each repetition of a group
-# until the repetition ends. _repeated() therefore repeats a group in packets, and each
-# packet frees its memory.
+# until the repetition ends. _repeated() therefore repeats a group in batches of up to 99,
+# and each batch frees its memory.
 
 MAX_REFERENCES = 100_000  # in a page or a stylesheet: about a second of work
-MAX_VALUE = 6 * MAX_URL   # characters of a value that are looked at: &#x2F; is one character
+MAX_VALUE = 6 * MAX_URL   # characters of a value that are looked at: &#x2F; stands for one
 MAX_LISTED = 1_000_000    # in a sitemap: reading them takes about a second. 50,000 pages, each
                           # with links to 19 other languages, are allowed
 
@@ -2433,7 +2434,7 @@ def _decode_entities(value: str) -> str:
 def _value_of(value: str) -> str:
     """Return an attribute's value without its quotes, and with entities decoded.
 
-    Of a value that is too long for a URL, enough is left that it is too long."""
+    A value that is too long is cut, but it stays longer than any URL may be."""
     value = _without_quotes(value[:MAX_VALUE])
     if "&" in value:
         return _decode_entities(value)
@@ -2443,7 +2444,7 @@ def _value_of(value: str) -> str:
 _CSS_COMMENT = r"/\* .*? (?: \*/ | \Z )"
 _CSS_QUOTED = _repeated(r'[^"\\\n]++ | \\.')
 _CSS_SINGLE_QUOTED = _repeated(r"[^'\\\n]++ | \\.")
-# A string in quotes. A line end inside it makes it invalid, unless a backslash stands before it.
+# A string in quotes. A line end in it makes it invalid, unless a backslash precedes it.
 _CSS_STRING = rf"""(?: " {_CSS_QUOTED} (?: " | \Z ) | ' {_CSS_SINGLE_QUOTED} (?: ' | \Z ) )"""
 _CSS_STRINGS = _repeated(_CSS_STRING + """ | [^;"']++""")
 _CSS_BLANKS = _repeated(r"\s++ | " + _CSS_COMMENT)
@@ -2453,21 +2454,20 @@ _CSS_CHARACTERS = _repeated(r"""[^"'()\\\s]++ | \\.""")
 _CSS_BARE = rf"""(?! [\s)] ) {_CSS_CHARACTERS} (?= \s*+ (?: \) | \Z ) )"""
 _CSS_INVALID_URL = _repeated(r"[^)\\]++ | \\.")
 _CSS_INVALID_STRING = _repeated(r"[^\\\n]++ | \\.")
-_CSS = re.compile(rf"""(?asx) {_CSS_COMMENT}                # comments are skipped,
-    | (?i:@namespace) {_CSS_STRINGS}                        # and so are namespaces
+# Only the URLs of the third line are captured. What the others match is skipped:
+_CSS = re.compile(rf"""(?asx) {_CSS_COMMENT}                # /* url(a.png) */
+    | (?i:@namespace) {_CSS_STRINGS}                        # @namespace svg "http://www.w3.org/"
     | (?: {_CSS_URL} | (?i:@import) {_CSS_BLANKS} (?= ["'] ) ) ( {_CSS_STRING} | {_CSS_BARE} )
-    | {_CSS_URL} (?! ["'] ) {_CSS_INVALID_URL}              # an invalid URL is skipped,
-    | {_CSS_STRING}                                         # and so are other strings,
-    | ["'] {_CSS_INVALID_STRING}                            # up to the end of an invalid one""")
+    | {_CSS_URL} (?! ["'] ) {_CSS_INVALID_URL}              # url(a b)
+    | {_CSS_STRING}                                         # content: "url(c)"
+    | ["'] {_CSS_INVALID_STRING}                            # content: "url(c), without its end""")
 
 
 def read_stylesheet(text: str) -> Markup:
     """Return the URLs in url() and @import in a stylesheet (CSS Syntax 3, section 4.3).
 
-    Line ends are normalised, and ASCII blanks are blanks. @namespace is skipped, as are
-    comments, other strings, an invalid string to its end, and an invalid URL. URLs with
-    escapes, and those that are only a fragment, are left out. Raises LimitError if there
-    are too many."""
+    Line ends are normalised, and only ASCII blanks count as blanks. URLs with escapes, and
+    those that are only a fragment, are left out. Raises LimitError if there are too many."""
     # CSS Syntax 3, section 3.3
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
     values = _CSS.findall(text)
@@ -2498,21 +2498,23 @@ def read_sitemap(text: str) -> Markup:
 # In HTML `<a href=/x>` is a link, but not inside a comment, a script or a quoted value.
 # So the text has to be read as browsers read it, from tag to tag. The html.parser of
 # the standard library does that, but one regular expression is ten times as fast. It
-# begins at a `<`. What follows is one of four things, which have their numbers on the
-# right. The search goes on after the match, so no tag is found inside a comment, a
-# script or another tag:
+# begins at a `<`. What follows is one of four things, and findall() returns the groups
+# on the right. The search goes on after the match, so no tag is found inside a comment,
+# a script or another tag:
 #
-#     <a class="top" href="/birds#owl">     1  a link, whose target is captured: "/birds#owl"
-#     <!-- <a href=/> -->                   2  a comment
-#     <img alt='a > b' SRC=/d&amp;e>        3  a named tag: img alt='a > b' SRC=/d&amp;e>
-#     <style>p { src: url(x) }</style>      3  the same, and its inside, up to </style>
-#     <p title="<a href=/>">                4  any other tag
-#     <p class="x">                            no match: it refers to nothing, and hides no tag
+#     <a class="top" href="/birds#owl">    1  a link            link    "/birds#owl"
+#     <!-- <a href=/> -->                  2  a comment         none
+#     <img alt='a > b' SRC=/x>             3  a listed element  tag     img alt='a > b' SRC=/x>
+#     <style>p { src: url(x) }</style>     3  the same          tag     style>
+#                                                               raw     style
+#                                                               inside  p { src: url(x) }
+#     <p title="<a href=/>">               4  any other tag     other   p title="<a href=/>">
+#     <p class="x">                           no match: it refers to nothing, and hides no tag
 #
 # In XML, `<title/>` is closed by its slash. In HTML the slash means nothing: all text
-# up to `</title>` is its inside. So there are two expressions, one for HTML and one for
-# XML. An svg or math element in HTML is XML: the expression for HTML matches it up to
-# its end tag, and its inside is read with the one for XML.
+# up to `</title>` is its content. So there are two expressions, one for HTML and one for
+# XML. An svg or math element in HTML is read like XML: the expression for HTML matches it
+# up to its end tag, and its content is read with the one for XML.
 #
 # Some rare markup is read in another way than by browsers, because a rule for each kind
 # would cost more time than it is worth. A tag inside the attributes of an end tag is
@@ -2520,8 +2522,8 @@ def read_sitemap(text: str) -> Markup:
 # inside a script.
 
 MAX_CACHED = 500    # characters: longer tags are not cached, because they are seldom repeated
-MAX_ATTRIBUTES = 1000   # of a tag: real tags have some ten
-MAX_CANDIDATES = 100    # in a srcset: real ones have some ten
+MAX_ATTRIBUTES = 1000   # of a tag: real tags have about ten
+MAX_CANDIDATES = 100    # in a srcset: real ones have about ten
 # The field of Markup that an element adds to, and the attributes with references. (a
 # and area are in _LINK, for speed.)
 _USES = {
@@ -2538,35 +2540,36 @@ _USES = {
     "use": ("assets", "href", "xlink:href")}
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
 _META_IMAGES = {"og:image", "og:image:url", "og:image:secure_url", "twitter:image"}
-# Elements whose inside, up to the first end tag, is not searched for tags.
+# Elements whose content, up to the first end tag, is not searched for tags.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
-# An attribute is a name, and perhaps a value, which is captured with its quotes. (_PAIR
-# below says the same, with groups.)
+# An attribute is a name, and perhaps a value, with its quotes. (_PAIR below is the same
+# expression, with groups.)
 #
 #     class="top"   href='/birds#owl'   SRC=/d&amp;e   async
 _NAME = r"[^\s/>] [^\s/=>]*+"
 _VALUE = r"""(?> "[^"]*+" | '[^']*+' | [^\s>]*+ )"""
 _ATTRIBUTE = rf"(?> {_NAME} (?: \s*+ = \s*+ {_VALUE} )? [\s/]*+ )"
-# The rest of a tag: its attributes and its end. Nearly all tags have fewer than a hundred,
-# and need no packets.
+# The rest of a tag: its attributes and its end. Nearly all tags have fewer than a hundred
+# attributes, and need no batches.
 _REST = rf"""
     [\s/]*+ (?> {_ATTRIBUTE}{{0,99}} ) (?: > | \Z | {_repeated(_ATTRIBUTE)} (?: > | \Z ) )"""
 # 1. A link: one attribute after another, until href or the end.
 _LINK = rf"""
     [aA] (?i: rea )? [\s/]++ {_ATTRIBUTE}{{0,1000}}?
     (?: (?i: href ) \s*+ = \s*+ (?P<link> {_VALUE} ) {_REST} | > | \Z )"""
-# 2. A comment; a declaration such as <!DOCTYPE html>; or what browsers take for a comment: </ x>.
+# 2. <!-- a comment -->, <!-->, <!DOCTYPE html>, <?php ?>, and </ x>, which browsers take for
+#    a comment.
 _COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
-# 3. A named tag. If the group `raw` has matched, the text up to its end tag, or up to the
-#    end of the page, is its inside. `%(names)s` is replaced by names of elements, and
-#    `%(raw_names)s` and the like are replaced from one of these tables:
+# 3. The tag of a listed element. If the group `raw` has matched, the text up to its end
+#    tag, or up to the end of the page, is its content. `%(names)s` is replaced by names of
+#    elements, and `%(raw_names)s` and the like are replaced from one of these tables:
 _HTML = {
     "raw_names": f"{_RAW_NAMES}|svg|math",
     "closed": "",
     "cdata": ""}
 _XML = {
     "raw_names": _RAW_NAMES,
-    "closed": "(?<=/>) |",                          # a raw element without an inside: <title/>
+    "closed": "(?<=/>) |",                          # a raw element without content: <title/>
     "cdata": r"!\[CDATA\[ .*? (?: ]]> | \Z ) |"}    # text in which < has no meaning
 _TAG = rf"""
     (?P<tag> (?i: (?P<raw> %(raw_names)s ) | %(names)s ) (?= [\s/>] | \Z ) {_REST} )
@@ -2582,8 +2585,8 @@ _OTHER = rf"""
     (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
     (?P<other> [a-zA-Z] [^\s/>]*+ {_REST} )"""
 # More look-aheads save time, up to half of it: they reject </p>, <b> and a `<` in front
-# of other characters. And a tag is tried as a named tag only if its first letter is the
-# first letter of some name, and so on up to the third.
+# of other characters. And the tag of a listed element is tried only if its first letter is
+# the first letter of some name, and so on up to the third: the shortest name has three.
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(
     *_HTML["raw_names"].split("|"), *_USES))
 _TAGS = rf"""
@@ -2714,8 +2717,8 @@ _CHARSET = re.compile(r"""(?ai)charset\s*+=\s*+["']?+\s*+([a-z0-9_:.+-]{1,40})""
 # An XML declaration, or the first rule of a stylesheet.
 _ENCODING = re.compile(
     r"""(?ai)\A(?:<\?xml[^>]*?\sencoding\s*+=\s*+["']|@charset ")([a-z0-9_:.+-]{1,40})""")
-# Labels that Python does not know, or takes for another codec than the WHATWG Encoding
-# Standard, by the codec that they mean. Python's own names are among them.
+# Labels that Python does not know, or reads differently from browsers (WHATWG Encoding
+# Standard), by the codec that browsers use. Python's own names are among them.
 _LABELS = {
     "cp1252": "ascii iso8859-1",
     "cp1254": "iso8859-9",
@@ -2787,8 +2790,8 @@ _READERS: dict[str, Reader] = {
     "text/css": read_stylesheet,
     "application/xml": read_sitemap,
     "text/xml": read_sitemap}
-# A document in XML is what its root element says, whatever its type. Before the root may
-# stand comments, declarations, and a DOCTYPE, which may hold further declarations:
+# The root element decides how an XML document is read, whatever its type. Comments,
+# declarations, and a DOCTYPE, which may hold further declarations, may come before it:
 #
 #     <?xml version="1.0"?> <!-- a sitemap --> <sm:urlset xmlns:sm="...">
 #     <!DOCTYPE html [ <!ENTITY owl "an owl"> ]> <html>
@@ -2809,7 +2812,7 @@ def root_element_of(text: str) -> str:
 
 @lru_cache(1000)  # a site sends few content types, and each is looked up several times a page
 def _type_of(content_type: str) -> str:
-    """Return the media type in a Content-Type header. If it names none, it is HTML."""
+    """Return the media type in a Content-Type header, or text/html if there is none."""
     return re.split(r"[;,\s]", content_type.strip())[0].lower() or "text/html"
 
 
@@ -2825,7 +2828,8 @@ def reader_of(url: URL, content_type: str) -> Reader | None:
 
 def reader_for(text: str, reader: Reader) -> Reader | None:
     """Return the reader for a document in HTML or XML by its root element. *reader* is that
-    of its type, and counts if no root element is found.
+    of its type. It is returned if no root element is found, and for HTML and stylesheets
+    unless the root is that of a sitemap.
 
     Return None if XML has another root element, as RSS has."""
     root = root_element_of(text)
@@ -2839,9 +2843,10 @@ def reader_for(text: str, reader: Reader) -> Reader | None:
 # 14  Records
 # ===========
 # Each URL ends as a Record. This is the one form in which the callbacks, the journal
-# and the report get its outcome, whatever it was. A server may say anything, so the
-# texts in a Record are escaped, and descriptions are cut. (Its links and assets are
-# still as the page wrote them, until §19 has found out which URLs they mean.)
+# and the report get its outcome. A server may say anything, so the texts in a Record are
+# escaped, and descriptions are cut. (Only the title may hold other characters than ASCII.
+# Links and assets are still as the page wrote them, until §19 has found out which URLs
+# they mean.)
 # result_of() builds the Record from a Response (§10). It returns a Result: the Record
 # and, if a document was read, the Page. Some outcomes:
 #
@@ -2878,7 +2883,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _PERMANENT = (301, 308)
 _BLOCKED = (401, 403, 429, 999)  # 999 is what LinkedIn sends to crawlers
 _TEMPORARY = (408, 429, 500, 502, 503, 504,  # a retry may succeed
-              520, 521, 522, 523, 524)       # Cloudflare's words for a failure of the site
+              520, 521, 522, 523, 524)       # Cloudflare's statuses for a failure of the site
 
 
 class CrawlError(Exception):
@@ -2938,7 +2943,7 @@ class Record(NamedTuple):
     """The outcome of one URL. The journal leaves out the fields that have their defaults.
 
     url             as str(URL); or text that cannot be requested; or url#fragment
-    status          of HTTP; 0: there was no complete response
+    status          of HTTP; 0: there was no response that could be used
     error           a description of what is wrong
     kind            the kind of problem: one of PROBLEMS
     skipped         why the URL was not requested; if there is a status, why its body was not
@@ -3023,8 +3028,8 @@ MAX_JOINED = 6_000_000  # characters
 def _next_url(url: URL, response: Response) -> str:
     """Return the target of a redirect, with its fragment.
 
-    Heads are decoded as latin-1 (§10). Like browsers, encodes each byte above 127: é is
-    %E9. The same Location twice counts once. Raises UnfetchableError if the target is a
+    Heads are decoded as latin-1 (§10). As in browsers, each byte above 127 is encoded: é
+    is %E9. The same Location twice is one. Raises UnfetchableError if the target is a
     mailto: URL or the like, and ProtocolError unless the redirect has one valid Location."""
     location, *others = set(response.headers.get("location", "").split("\n"))
     try:
@@ -3132,17 +3137,19 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
 # web. The Options say which part of it is wanted. The host of a URL decides, together
 # with its depth and the --include and --exclude patterns. A link leads to a page, which
 # is read. An asset, such as an image, is only checked: does it exist? So a URL is
-# admitted as a page or as a check, or is left out for a reason. A stylesheet on the
-# crawl's hosts is admitted as a check, but it is also read, to find the URLs that it
-# uses. With --external, links that lead out are admitted as checks: to other hosts, and
-# to pages that --include leaves out. If a folder stands for the site, the URLs of its
-# files are in scope, and no others. With the root http://zoo.org/ and --exclude 'pdf$':
+# admitted as a page or as a check, or is left out for a reason. With the root
+# http://zoo.org/ and --exclude 'pdf$':
 #
 #                               as a link          as an image
 #     https://www.zoo.org/      page               check
 #     http://cam.org/lion       on another host    check
 #     http://zoo.org:8080/      on another host    check
 #     http://zoo.org/menu.pdf   excluded           excluded
+#
+# A stylesheet on the crawl's hosts is admitted as a check, but it is also read, to find
+# the URLs that it uses. With --external, links that lead out are admitted as checks: to
+# other hosts, and to pages that --include leaves out. If a folder stands for the site,
+# the URLs of its files are in scope, and no others.
 
 MAX_DEPTH = 100  # links from a root, if no depth is given
 
@@ -3152,8 +3159,8 @@ class Options(NamedTuple):
 
     depth           links from a root; at MAX_DEPTH, pages are read as they are found, and
                     otherwise level by level
-    max_pages       pages to read, in addition to the roots and the targets of redirects; at
-                    most as many URLs are checked
+    max_pages       pages to read, in addition to the roots and the targets of redirects; the
+                    same limit applies to checks
     include         regular expressions: in addition to the roots, and to the sitemaps in an
                     index, read only pages whose URL matches one
     exclude         regular expressions: URLs that match one are left out
@@ -3165,7 +3172,7 @@ class Options(NamedTuple):
     pages_only      whether assets are left unchecked
     fragments       whether to check that the fragments of links exist
     moved           whether links to URLs that have moved for good are problems
-    accept          statuses from 400 to 999 that are not problems (of robots.txt they are)
+    accept          statuses from 400 to 999 that are not problems (except of robots.txt)
     no_robots       whether robots.txt is ignored
     max_tasks       URLs requested at a time
     max_redirect    redirects in a row
@@ -3332,8 +3339,7 @@ class Scope:
     def objection(self, url: URL, depth: int, check: bool, listed: bool = False) -> str:
         """Say why *url* at *depth* may not be a page (or, if *check*, a check), or return "".
 
-        It needs no --include if it is a root, the target of a root's redirect, or a
-        sitemap that is *listed* in an index of sitemaps."""
+        A sitemap that is *listed* in an index of sitemaps needs no --include."""
         if self.excludes(f"{url}"):
             return "excluded"
         if check or depth == 0:
@@ -3352,8 +3358,8 @@ class Scope:
 # 16  Robots
 # ==========
 # The second question: may the URL be requested? A site says in /robots.txt what
-# crawlers may fetch (RFC 9309). People write these files by hand, and no two alike. A
-# group of rules begins with the names of the crawlers to which it applies. All groups
+# crawlers may fetch (RFC 9309). People write these files by hand, and no two are alike.
+# A group of rules begins with the names of the crawlers to which it applies. All groups
 # that contain our name apply; if there are none, the groups for "*" do. Of the rules
 # that match a URL, the one with the longest pattern wins; if two are equally long, the
 # one that allows the URL wins. In a pattern, "*" stands for any characters, and a final
@@ -3366,10 +3372,9 @@ class Scope:
 #     Allow: /staff/jobs      /staff/jobs/vet is allowed: /staff/jobs is the longer match
 #     Disallow: /*.pdf$       /menu.pdf is forbidden; /menu.pdf?a=b does not match
 #
-# A Crawl-delay is not in the RFC, but sites use it to ask for mercy, so it is obeyed
-# (§17). If it stands between two names, the delay belongs to the names above it, and
-# the rules that follow belong to all names of the group (RFC 9309, 2.2.4). Other lines
-# are ignored.
+# A Crawl-delay is not in the RFC, but sites use it, so it is obeyed (§17). If it stands
+# between two names, the delay belongs to the names above it, and the rules that follow
+# belong to all names of the group (RFC 9309, 2.2.4). Other lines are ignored.
 
 MAX_ROBOTS = 512 * 1024  # characters of robots.txt: RFC 9309 section 2.5 requires 500 KiB
 MAX_RULES = 5000         # rules that are used; each may be tried on every URL. Known files have
@@ -3396,8 +3401,8 @@ def _group_for(product: str, lines: list[tuple[str, str]]) -> tuple[list[tuple[s
     """Return the rules, in order, and the Crawl-delay that the lines of a robots.txt have
     for *product*; if they do not name it, those that they have for "*".
 
-    A line is a key and a value. A rule is ("allow" or "disallow", a pattern), in which one
-    "*" stands for many: each is a part to look for."""
+    A line is a key and a value. A rule is a pair: "allow" or "disallow", and a pattern, in
+    which several "*" in a row become one."""
     rules = defaultdict[str, list[tuple[str, str]]](list)   # by name: *product*, or "*"
     delays = defaultdict[str, float](float)
     names = set[str]()  # those of the group that is being read
@@ -3449,9 +3454,9 @@ def _matches(parts: list[str], path: str) -> bool:
 class Robots:
     """The rules of one robots.txt for the crawler named *product*.
 
-    A *text* longer than MAX_ROBOTS counts up to the end of its last whole line, because
-    half a rule would be another rule. Of two delays the last one counts, and of the
-    rules the first MAX_RULES.
+    Of a *text* longer than MAX_ROBOTS, the whole lines are used, because half a rule would
+    be another rule. If there are several delays, the last one is used, and of the rules
+    the first MAX_RULES.
 
     rules       (allow or disallow, pattern as _comparable() spells it, its parts): the first
                 that matches decides
@@ -3478,9 +3483,9 @@ class Robots:
 
 # 17  Sites
 # =========
-# The third question: when may the URL be requested? A crawler is a guest. Some sites
-# need pauses between requests (--delay, Crawl-delay), or say "not now" (429). While one
-# site rests, the workers should send requests to others.
+# The third question: when may the URL be requested? Some sites need pauses between
+# requests (--delay, Crawl-delay), or say "not now" (429). While one site rests, the
+# workers should send requests to others.
 #
 # The idea: a queue that knows the sites. Each site has its own line of waiting URLs.
 # get() picks a site that may be asked now, and takes the first URL of its line. This
@@ -3495,9 +3500,9 @@ class Robots:
 #     at 2 s    the turn of /cats/ ends       zoo.org rests: free_at is 5 s, and a timer is set
 #     at 5 s    the timer                     zoo.org is free: the waiting get() takes /birds
 #
-# In the first turn of a site that is in scope, its robots.txt is requested, and its
-# redirects are followed (§21). Until robots.txt is known, there is one turn at a time.
-# Once it is known, the first URL follows without a rest.
+# In the first turn of a site that is in scope, its robots.txt is requested, and the
+# redirects of robots.txt are followed (§21). Until it is known, there is one turn at a
+# time. Once it is known, the first URL follows without a rest.
 #
 # The responses to its URLs also change how fast a site is asked. Its pace is the number
 # of seconds that it rests after each request. Without a delay it is 0, and any number
@@ -3559,13 +3564,12 @@ class Site:
         """Adapt the pace to a response, and rest. *is_slowed* says whether the response
         was a 429; *pause* is its Retry-After in seconds, or 0 if there was none.
 
-        A 429 while the site rests does not double the pace once more. The Fetcher counts
-        `slowed`."""
+        A 429 while the site rests does not double the pace once more: one of the same burst
+        of requests has done so. The Fetcher (§21) counts `slowed`."""
         if not is_slowed:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
             return
-        # If the site rests, a 429 of the same burst of requests has raised the pace already.
         if self.free_at <= get_running_loop().time():
             doubled = max(MIN_PACE, 2 * self.pace)
             self.pace = max(self.pace, min(doubled, REST))
@@ -3632,9 +3636,12 @@ class PoliteQueue(Queue["Node"]):
 # Record, however many pages refer to it. So each seen URL has one Node, which is in one
 # round. Round 0 is for the roots and their redirect targets; their hosts define the
 # scope. Round 1 is for pages (with a --depth other than 100 there is a round for each
-# level), CHECKS is for checks, and NEVER is for URLs that are left out. A further
-# reference to a URL can only move it to an earlier round. The zoo's root links to the
-# lion and shows the map; /cats/ shows the lion and links to the map:
+# level), CHECKS is for checks, and NEVER is for URLs that are left out:
+#
+#     round 0 < round 1 < round 2 ... < CHECKS < NEVER        a URL only moves to the left
+#
+# The zoo's root links to the lion and shows the map; /cats/ shows the lion and links to
+# the map:
 #
 #     after              /cats/      /map.png       http://cam.org/lion
 #     / was read         round 1     CHECKS         NEVER: "on another host"
@@ -3743,9 +3750,8 @@ class Frontier:
             its_round = CHECKS
         elif self._options.depth == MAX_DEPTH:
             its_round = min(depth, 1)
-        # 2. A seen URL stays in its round unless the new round is earlier. Then it
-        #    moves there, as /map.png does. (Its old round is later than the current one,
-        #    so it has not been requested yet.)
+        # 2. A seen URL stays in its round unless the new round is earlier. (Its old round
+        #    is then later than the current one, so it has not been requested yet.)
         node = self.seen_urls.get(f"{url}") or Node(f"{url}")
         if node.round is not None and node.round <= its_round:
             return node
@@ -3811,23 +3817,23 @@ class Frontier:
 # and nearly all of their URLs have been seen before. Parsing each of them (§9) can take
 # as long as all other work on the page. The idea: a URL is parsed and admitted when it
 # is first seen as a link, and once more when it is first seen as an asset. After that,
-# references to it are only looked up. Once is enough: pages are read round by round, so
-# a link that is found later never brings a URL to an earlier round. There is one
-# exception. A URL that was first seen more than MAX_DEPTH links away stays left out,
-# even if a shorter way turns up later.
+# references to it are only looked up. A second parse would change nothing, because pages
+# are read round by round: a link that is found later never means an earlier round. There
+# are two exceptions. A URL that was first seen more than MAX_DEPTH links away stays left
+# out, even if a shorter way turns up later. So does a sitemap that --include leaves out,
+# if a page links to it before an index of sitemaps lists it.
 #
-# `_seen_links` holds the Nodes of links by the normal spelling of their URLs, and
-# `_seen_assets` those of assets. A reference is joined to its page as plain text, and
-# the result is looked up. An unusual spelling is not found there, and is parsed. The
-# lookup never finds a wrong Node, because the two tables hold only normal spellings,
-# and parsing a normal spelling gives the same text again. On the zoo's /cats/
+# A reference is joined to its page as plain text, and the result is looked up. An
+# unusual spelling is not found there, and is parsed. The lookup never finds a wrong
+# Node, because the two tables hold only normal spellings, and parsing a normal spelling
+# gives the same text again. On the zoo's /cats/
 #
 #     a, ./a, ../cats/a        are joined to http://zoo.org/cats/a: parsed once, then found
 #     ././a                    is joined to http://zoo.org/cats/./a: odd, parsed each time
 #     mailto:me                is looked up as it is: its Node says why it is not requested
 #
-# It is not pretty that references are resolved in two ways, here and in parse_url(). It
-# stays because it saves up to half of the time that a page takes.
+# References are resolved in two ways, here and in parse_url(), because it saves up to half
+# of the time that a page takes.
 
 # The user name and password of a reference, which are never shown, also behind a scheme
 # that is there twice, or is that of view-source:https://me:password@host/.
@@ -3942,10 +3948,10 @@ class References:
 
 # 20  Fragments
 # =============
-# The root also links to /birds#owl. With --fragments, this needs an element on /birds
-# whose id is owl: an anchor. The link may be found long before /birds is read, or long
-# after. So, except for fragments that the page itself has, nothing is decided until the
-# last round has ended. Until then, three things are collected:
+# The root also links to /birds#owl. With --fragments, this needs an anchor on /birds:
+# an element whose id is owl, or <a name=owl>. The link may be found long before /birds
+# is read, or long after. So, except for fragments that the page itself has, nothing is
+# decided until the last round has ended. Until then, three things are collected:
 #
 #     when a page is read        the hashes of its anchors, in its Node
 #     when a redirect is read    the fragment in its Location, which replaces that of the link
@@ -3958,14 +3964,13 @@ MAX_ANCHORS = 100_000   # of a page: the fragments of a page with more cannot be
 # that is wrongly called well costs less than one that is wrongly called broken. So the
 # expressions need not know where a tag really begins. The search goes on inside
 # a value in quotes, because its first quote may be one that a script has left open.
-#
-#     <p class=x id="owl">        id="owl": a quote, a slash or a blank stands before it
-#     <a title="a > b" name=owl>  name=owl: between <a and name, < and > stand only in quotes
 _ANCHOR_VALUE = r"""(?: (?= ( "[^"]*+" | '[^']*+' ) ) | ( [^\s>"'] [^\s>]*+ ) )"""
-# One for each case of the d: a search for one letter is six times as fast as one for two.
+# In <p class=x id="owl"> these find a d, look back for " i", and then on for ="owl". There is
+# one for each case of the d: a search for one letter is six times as fast as one for two.
 _IDS = [re.compile(rf"""{d} (?<= [\s"'/] [iI] {d} ) \s*+ = \s*+ {_ANCHOR_VALUE}""", _FLAGS)
         for d in "dD"]
-# Values that hold "<a " are not skipped, so no match begins inside what another has skipped.
+# In <a title="a > b" name=owl>, the value of title is skipped. A value that holds "<a " is
+# not: in <script>s='<a title="'</script> <a name=owl>, its first quote was left open.
 _IN_QUOTES = _repeated(r'[^"<]++ | <(?![aA][\s/])')
 _IN_SINGLE_QUOTES = _repeated(r"[^'<]++ | <(?![aA][\s/])")
 _NAME_OF_A = re.compile(rf"""
@@ -4073,10 +4078,15 @@ class Fragments:
 # server last. fetch() uses the turn. It tries these cases in order, and returns a
 # Result (§14), or Again if the URL needs another turn:
 #
+#     line of the site ----> worker: cases 1 to 8 ----> Result, and its Record
+#             ^                        |
+#             +------ (a timer) <------+ Again
+#
+#
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
 #     3  robots.txt forbids the URL              Result
-#     4  it is a file of a folder                Result (§11), without a request
+#     4  the folder answers for it               Result (§11), without a request
 #     5  the journal of an earlier crawl has it  Result (§23)
 #
 # Otherwise the URL is requested from the server, and the response decides:
@@ -4092,10 +4102,9 @@ class Fragments:
 # /cats/ needs one turn.
 #
 # Until it has a Record, an admitted URL waits in one of these places: in `later` (§18),
-# in the line of its site, in a timer, or with a worker. Only a URL of round 0 may have
-# its result already, in `_held` (§22), and with --moved a redirect that has moved for
-# good, in `_moved`. (If a URL moves to an earlier round, an entry stays behind in
-# `later`, and begin() skips it.)
+# in the line of its site, in a timer, or with a worker. A result that cannot be emitted
+# yet waits in `_held` or in `_moved` (§22). (If a URL moves to an earlier round, an
+# entry stays behind in `later`, and begin() skips it.)
 
 BACKOFF = 1.0         # seconds to wait after the first attempt; then 2, 4, 8 ... 256
 ROBOTS_REQUESTS = 6   # for one robots.txt: five redirects, as RFC 9309, 2.3.1.2, asks for at least
@@ -4117,7 +4126,7 @@ class Fetcher:
 
     client      the Client that sends the requests
     ages        the Unix times of the responses that were taken from the journal
-    readings    the Nodes as which each file of the folder was read: /a and /a.html may be one"""
+    readings    for each file of the folder, the Nodes under which it was read: /a and /a.html"""
 
     def __init__(self, frontier: Frontier, options: Options):
         self.client = Client(options.headers, options.timeout, options.max_body)
@@ -4194,7 +4203,8 @@ class Fetcher:
 
     async def fetch(self, node: Node) -> Result | Again:
         """Use the turn of a URL: cases 1 to 8. The Record has the is_check of the Node, unless
-        robots.txt forbids the URL. (Its depth and parent are set in §22.)"""
+        robots.txt forbids the URL, which was then not checked. (§22 sets its depth and
+        parent.)"""
         site = node.site
         url = node.url
         if site.failure is not None:  # 1: robots.txt has failed
@@ -4317,10 +4327,9 @@ class Fetcher:
     def _remembered(self, node: Node) -> Record | None:
         """Return the journal's record if the URL would be requested and read the same way now.
 
-        Return None for roots and their redirect targets, which are always requested."""
+        Return None for roots and their redirect targets, which are always requested, and
+        with --fragments for pages: a journal does not hold their anchors."""
         options = self._options
-        # Roots and their redirect targets are always requested. With --fragments, so
-        # are pages: a journal does not hold their anchors.
         if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
         record = options.journal.find(node.text)
@@ -4354,16 +4363,15 @@ class Fetcher:
 # other error ends the crawl.
 #
 # The hosts of the crawl are known only when the last root has stopped redirecting.
-# Until then no page of a root can be processed, so its result is put into `_held`. Then
+# Until then the result of a root, unless it is a redirect, is put into `_held`. Then
 # the held URLs are queued once more, one after the other in the order of the roots, and
 # a worker that gets one takes its result from there. So the records of start pages come
 # in the same order in each crawl. Round 1 begins when all of these URLs are done.
 #
 # The HTML files of a folder that no link has led to are admitted when the pages are
-# done, and before the checks. Were they roots, all of their pages would be held.
+# done, and before the checks. As roots, they would all be held in memory.
 #
-# At the end the queue is empty and all workers wait in get(). They are cancelled, like
-# any task that nobody needs any more.
+# At the end the queue is empty and all workers wait in get(). They are cancelled.
 
 class Crawler:
     """`await Crawler("xkcd.com").crawl()` finds the outcome of each URL once.
@@ -4457,9 +4465,8 @@ class Crawler:
         self.options.on_record(record)
 
     async def _rounds(self, workers: Iterable[Task[None]]) -> None:
-        """Run the rounds: 0 for the roots, 1 for the pages (with --depth, one for each
-        level), and CHECKS. The files of a folder that no link has led to come before
-        CHECKS. Then emit what was left out, and end the workers."""
+        """Run the rounds. The files of a folder that no link has led to come before CHECKS.
+        Then emit what was left out, and end the workers."""
         frontier = self.frontier
         folder = frontier.scope.folder
         for url in self._roots:
@@ -4597,9 +4604,9 @@ class Crawler:
 # ===========
 # The Record of /cats/ becomes a line of JSON in a journal, if there is one. A long
 # crawl may be interrupted, and a crawl that found problems is repeated when they are
-# fixed. In both cases the next crawl looks in the journal before it asks the server. If
-# a URL has several lines, the last one counts. Lines that say "not requested" are
-# ignored.
+# fixed. In both cases the next crawl looks in the journal before it asks the server. For
+# a URL with several lines, the last one is used. Lines of URLs that were not requested
+# are ignored.
 #
 #     {"url": "http://zoo.org/", "status": 200, ...}         a root: always requested
 #     {"url": "http://zoo.org/birds", "status": 200, ...}    definite: the journal's answer is used,
@@ -5037,8 +5044,8 @@ _CLEAR = "\r\x1b[K"     # clears that line on a terminal
 async def _show_progress(crawler: Crawler, report: Report) -> None:
     """Show the progress of the crawl on the terminal, in one line, until cancelled.
 
-    The line has the numbers of URLs that are done and queued, that of problems, and the
-    oldest of fetches(), and ends before the last column (80 if the width is unknown)."""
+    The line has the numbers of URLs that are done and queued, the number of problems, and
+    the oldest of fetches(). It ends before the last column (80 if the width is unknown)."""
     try:
         while True:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
@@ -5335,13 +5342,8 @@ if __name__ == "__main__":  # pragma: no cover (the tests run it in child proces
 #
 # Readers of the chapter "A Web Crawler With asyncio Coroutines" (500 Lines or Less, by
 # A. Jesse Jiryu Davis and Guido van Rossum) know its three stages: callbacks,
-# generators and coroutines. They are here as well. In the chapter, the loop calls the
-# callback of a socket until a global `stopped`; here, tick() also has deadlines,
-# threads, an order, and a word for a deadlock. In the chapter, a queue, join() and a
-# pool of workers crawl a site; here the queue knows the sites (§17), and each seen URL
-# has a Node (§18).
-#
-# The chapter's point is that a callback needs a table of what it was doing, and a
-# coroutine only needs its local variables: see Crawler._work, which may stop at each
-# `await`. That holds for a crawler ten times as large. What a crawler for real sites
-# adds is not concurrency. It is courtesy, other people's mistakes, and a good report.
+# generators and coroutines. Its point is that a callback has to keep its state in a
+# table, and a coroutine only needs its local variables: see Crawler._work, which may
+# stop at each `await`. That holds for a crawler ten times as large. What a crawler for
+# real sites adds is not concurrency. It is courtesy, other people's mistakes, and a
+# good report.

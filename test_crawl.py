@@ -4619,8 +4619,8 @@ def test_a_root_with_a_scheme_and_no_slashes_is_refused() -> None:
 # ================================
 
 
-# A site, options (and perhaps roots), and the outcome of each URL. This one says that with --depth 1
-# the page behind a link is read, and the links on it are left out:
+# A site, options (and perhaps roots), and the outcome of each URL. This one says that with
+# --depth 1 the page behind a link is read, and the links on it are left out:
 #
 #     ({"/": "<a href=/a>", "/a": "<a href=/b>"}, {"depth": 1},
 #      {"/": "200", "/a": "200", "/b": "too many links from the start"})
@@ -4628,7 +4628,7 @@ Story = tuple[Site, dict[str, Any], dict[str, str]]
 
 
 def each_story(some: dict[str, Story]) -> pytest.MarkDecorator:
-    """Parametrise a test with stories: {"a claim": Story, ...}. The claims are the names of rows."""
+    """Parametrise a test with stories: {"a claim": Story, ...}. The claims name the rows."""
     return each("story", [pytest.param(story, id=claim) for claim, story in some.items()])
 
 
