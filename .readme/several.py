@@ -5,7 +5,7 @@ hundred small ones, one machine is enough. The journals lie in a folder that all
 given with its whole path. If a worker dies, its sites are crawled again elsewhere, and resume their
 journals. After `dask scheduler` on one machine and `dask worker tcp://HOST:8786` on the others:
 
-    python3 several.py tcp://HOST:8786 /shared/folder example.com example.org
+    PYTHONPATH=. python3 .readme/several.py tcp://HOST:8786 /shared/folder example.com example.org
 """
 import sys, time
 from contextlib import closing

@@ -4,6 +4,8 @@ import json
 import sys
 
 records = [record for record in map(json.loads, open(sys.argv[1])) if "at" in record]
+if not records:
+    sys.exit("the journal has no request, as that of a folder")
 start, ends, bars = min(record["at"] for record in records), [], []
 for record in sorted(records, key=lambda record: record["at"]):
     begin, width = record["at"] - start, record.get("seconds", 0)
