@@ -1535,12 +1535,14 @@ def _map_character(character: str) -> str:
 
 
 def _encode_label(label: str) -> str:
-    """Return a label of a host, such as "bücher", in ASCII. Raises ValueError if it is odd."""
+    """Return a label of a host, such as "bücher", in ASCII, which is returned as it is.
+
+    Raises ValueError if the label is odd, or has more than 63 characters. Zero-width
+    joiners are allowed only after a character that is not ASCII."""
     if len(label) > 63:  # in ASCII it would be longer still, and punycode takes quadratic time
         raise ValueError
     if label.isascii():
         return label
-    # Zero-width joiners are allowed only after a character that is not ASCII.
     visible = re.sub("(?<=[^\0-\x7f])[\u200c\u200d]", "", label)
     kinds = [unicodedata.category(character)[0] for character in visible]
     if label.startswith("xn--") or kinds[0] == "M" or {"C", "Z"} & set(kinds):
@@ -1614,10 +1616,14 @@ def _trim(reference: str) -> str:
 def parse_url(reference: str, base: URL | None = None) -> URL:
     """Return the URL that *reference* means on the page *base* (WHATWG URL, section 4.4).
 
-    Raises ValueError if the reference is not a URL; if its scheme is mistyped or file, is
-    there twice (http://http://), or is missing before a host and a port (up to 65535);
-    or, unlike browsers, if no // follows http: or https:, even if there is a *base*. The
-    ValueError is an UnfetchableError if the reference may be good, but has another
+    Raises ValueError if the reference is not a URL, and if its scheme
+
+        is mistyped, or file
+        is there twice           http://http://, http://http//
+        is missing               h.com:80/x: a host and a port up to 65535
+        is not followed by //    http:x, which is relative for browsers
+
+    The ValueError is an UnfetchableError if the reference may be good, but has another
     scheme, or no scheme and no *base*, or in its normal form more than MAX_URL
     characters."""
     text = _trim(reference).partition("#")[0]  # for example HTTP:\\H:80\b\%2e\c?d
@@ -1921,7 +1927,7 @@ class ResponseParser:
         self._parsing.close()
 
     def _parse(self, method: str, wanted: Wanted) -> Generator[None, None, None]:
-        """Parse one response. Each `yield` waits for feed()."""
+        """Parse one response. Each `yield` waits for feed(). The status 101 is an error."""
         while True:
             head = yield from self._take_through(_HEAD_END, "head")
             if not head.strip(b"\r\n"):  # empty lines before the head are allowed
@@ -2920,8 +2926,9 @@ def _is_unknown_host(error: Exception | None) -> bool:
 
 def _explain(error: Exception) -> str:
     """Return a description of an error that fits on a line: the words of the system in lower
-    case, without the place in _ssl.c, or words of our own, also about what to do if a
-    certificate is self-signed (codes 18, 19) or its issuer unknown (20, 21)."""
+    case, without the place in _ssl.c, or words of our own. For a certificate, it holds
+    OpenSSL's reason and, if the certificate is self-signed (codes 18, 19) or its issuer is
+    unknown (20, 21), what to do."""
     text = f"{error}" or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         text = f"certificate not trusted ({error.verify_message})"
@@ -3026,7 +3033,8 @@ MAX_JOINED = 6_000_000  # characters
 
 
 def _next_url(url: URL, response: Response) -> str:
-    """Return the target of a redirect, with its fragment.
+    """Return the target of a redirect, with its fragment, or a # if that is empty: it replaces
+    the fragment of the link.
 
     Heads are decoded as latin-1 (§10). As in browsers, each byte above 127 is encoded: é
     is %E9. The same Location twice is one. Raises UnfetchableError if the target is a
@@ -3045,7 +3053,10 @@ def _next_url(url: URL, response: Response) -> str:
 
 
 def _failed(record: Record, failure: Exception) -> Record:
-    """Return a record with the kind and the description of a failure."""
+    """Return a record with the kind and the description of a failure.
+
+    An OSError of any other kind, such as a reset or an unknown host, is "refused", unless
+    the server does not speak TLS."""
     kind = "broken"
     if isinstance(failure, TimeoutError):
         kind = "timed out"
@@ -3339,7 +3350,9 @@ class Scope:
     def objection(self, url: URL, depth: int, check: bool, listed: bool = False) -> str:
         """Say why *url* at *depth* may not be a page (or, if *check*, a check), or return "".
 
-        A sitemap that is *listed* in an index of sitemaps needs no --include."""
+        The reason is one of REASONS. A check, a root and the target of a root's redirect may
+        only be excluded. Then come the host, --include and --depth, in this order. A sitemap
+        that is *listed* in an index of sitemaps needs no --include."""
         if self.excludes(f"{url}"):
             return "excluded"
         if check or depth == 0:
@@ -3402,7 +3415,7 @@ def _group_for(product: str, lines: list[tuple[str, str]]) -> tuple[list[tuple[s
     for *product*; if they do not name it, those that they have for "*".
 
     A line is a key and a value. A rule is a pair: "allow" or "disallow", and a pattern, in
-    which several "*" in a row become one."""
+    which several "*" in a row become one. The delay is not limited here."""
     rules = defaultdict[str, list[tuple[str, str]]](list)   # by name: *product*, or "*"
     delays = defaultdict[str, float](float)
     names = set[str]()  # those of the group that is being read
@@ -3882,8 +3895,8 @@ class References:
     async def admit(self, referrer: Node, record: Record, base: URL) -> Record:
         """Admit the URLs that a page refers to. Return its *record*, with these URLs in it.
 
-        With --fragments, its links have their fragments, except those that the page
-        itself has. Its assets become () if there were none, and None with --pages-only."""
+        With --fragments, the URLs with fragments follow its links, except those that the
+        page itself has. Its assets become () if there were none, and None with --pages-only."""
         links = await self._admit_each(referrer, record.links, base, False)
         nodes = list(links.values())
         if self._options.fragments:
@@ -3903,8 +3916,9 @@ class References:
 
     async def _admit_each(self, referrer: Node, references: Iterable[str], base: URL, check: bool
                           ) -> Nodes:
-        """Admit links, or assets (if *check*). Return their Nodes, by reference without its
-        fragment. Others run after each SLICE of them.
+        """Admit links, or assets (if *check*), at the depth of the page + 1. Return their Nodes,
+        by reference without its fragment: each is looked up once. Others run after each
+        SLICE of them.
 
         Text without a scheme that is not a URL here may be one on another page, so it is
         not kept in the tables."""
@@ -3924,7 +3938,10 @@ class References:
         return nodes
 
     def _parse_and_admit(self, referrer: Node, reference: str, base: URL, check: bool) -> Node:
-        """Return the Node of a reference. If it cannot be requested, leave it out or report it."""
+        """Return the Node of a reference. If it cannot be requested, leave it out or report it.
+
+        Then the text of its Node is escaped and cut, with *** in place of a user name, and
+        its round is None: the report recognises a text that is not a URL by that."""
         try:
             return self._frontier.admit(
                 parse_url(reference, base), referrer, referrer.depth + 1, 0, check)
@@ -4045,7 +4062,9 @@ class Fragments:
         """Yield a record of each fragment that does not exist, is excluded or is not checked.
 
         Its parent is the first, in order, of the pages that link to it, and its depth that
-        of the URL before the #, but at least 1. Must be called after the last round."""
+        of the URL before the #, but at least 1. If the page is a problem or was left out,
+        its fragments have no record. The set of a page's anchors is made once, although
+        many URLs may redirect to it. Must be called after the last round."""
         shown_last = None   # many URLs may redirect to one large page: its set is made once
         anchors = set[int]()
         for linked, nodes in self._nodes.items():
@@ -4226,7 +4245,12 @@ class Fetcher:
         return await self._request(node, url)
 
     async def _request(self, node: Node, url: URL) -> Result | Again:
-        """Request a URL from its server: cases 6 to 8."""
+        """Request a URL from its server: cases 6 to 8.
+
+        Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one slow
+        root would hold up the whole crawl. A status that is accepted is not retried. A
+        host outside the crawl that says nothing but 429 gets no retries, but a GET still
+        follows a HEAD. Times are rounded to milliseconds."""
         loop = get_running_loop()
         method = "HEAD" if node.is_check and not node.tries else "GET"
         at = time.time()
@@ -4241,12 +4265,9 @@ class Fetcher:
             node.site.slowed += 1
         else:
             node.site.slowed = 0
-        # Another host that says nothing but 429 gets no retries. (A GET still follows a HEAD.)
         is_hopeless = node.site.slowed >= PATIENCE and not is_covered
         retry_after = response.headers.get("retry-after", "")
         pause = 0.0
-        # Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one
-        # slow root would hold up the whole crawl.
         if retry_after.isdecimal() and is_covered and self._frontier.round > 0:
             pause = min(float(retry_after), MAX_PAUSE)
         node.site.adapt(is_slowed and not is_hopeless, pause)
@@ -4262,7 +4283,9 @@ class Fetcher:
             tries=node.tries, at=round(at, 3), seconds=round(seconds, 3)))
 
     def _result(self, node: Node, url: URL, response: Response, error: Exception | None) -> Result:
-        """Return the Result of a URL that has its response. Note in its Node what the page is."""
+        """Return the Result of a URL that has its response. Note in its Node what the page is.
+
+        Unless on_page needs them, the body and the text of the page are dropped."""
         read = self._reads(node, url, response)
         record, page, _ = result_of(
             url, response, error, read, self._options.no_robots, self._options.accept)
@@ -4279,7 +4302,7 @@ class Fetcher:
                     node.sitemap = root
             elif self._options.fragments:
                 node.anchors = anchors_of(page.text)
-            if not self._options.on_page:  # its text is no longer needed
+            if not self._options.on_page:
                 page = page._replace(body=b"", text="")
         return Result(record, page)
 
