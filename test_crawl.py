@@ -5273,6 +5273,38 @@ def test_a_page_that_is_called_robots_txt_is_read_like_any_other(
     assert f"no link leads to: {name.removesuffix('index.html')}" in crawler.lines()
 
 
+def test_made_up_folders_are_read_by_the_rules(rng: Random, tmp_path: Path) -> None:
+    """Each HTML file is read, each missing one is a problem, and those without a link are named."""
+    names = ["index.html", "a.html", "b.html", "d/index.html", "d/c.html", "e.xhtml", "x.png"]
+    spellings = ["/", "/a", "/a.html", "/b", "/d", "/d/", "/d/index.html", "/d/c", "/e.xhtml",
+                 "/x.png", "/gone", "/A.html"]
+    for number in range(max(30, ROUNDS // 200)):
+        files = {name: rng.sample(spellings, rng.randrange(4))
+                 for name in rng.sample(names, rng.randrange(1, 8))}
+        pages = {name for name in files if name.endswith("html")}
+        folder = files_in(tmp_path / f"{number}", {
+            name: "".join(map("<a href={}>".format, links)) if name in pages else ""
+            for name, links in files.items()})
+
+        def file_of(url: str, files: Any = files) -> str | None:
+            path = f"{url}index.html" if url.endswith("/") else url
+            tried = [path, f"{path}.html", f"{path}/index.html"]
+            return next((each_name[1:] for each_name in tried if each_name[1:] in files), None)
+
+        crawler = crawl_folder(folder)
+        links = [(name, url) for name in pages for url in files[name]]
+        unlinked = pages - {file_of(url) for name, url in links if file_of(url) != name}
+        assert {os.fsdecode(file or b"").removeprefix(f"{folder}/")
+                for file in crawler.fetcher.readings} == pages
+        assert {path_of(record.url) for record in crawler.emitted if record.kind} == {
+            *(url for _, url in links if not file_of(url)), *([] if pages else ["/"])}
+        (line,) = [line for line in crawler.lines() if "no link leads to" in line] or [""]
+        assert bool(line) == bool(unlinked - {"index.html"})
+        if len(unlinked - {"index.html"}) == 1:
+            (name,) = unlinked - {"index.html"}
+            assert line == f"no link leads to: {name.removesuffix('index.html')}"
+
+
 def test_a_file_that_was_read_at_a_depth_is_not_read_once_more(tmp_path: Path) -> None:
     folder = files_in(tmp_path / "public", {
         "index.html": "<a href=a>", "a.html": "<a href=b>", "b.html": "<a href=/s/>",
@@ -7720,6 +7752,17 @@ def test_a_journal_answers_under_the_options_of_today(
     assert crawl_with_journal(path, site, *options.pop("roots", ["/"]), **options).outcomes == asked
 
 
+def test_a_url_that_was_checked_and_is_a_page_today_is_requested_and_the_other_way_round(
+        tmp_path: Path) -> None:
+    for page, requested, checked in (
+        ("<img src=/x>", ["/"], ["/x"]),
+        ("<a href=/x>", ["/", "/x"], []),
+        ("<img src=/x>", ["/"], ["/x"])):
+        site: Site = {"/": page, "/x": answer_of_type("image/png")}
+        crawler = crawl_with_journal(tmp_path / "journal", site)
+        assert (crawler.requested, crawler.client.checked) == (requested, checked)
+
+
 def test_a_page_of_the_journal_that_is_over_the_limit_of_today_is_requested(tmp_path: Path) -> None:
     site: Site = {"/": "<a href=/a>", "/a": "x" * 99}
     for max_body, requested in ((100, ["/", "/a"]), (99, ["/"]), (98, ["/", "/a"])):
@@ -9223,7 +9266,7 @@ def test_planted_faults_are_all_reported_also_after_a_kill(
     process = None
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert re.fullmatch(r"(\d+ answers from .*\n)?", done.stderr)
+    assert done.stderr == ""
     records = {line["url"]: line for line in journal_lines(tmp_path / "journal")}
     assert {(line["kind"], url) for url, line in records.items() if "kind" in line} == faults
     for kind, url in faults:
