@@ -27,6 +27,9 @@ These are what a newcomer needs:
     crawl_with_journal(path, site)     crawl_site(), continuing a journal
     lib, log                           fixtures of tests that run here and on asyncio: their logs
                                        must be equal
+
+The hardest to understand have an example each: Story with each_story, model_of_crawl with
+by_the_rules, and kill_and_resume in test_crawl.py, Performance and check_linear here.
 """
 
 from __future__ import annotations
