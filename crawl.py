@@ -1496,6 +1496,11 @@ class URL(NamedTuple):
     port: int
     target: str
 
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
     def __str__(self) -> str:
         return self.origin + self.target
 
@@ -1654,7 +1659,7 @@ def parse_url(reference: str, base: URL | None = None) -> URL:
         raise ValueError(f"expected // after {scheme}:")
     else:  # the host of the page
         origin, _, host, port, target = base
-        path = target.partition("?")[0]
+        path = base.path
         if head.startswith("/"):  # /x
             path = head
         elif head:  # x, and ../x
@@ -2170,13 +2175,13 @@ class Client:
         """Return the most recently used idle stream of *origin*, and remove it from the pool.
 
         Streams that are readable are closed and skipped. If none is left, return None."""
-        while stream := next((each for each in reversed(self.pool) if self.pool[each] == origin),
-                             None):
-            del self.pool[stream]
-            if not stream.readable():
-                break
-            stream.close()
-        return stream
+        for stream in reversed(list(self.pool)):
+            if self.pool[stream] == origin:
+                del self.pool[stream]
+                if not stream.readable():
+                    return stream
+                stream.close()
+        return None
 
     async def _exchange(self, stream: Stream, origin: str, request: bytes,
                         parser: ResponseParser) -> Response:
@@ -2228,7 +2233,7 @@ class Folder:
         # An instance, because the functions of the module read tables of this machine.
         self._types = mimetypes.MimeTypes().types_map[True] | {
             ".xhtml": "application/xhtml+xml", ".gz": "application/gzip"}
-        folder, _, name = start.target.partition("?")[0].rpartition("/")
+        folder, _, name = start.path.rpartition("/")
         self.start = start
         if name and not self._file(name):
             folder += f"/{name}"
@@ -2240,12 +2245,12 @@ class Folder:
         """Return whether *url* is that of the folder, with its slash or without, or below it.
 
         It may be http or https, and with or without "www."."""
-        path = url.target.partition("?")[0]
-        return host_of(url) == host_of(self.url) and f"{path}/".startswith(self.url.target)
+        is_below = f"{url.path}/".startswith(self.url.target)
+        return host_of(url) == host_of(self.url) and is_below
 
     def file_of(self, url: URL) -> bytes | None:
         """Return the file for a URL that covers() accepts, or None if there is none."""
-        name = url.target.partition("?")[0].removeprefix(self.url.target)
+        name = url.path.removeprefix(self.url.target)
         if not name or name.endswith("/"):
             return self._file(f"{name}index.html")
         return self._file(name) or self._file(f"{name}.html")
@@ -2257,10 +2262,10 @@ class Folder:
         be opened is a 403. Raises LimitError if a file that is read is too long."""
         file = self.file_of(url)
         if not file:
-            path, mark, query = url.target.partition("?")
-            below = url._replace(target=f"{path}/")
+            below = url._replace(target=f"{url.path}/")
             if below.target == self.url.target or self.file_of(below):
-                return Response(1, 301, "Moved Permanently", {"location": f"{below}{mark}{query}"})
+                location = f"{below}{url.target.removeprefix(url.path)}"
+                return Response(1, 301, "Moved Permanently", {"location": location})
             return Response(1, 404, "Not Found", {})
         _, extension = os.path.splitext(os.fsdecode(file).lower())
         try:
@@ -2545,6 +2550,7 @@ _USES = {
     "image": ("assets", "href", "xlink:href", "src", "srcset"),     # in HTML, it is an img
     "use": ("assets", "href", "xlink:href")}
 _USES |= dict.fromkeys(["audio", "embed", "input", "script", "track"], ("assets", "src"))
+_ELEMENTS = "|".join(_USES)
 _META_IMAGES = {"og:image", "og:image:url", "og:image:secure_url", "twitter:image"}
 # Elements whose content, up to the first end tag, is not searched for tags.
 _RAW_NAMES = "script|style|iframe|noembed|noframes|template|textarea|title|xmp|plaintext"
@@ -2567,8 +2573,8 @@ _LINK = rf"""
 #    a comment.
 _COMMENT = r"(?: [!?] | /(?![a-zA-Z]) ) (?: (?<=!) -- (?: -?> | .*? (?: --!?> | \Z ) ) | [^>]*+ )"
 # 3. The tag of a listed element. If the group `raw` has matched, the text up to its end
-#    tag, or up to the end of the page, is its content. `%(names)s` is replaced by names of
-#    elements, and `%(raw_names)s` and the like are replaced from one of these tables:
+#    tag, or up to the end of the page, is its content. `%(raw_names)s` and the like are
+#    replaced from one of these tables:
 _HTML = {
     "raw_names": f"{_RAW_NAMES}|svg|math",
     "closed": "",
@@ -2578,7 +2584,7 @@ _XML = {
     "closed": "(?<=/>) |",                          # a raw element without content: <title/>
     "cdata": r"!\[CDATA\[ .*? (?: ]]> | \Z ) |"}    # text in which < has no meaning
 _TAG = rf"""
-    (?P<tag> (?i: (?P<raw> %(raw_names)s ) | %(names)s ) (?= [\s/>] | \Z ) {_REST} )
+    (?P<tag> (?i: (?P<raw> %(raw_names)s ) | {_ELEMENTS} ) (?= [\s/>] | \Z ) {_REST} )
     (?(raw) (?: %(closed)s (?P<inside> .*? ) (?: </ (?i: (?P=raw) ) (?=[\s/>]) | \Z )))"""
 # 4. Any other tag. Its attributes are matched so that the search does not go on inside
 #    them. The look-ahead rejects the most frequent tags, which hide nothing: <li>, and
@@ -2599,8 +2605,8 @@ _TAGS = rf"""
     < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
     (?: {_LINK} | %(cdata)s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
-_HTML_TAGS = _TAGS % (_HTML | {"names": "|".join(_USES)})
-_XML_TAGS = _TAGS % (_XML | {"names": "|".join(_USES)})
+_HTML_TAGS = _TAGS % _HTML
+_XML_TAGS = _TAGS % _XML
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # In "i.png 2x, j.png 3x" it finds i.png and j.png. (`\S*` takes the rest of a word, and
@@ -3324,10 +3330,6 @@ class Scope:
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
-    def is_file(self, url: URL) -> bool:
-        """Return whether the folder answers for *url*, which is then never requested."""
-        return self.folder is not None and self.folder.covers(url)
-
     def covers(self, url: URL) -> bool:
         """Return whether *url* is in the folder or, without one, on one of the crawl's hosts."""
         if self.folder:
@@ -3669,7 +3671,7 @@ class Node:
 
     __slots__ = ("text", "round", "reason", "site", "parent", "is_linked", "depth", "hops",
                  "is_check", "tries", "next_node", "fragment", "sitemap", "anchors", "is_well",
-                 "linked_from")
+                 "linked_from", "redirects")
 
     def __init__(self, text: str):
         self.text = text
@@ -3679,7 +3681,7 @@ class Node:
         self.site: Site                         # set unless the URL is left out
         self.parent = ""                        # the page, or the redirect, that led to it; "" for
                                                 # a root, and for a file that no link has led to
-        self.is_linked = False                  # whether another page, or a redirect, refers to it
+        self.is_linked = False                  # whether another page refers to it
         self.depth = 0                          # links from a root
         self.hops = 0                           # redirects in a row that led to it
         # How the URL is requested (§21)
@@ -3693,6 +3695,7 @@ class Node:
         self.is_well = False                    # whether it ended without a problem or a redirect
         self.linked_from = list[str]()          # the pages that refer to it; when it is well, no
                                                 # more are added, and the list stays
+        self.redirects: tuple[Node, ...] = ()   # the URLs that redirect to it
 
     @property
     def url(self) -> URL:
@@ -3790,7 +3793,8 @@ class Frontier:
 
     def _site_of(self, url: URL) -> Site:
         """Return the Site of a URL. Those of a folder have no delay."""
-        is_file = self.scope.is_file(url)
+        folder = self.scope.folder
+        is_file = folder is not None and folder.covers(url)
         key = url.origin, is_file
         if key not in self.sites:
             # Outside the scope, robots.txt is not requested.
@@ -3811,7 +3815,7 @@ class Frontier:
             following = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
             if node not in following.ahead():  # otherwise the target already leads back here
                 node.next_node = following
-                following.is_linked = True
+                following.redirects += (node,)
                 return record
             problem = "redirect loop"
         return record._replace(kind="too many redirects", error=problem)
@@ -3865,7 +3869,7 @@ def _join(base: URL, folder: str, reference: str) -> str:
     if reference[:2] == "//":  # //host/x
         return f"{base.scheme}:{reference}"
     if reference[0] == "?":
-        return f"{base.origin}{base.target.partition('?')[0]}{reference}"
+        return f"{base.origin}{base.path}{reference}"
     if reference[0] == "/":  # /x
         return f"{base.origin}{reference}"
     if ":" in reference:  # http://host/x, and other text that may have a scheme
@@ -3923,7 +3927,7 @@ class References:
         Text without a scheme that is not a URL here may be one on another page, so it is
         not kept in the tables."""
         known = self._seen_assets if check else self._seen_links
-        folder = base.target.partition("?")[0].rpartition("/")[0]
+        folder = base.path.rpartition("/")[0]
         nodes = {}
         # Each reference once, without its fragment, in order.
         for address in dict.fromkeys([reference.partition("#")[0] for reference in references]):
@@ -4204,21 +4208,18 @@ class Fetcher:
             return self._scope.covers(url)
         return not is_check
 
-    def _is_download(self, node: Node, url: URL, head: Response) -> bool:
-        """Return whether a response is too large to be searched, and probably not a page.
+    def _reads(self, node: Node, url: URL, head: Response) -> bool:
+        """Return whether to read the body of the response for a node.
 
-        It is XML, or has no type, and exceeds --max-body by its Content-Length; and it is
-        neither a root nor listed in a sitemap."""
+        A download is not read: it is XML, or has no type, exceeds --max-body by its
+        Content-Length, and is neither a root nor listed in a sitemap."""
         parent = self._frontier.seen_urls.get(node.parent)
         is_expected = node.depth == 0 or (parent is not None and parent.sitemap != "")
         is_odd = not head.content_type or reader_of(url, head.content_type) is read_sitemap
         length = head.headers.get("content-length", "")
-        return (is_odd and not is_expected and length.isdecimal()
-                and int(length) > self._options.max_body)
-
-    def _reads(self, node: Node, url: URL, head: Response) -> bool:
-        """Return whether to read the body of the response for a node."""
-        return self._wants(url, node.is_check, head) and not self._is_download(node, url, head)
+        is_download = (is_odd and not is_expected and length.isdecimal()
+                       and int(length) > self._options.max_body)
+        return self._wants(url, node.is_check, head) and not is_download
 
     async def fetch(self, node: Node) -> Result | Again:
         """Use the turn of a URL: cases 1 to 8. The Record has the is_check of the Node, unless
@@ -4233,7 +4234,7 @@ class Fetcher:
             return Again()
         if rule := site.robots.rule(url.target):  # 3: robots.txt forbids it
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
-        if self._scope.folder and self._scope.is_file(url):  # 4: it is a file of the folder
+        if self._scope.folder and self._scope.folder.covers(url):  # 4: the folder answers
             response, error = await self._send(
                 url, "GET", partial(self._reads, node, url), self._options.max_body)
             result = self._result(node, url, response, error)
@@ -4334,7 +4335,7 @@ class Fetcher:
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
             site.robots = Robots(response.body.decode("utf-8", "replace"), product)
-            if not self._scope.is_file(url):
+            if not (self._scope.folder and self._scope.folder.covers(url)):
                 site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
@@ -4351,7 +4352,8 @@ class Fetcher:
         """Return the journal's record if the URL would be requested and read the same way now.
 
         Return None for roots and their redirect targets, which are always requested, and
-        with --fragments for pages: a journal does not hold their anchors."""
+        with --fragments for pages: a journal does not hold their anchors. XML with an
+        unknown root element was looked at, and would not be read now either."""
         options = self._options
         if not options.journal or node.depth == 0 or (options.fragments and not node.is_check):
             return None
@@ -4365,15 +4367,12 @@ class Fetcher:
         has_links = record.links != ()
         has_other_links = record.nofollow and has_links != options.no_robots
         was_accepted = record.status >= 400 and not record.kind
-        # XML with an unknown root element was looked at, and is not read today either.
         is_other_xml = not was_read and reader_of(node.url, record.content_type) is read_sitemap
         if (record.is_check != node.is_check or lacks_assets or has_other_links
                 or (was_read != would_be_read and not is_other_xml)
                 or record.size > options.max_body or record.skipped == TOO_LARGE
                 or was_accepted != (record.status in options.accept)):
             return None
-        if record.kind == "moved" and not options.moved:
-            return record._replace(kind="", error="")
         return record
 
 
@@ -4465,7 +4464,8 @@ class Crawler:
         callback or in the journal ends the crawl and is raised.
 
         If the caller is cancelled, the crawl ends immediately: URLs that were in flight
-        get no record, unless their callback catches the cancellation."""
+        get no record, unless their callback catches the cancellation. A task whose callback
+        does so once is cancelled once more. The URLs in `_moved` are emitted."""
         workers = [create_task(self._work()) for _ in range(self.options.max_tasks)]
         tasks = [create_task(self._rounds(workers)), *workers]
         with closing(self.fetcher.client):
@@ -4494,8 +4494,7 @@ class Crawler:
         folder = frontier.scope.folder
         for url in self._roots:
             frontier.admit(url, None, 0)
-        frontier.begin(0)
-        await frontier.queue.join()
+        await self._run_rounds(0)
         self._hosts_are_known = True
         for url in self._roots:  # in their order, whichever has responded first
             end = frontier.seen_urls[f"{url}"].ahead()[-1]
@@ -4530,7 +4529,7 @@ class Crawler:
         The error names the first URL ahead that has not moved for good as well. If the
         redirects lead to a problem, only that is one."""
         for node, result in self._moved.items():
-            record = result.record._replace(kind="", error="")
+            record = result.record
             nodes = node.ahead()
             if node.linked_from and (nodes[-1].is_well or nodes[-1].reason):
                 target = next(each for each in nodes if each not in self._moved)
@@ -4685,8 +4684,8 @@ class Journal:
 
     If *path* is "-", it is stdout. Otherwise the file must be new or empty, unless
     *resume* is true. Then it may hold records, and the definite ones replace requests.
-    Raises CrawlError if the file cannot be opened, is in use by another crawl, or is
-    not a journal."""
+    A pipe or a device, such as /dev/null, is only written to. Raises CrawlError if the
+    file cannot be opened, is in use by another crawl, or is not a journal."""
 
     def __init__(self, path: str, resume: bool = False):
         self.path = path
@@ -4705,13 +4704,12 @@ class Journal:
                     self._lines = files.enter_context(open(path, "rb"))
                     self._index()
                 self._files = files.pop_all()
-        except (OSError, ValueError) as error:
-            fault = f" {error}"
-            if isinstance(error, BlockingIOError):
-                fault = " is in use by another crawl"
-            elif isinstance(error, OSError):
-                fault = f" cannot be opened: {_explain(error)}"
-            raise CrawlError(f"{path}{fault}")
+        except BlockingIOError:
+            raise CrawlError(f"{path} is in use by another crawl")
+        except OSError as error:
+            raise CrawlError(f"{path} cannot be opened: {_explain(error)}")
+        except ValueError as error:
+            raise CrawlError(f"{path} {error}")
 
     def _index(self) -> None:
         """Store the offset of each URL's last line that counts. Lines of URLs that were
@@ -4738,18 +4736,14 @@ class Journal:
                     self._offsets[record.url] = start
             start += len(line)
 
-    def _record_of(self, url: str) -> Record:
-        self._lines.seek(self._offsets[url])
-        return _parse_record(self._lines.readline())
-
     def find(self, url: str) -> Record | None:
-        """Return the last record of *url* if it is definite: no problem, or a 404, a 410
-        or a redirect that was reported as moved.
+        """Return the last record of *url* if it is definite: no problem, or a 404 or a 410.
 
         Otherwise return None."""
         if url in self._offsets:
-            record = self._record_of(url)
-            if record.kind in ("", "moved") or record.status in (404, 410):
+            self._lines.seek(self._offsets[url])
+            record = _parse_record(self._lines.readline())
+            if record.kind == "" or record.status in (404, 410):
                 return record
         return None
 
@@ -4839,13 +4833,11 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + rest
 
 
-def _ways_to(problem: Node, redirects: dict[Node, list[Node]]) -> Iterator[str]:
-    """Yield lines with the redirects and pages that lead to a problem.
-
-    *redirects* holds, for each Node, the Nodes that redirect to it."""
+def _ways_to(problem: Node) -> Iterator[str]:
+    """Yield lines with the redirects and pages that lead to a problem."""
     nodes = [problem]
     for node in nodes:  # which grows: the redirects to the problem, and those to them
-        nodes += redirects.get(node, ())
+        nodes += node.redirects
     if starts := _several(node.text for node in nodes[1:]):
         yield f"    redirected from {starts}"
     if pages := _several(page for node in nodes for page in node.linked_from):
@@ -4867,7 +4859,7 @@ def _unlinked_files(readings: Iterable[list[Node]]) -> list[str]:
 
     *readings* are the Nodes as which each file was read."""
     return [nodes[0].text for nodes in readings
-            if not any(node.is_linked or node.depth == 0 for node in nodes)]
+            if not any(node.is_linked or node.redirects or node.depth == 0 for node in nodes)]
 
 
 OUTAGE = 10  # if this many URLs have no usable response for one reason, print the reason once
@@ -4880,15 +4872,15 @@ class Report:
     URLs to which they redirect, count nevertheless.
 
     problems    the Records of problems that count
-    known       the known URLs that are still problems
-    fixed       the known URLs that are not any more
+    known       the known URLs that are still problems, as they come
+    fixed       the known URLs that have a result without a problem, as they come
     roots       the Records of roots, or of their redirect targets
     statuses    of all results, also of the journal's; 0: no usable response
     looked_up   results from a folder
     skipped     URLs that were not requested, by reason
     unread      pages without a reader, by content type
     too_large   downloads that were not read, by content type
-    moved       links and assets that have moved for good
+    moved       links and assets that have moved for good, and are not problems
     pages       pages that were read, including sitemaps"""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -4946,10 +4938,6 @@ class Report:
         comes first and once, and URLs in scope have no lines that say where they were
         found."""
         nodes = crawler.frontier.seen_urls
-        redirects = defaultdict[Node, list[Node]](list)  # {lion.jpg: [lion]}
-        for start in nodes.values():
-            if start.next_node:
-                redirects[start.next_node].append(start)
         for kind in PROBLEMS:
             found = sorted((record.error, record) for record in self.problems
                            if record.kind == kind)
@@ -4967,7 +4955,7 @@ class Report:
                     if not is_outage:
                         yield f"    {error}"
                     if not (is_outage and crawler.frontier.scope.covers(node.url)):
-                        yield from _ways_to(node, redirects)
+                        yield from _ways_to(node)
         if self.known:
             yield f"known ({len(self.known)})"
         for url in sorted(self.known):
@@ -5110,31 +5098,27 @@ def _crawler_for(options: argparse.Namespace) -> Crawler:
 
 
 def _lines_of(path: str) -> list[str]:
-    """Return the lines of a text file in UTF-8, with or without a BOM. Raises CrawlError."""
+    """Return the lines of a text file in UTF-8, with or without a BOM, without blanks at their
+    ends. Raises CrawlError."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return file.read().split("\n")
+            return [line.strip() for line in file]
     except (OSError, ValueError) as error:  # such as a UnicodeError
         raise CrawlError(f"{path} cannot be read: {_explain(error)}")
-
-
-def _known_urls(path: str | None) -> list[str]:
-    """Return the URLs in a file, which is a report, or has a URL on each line.
-
-    Raises CrawlError if it cannot be read, or if it is where the report goes."""
-    if path is None:
-        return []
-    refuse_stdout(path)
-    return [line.strip() for line in _lines_of(path)]
 
 
 def _crawl_and_report(options: argparse.Namespace) -> int:
     """Crawl, print the report and return the exit status. Raises CrawlError, with a line
     for each root, if nothing could be crawled.
 
-    With `verbose`, each record is a line on stderr. Progress is shown on a terminal,
-    unless `verbose` or `quiet` is set."""
-    report = Report(known=_known_urls(options.known))
+    The report goes to stdout, or to stderr if the journal goes to stdout. It is printed
+    after any error, if the crawl has ended. With `verbose`, each record is a line on
+    stderr. Progress is shown on a terminal, unless `verbose` or `quiet` is set."""
+    known = list[str]()
+    if options.known is not None:
+        refuse_stdout(options.known)
+        known = _lines_of(options.known)  # of a report, or with a URL on each line
+    report = Report(known)
 
     def on_record(record: Record) -> None:
         report.add(record)
@@ -5242,12 +5226,12 @@ def _parser() -> _Parser:
     parser.set_defaults(**Options._field_defaults)
     parser.add_argument("roots", nargs="*", metavar="URL", help="start here (https:// is assumed, "
                         "or http:// on this machine), or ./FOLDER")
-    groups = {title: parser.add_argument_group(title) for title in _OPTIONS}
     for title, texts in _OPTIONS.items():
+        group = parser.add_argument_group(title)
         for name, text in texts.items():
-            groups[title].add_argument(f"--{name.replace('_', '-')}", help=text,
-                                       **kinds[type(Options._field_defaults[name])])
-    groups["how to request"].add_argument(
+            group.add_argument(f"--{name.replace('_', '-')}", help=text,
+                               **kinds[type(Options._field_defaults[name])])
+    group.add_argument(  # to the last group, how to request
         "-H", "--header", action="append", default=[], type=_header, metavar="'Name: value'",
         help="send a header to the start URLs' hosts (repeatable)")
     add = parser.add_argument_group("output").add_argument
@@ -5265,15 +5249,14 @@ def _parser() -> _Parser:
     return parser
 
 
-def _read_config(path: str, parser: _Parser) -> tuple[list[str], list[str]]:
-    """Return the options and the URLs in a file, as arguments of the command line.
+def _read_config(path: str, parser: _Parser) -> list[str]:
+    """Return the options and URLs in a file, as arguments of the command line.
 
     Each line is an option, a URL, or a comment after #. The value of an option begins
     after the first blank, and ends with the line. Raises CrawlError, which does not show
     the text of a line, because it may be a secret."""
     arguments = list[str]()
-    roots = list[str]()
-    for number, line in enumerate(map(str.strip, _lines_of(path)), 1):
+    for number, line in enumerate(_lines_of(path), 1):
         if not line or line.startswith("#"):
             continue
         try:
@@ -5291,22 +5274,21 @@ def _read_config(path: str, parser: _Parser) -> tuple[list[str], list[str]]:
         except (CrawlError, SystemExit):  # SystemExit: --help
             raise CrawlError(f"{path}, line {number}: this is neither an option with a valid "
                              "value, nor a URL, nor a comment; try --help")
-        if line.startswith("-"):
-            arguments.append(line)
-        else:
-            roots.append(line)
-    return arguments, roots
+        arguments.append(line)
+    return arguments
 
 
 def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options. Exits after --help and --version. Raises CrawlError for wrong usage."""
+    """Return the options. Exits after --help and --version. Raises CrawlError for wrong usage.
+
+    URLs on the command line replace those of a -K file."""
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)
     for path in options.config:
-        configured, roots = _read_config(path, parser)
+        configured = _read_config(path, parser)
         if options.roots:  # the command line wins
-            roots = []
-        arguments = [*configured, *roots, *arguments]
+            configured = [line for line in configured if line.startswith("-")]
+        arguments = [*configured, *arguments]
         options = parser.parse_intermixed_args(arguments)
     if not options.roots:
         parser.error("the following arguments are required: URL")
@@ -5320,7 +5302,8 @@ def main(arguments: list[str]) -> int:
     --help and --version.
 
     Each argument of a CrawlError is printed on a line of stderr, escaped; so is an
-    OSError, such as a full disk. Must be called in the main thread."""
+    OSError, such as a full disk. Must be called in the main thread. The caller installs
+    signal handlers, and ends the program."""
     try:
         status = 0
         with suppress(SystemExit):  # from --help or --version
