@@ -614,7 +614,8 @@ class Expression(NamedTuple):
 
 # The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
 EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
-    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS],
+    "tags": [tags % syntax for tags in (crawl._TAGS, crawl._STYLED_TAGS)
+             for syntax in (crawl._HTML, crawl._XML)],
     "pattern": []}
 
 

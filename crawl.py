@@ -2459,7 +2459,7 @@ _CSS_SINGLE_QUOTED = _repeated(r"[^'\\\n]++ | \\.")
 _CSS_STRING = rf"""(?: " {_CSS_QUOTED} (?: " | \Z ) | ' {_CSS_SINGLE_QUOTED} (?: ' | \Z ) )"""
 _CSS_STRINGS = _repeated(_CSS_STRING + """ | [^;"']++""")
 _CSS_BLANKS = _repeated(r"\s++ | " + _CSS_COMMENT)
-_CSS_URL = r"(?<! [\w\\#@-] ) (?<! [^\0-\x7f] ) (?i:url)\( \s*+"   # the name is a whole word
+_CSS_URL = r"(?i:url)\( (?<! [\w\\#@-] .{4} ) (?<! [^\0-\x7f] .{4} ) \s*+"    # a whole word
 # A URL without quotes. A blank, a quote or an opening parenthesis inside it makes it invalid.
 _CSS_CHARACTERS = _repeated(r"""[^"'()\\\s]++ | \\.""")
 _CSS_BARE = rf"""(?! [\s)] ) {_CSS_CHARACTERS} (?= \s*+ (?: \) | \Z ) )"""
@@ -2594,19 +2594,18 @@ _TAG = rf"""
 _QUOTED = r'"[\t-\r !#-\')-;=?-~]*+"'   # ASCII without < and > and (: faster than [^"<>(]
 _SIMPLE = rf"\s [a-z]++ = {_QUOTED}"
 _OTHER = rf"""
-    (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) )
-    (?P<other> [a-zA-Z] [^\s/>]*+ {_REST} )"""
+    (?! [a-z0-9]++ (?: > | {_SIMPLE} (?: > | {_SIMPLE} > ) ) ) [a-zA-Z] [^\s/>]*+ {_REST}"""
 # More look-aheads save time, up to half of it: they reject </p>, <b> and a `<` in front
 # of other characters. And the tag of a listed element is tried only if its first letter is
 # the first letter of some name, and so on up to the third: the shortest name has three.
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(
     *_HTML["raw_names"].split("|"), *_USES))
-_TAGS = rf"""
-    < (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )
-    (?: {_LINK} | %(cdata)s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG} | {_OTHER} )"""
+_START = "< (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )"
+_COMMENT_OR_TAG = rf"%(cdata)s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG}"
+_TAGS = rf"{_START} (?: {_LINK} | {_COMMENT_OR_TAG} | (?P<other> {_OTHER} ) )"
+# On a page with "url(", a link may have a style attribute, so its tag is captured as well.
+_STYLED_TAGS = rf"{_START} (?: {_COMMENT_OR_TAG} | (?P<other> {_LINK} | {_OTHER} ) )"
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
-_HTML_TAGS = _TAGS % _HTML
-_XML_TAGS = _TAGS % _XML
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
 _PAIR = re.compile(rf"({_NAME}) (?: \s*+ = \s*+ ({_VALUE}) )?", _FLAGS)
 # In "i.png 2x, j.png 3x" it finds i.png and j.png. (`\S*` takes the rest of a word, and
@@ -2683,17 +2682,21 @@ def _read_tag(tag: str) -> tuple[str, list[str]]:
 _read_short_tag = lru_cache(1000)(_read_tag)  # a site's pages share many tags
 
 
-def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
+def read_markup(text: str, syntax: dict[str, str] = _HTML) -> Markup:
     """Return the references of an HTML page. Raises LimitError if there are too many of
     them, or of tags that may have one.
 
-    *tags* is _XML_TAGS if the page is XHTML. A tag after the last > does not count."""
+    *syntax* is _XML if the page is XHTML. A tag after the last > does not count."""
     fields = defaultdict[str, list[str]](list)
+    may_have_style = "url(" in text
+    tags = (_STYLED_TAGS if may_have_style else _TAGS) % syntax
     # compile() keeps what it has compiled.
     found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
+    if may_have_style:
+        found = [(link, tag, raw, inside, other) for tag, raw, inside, other, link in found]
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(sum(1 for link, tag, *_ in found if link or tag), MAX_REFERENCES)
-    for link, tag, raw, inside, other in found:  # the groups of _TAGS, in their order
+    for link, tag, raw, inside, other in found:
         if link:
             fields["links"].append(_value_of(link))
         if tag:
@@ -2710,7 +2713,7 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
             elif name == "title":
                 fields["title"].append(inside)
             elif name in ("svg", "math"):
-                drawing = read_markup(inside, _XML_TAGS)
+                drawing = read_markup(inside, _XML)
                 fields["links"] += drawing.links
                 fields["assets"] += drawing.assets
     _check_count(len(fields["links"]) + len(fields["assets"]), MAX_REFERENCES)
@@ -2795,7 +2798,7 @@ def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
 
 
 Reader = Callable[[str], Markup]
-read_xhtml = partial(read_markup, tags=_XML_TAGS)
+read_xhtml = partial(read_markup, syntax=_XML)
 _READERS: dict[str, Reader] = {
     "text/html": read_markup,
     "application/xhtml+xml": read_xhtml,
