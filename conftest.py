@@ -612,13 +612,6 @@ class Expression(NamedTuple):
         return min(times)
 
 
-# The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
-EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
-    "tags": [tags % syntax for tags in (crawl._TAGS, crawl._STYLED_TAGS)
-             for syntax in (crawl._HTML, crawl._XML)],
-    "pattern": []}
-
-
 def expressions() -> list[Expression]:
     """Return every regular expression of crawl.py, with each method by which it is used."""
     names = vars(crawl)
@@ -626,8 +619,10 @@ def expressions() -> list[Expression]:
     used = set[re.Pattern[Any]]()
     for node in ast.walk(ast.parse((HERE / "crawl.py").read_text("utf-8"))):
         match node:
-            case ast.Call(ast.Attribute(ast.Name("re"), "compile"), [ast.Name(name), *_]):
-                patterns = [re.compile(text, crawl._FLAGS) for text in EXPRESSIONS_BY_NAME[name]]
+            case ast.Call(ast.Attribute(_, "compile"), [ast.BinOp(ast.Name(name)), *_]):
+                patterns = [  # those that find the tags of a page
+                    re.compile(names[name] % syntax, crawl._FLAGS)
+                    for syntax in (crawl._HTML, crawl._XML)]
                 method = "findall"
             case ast.Call(ast.Attribute(ast.Name("re"), method), [first, *_]) if method in (
                     "match", "fullmatch", "search", "findall", "finditer", "sub", "split"):

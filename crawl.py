@@ -2519,7 +2519,7 @@ def read_sitemap(text: str) -> Markup:
 #     <style>p { src: url(x) }</style>     3  the same          tag     style>
 #                                                               raw     style
 #                                                               inside  p { src: url(x) }
-#     <p title="<a href=/>">               4  any other tag     other   p title="<a href=/>">
+#     <p title="<a href=/>">               4  any other tag     none
 #     <p class="x">                           no match: it refers to nothing, and hides no tag
 #
 # In XML, `<title/>` is closed by its slash. In HTML the slash means nothing: all text
@@ -2602,8 +2602,8 @@ _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(
     *_HTML["raw_names"].split("|"), *_USES))
 _START = "< (?! / [a-zA-Z] ) (?= [a-zA-Z!?/] [^>] [^>] )"
 _COMMENT_OR_TAG = rf"%(cdata)s {_COMMENT} | (?i: (?= {_STARTS} ) ) {_TAG}"
-_TAGS = rf"{_START} (?: {_LINK} | {_COMMENT_OR_TAG} | (?P<other> {_OTHER} ) )"
-# On a page with "url(", a link may have a style attribute, so its tag is captured as well.
+_TAGS = rf"{_START} (?: {_LINK} | {_COMMENT_OR_TAG} | {_OTHER} )"
+# On a page with "url(", any tag may have a style attribute, so all of them are captured.
 _STYLED_TAGS = rf"{_START} (?: {_COMMENT_OR_TAG} | (?P<other> {_LINK} | {_OTHER} ) )"
 _FLAGS = re.VERBOSE | re.ASCII | re.DOTALL
 _NAME_END = re.compile(r"[\s/>]", _FLAGS)     # what ends the name of an element
@@ -2688,34 +2688,36 @@ def read_markup(text: str, syntax: dict[str, str] = _HTML) -> Markup:
 
     *syntax* is _XML if the page is XHTML. A tag after the last > does not count."""
     fields = defaultdict[str, list[str]](list)
-    may_have_style = "url(" in text
-    tags = (_STYLED_TAGS if may_have_style else _TAGS) % syntax
+    end = text.rfind(">") + 1
+    styled = list[str]()    # tags that may have a style attribute with url()
     # compile() keeps what it has compiled.
-    found = re.compile(tags, _FLAGS).findall(text, 0, text.rfind(">") + 1)
-    if may_have_style:
-        found = [(link, tag, raw, inside, other) for tag, raw, inside, other, link in found]
+    if "url(" in text:
+        rows = re.compile(_STYLED_TAGS % syntax, _FLAGS).findall(text, 0, end)
+        found = [(link, tag, raw, inside) for tag, raw, inside, other, link in rows]
+        styled = [tag + other for tag, _, _, other, _ in rows if "url(" in tag + other]
+    else:
+        found = re.compile(_TAGS % syntax, _FLAGS).findall(text, 0, end)
     if len(found) > MAX_REFERENCES:  # tags that are merely skipped do not count
         _check_count(sum(1 for link, tag, *_ in found if link or tag), MAX_REFERENCES)
-    for link, tag, raw, inside, other in found:
+    for link, tag, raw, inside in found:
         if link:
             fields["links"].append(_value_of(link))
         if tag:
             field, values = (_read_short_tag if len(tag) <= MAX_CACHED else _read_tag)(tag)
             fields[field] += values
-        if "url(" in tag + other:  # perhaps in a style attribute
-            _, attributes = _parse_tag(tag + other)
-            fields["assets"] += read_stylesheet(attributes.get("style", "")).assets
-            _check_count(len(fields["assets"]), MAX_REFERENCES)
-        if raw:
-            name = raw.lower()
-            if name == "style":
-                fields["assets"] += read_stylesheet(inside).assets
-            elif name == "title":
-                fields["title"].append(inside)
-            elif name in ("svg", "math"):
-                drawing = read_markup(inside, _XML)
-                fields["links"] += drawing.links
-                fields["assets"] += drawing.assets
+        name = raw.lower()
+        if name == "style":
+            fields["assets"] += read_stylesheet(inside).assets
+        elif name == "title":
+            fields["title"].append(inside)
+        elif name in ("svg", "math"):
+            drawing = read_markup(inside, _XML)
+            fields["links"] += drawing.links
+            fields["assets"] += drawing.assets
+    for tag in styled:
+        _, attributes = _parse_tag(tag)
+        fields["assets"] += read_stylesheet(attributes.get("style", "")).assets
+        _check_count(len(fields["assets"]), MAX_REFERENCES)
     _check_count(len(fields["links"]) + len(fields["assets"]), MAX_REFERENCES)
     return Markup(
         links=tuple(fields["links"]),
