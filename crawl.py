@@ -2705,23 +2705,23 @@ def read_markup(text: str, syntax: dict[str, str] = _HTML) -> Markup:
         if tag:
             field, values = (_read_short_tag if len(tag) <= MAX_CACHED else _read_tag)(tag)
             fields[field] += values
-        name = raw.lower()
-        if name == "style":
-            fields["assets"] += read_stylesheet(inside).assets
-        elif name == "title":
-            fields["title"].append(inside)
-        elif name in ("svg", "math"):
-            drawing = read_markup(inside, _XML)
-            fields["links"] += drawing.links
-            fields["assets"] += drawing.assets
+        if raw:  # which most tags do not have
+            name = raw.lower()
+            if name == "style":
+                fields["assets"] += read_stylesheet(inside).assets
+            elif name == "title":
+                fields["title"].append(inside)
+            elif name in ("svg", "math"):
+                drawing = read_markup(inside, _XML)
+                fields["links"] += drawing.links
+                fields["assets"] += drawing.assets
     for tag in styled:
         _, attributes = _parse_tag(tag)
         fields["assets"] += read_stylesheet(attributes.get("style", "")).assets
         _check_count(len(fields["assets"]), MAX_REFERENCES)
     _check_count(len(fields["links"]) + len(fields["assets"]), MAX_REFERENCES)
     return Markup(
-        links=tuple(fields["links"]),
-        assets=tuple(fields["assets"]),
+        links=tuple(fields["links"]), assets=tuple(fields["assets"]),
         base=next(iter(fields["base"]), ""),
         nofollow="nofollow" in fields,
         title=next(iter(fields["title"]), ""))
