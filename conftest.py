@@ -619,10 +619,9 @@ def expressions() -> list[Expression]:
     used = set[re.Pattern[Any]]()
     for node in ast.walk(ast.parse((HERE / "crawl.py").read_text("utf-8"))):
         match node:
-            case ast.Call(ast.Attribute(_, "compile"), [ast.BinOp(ast.Name(name)), *_]):
-                patterns = [  # those that find the tags of a page
-                    re.compile(names[name] % syntax, crawl._FLAGS)
-                    for syntax in (crawl._HTML, crawl._XML)]
+            case ast.Call(ast.Attribute(_, "compile"), [ast.Name("tags"), *_]):
+                patterns = [re.compile(tags, crawl._FLAGS)
+                            for tags in (crawl._HTML_TAGS, crawl._XML_TAGS)]
                 method = "findall"
             case ast.Call(ast.Attribute(ast.Name("re"), method), [first, *_]) if method in (
                     "match", "fullmatch", "search", "findall", "finditer", "sub", "split"):
