@@ -1188,6 +1188,15 @@ async def test_an_exit_or_an_error_in_an_executor_is_raised_at_once() -> None:
             assert time.monotonic() - began < crawl.MAX_WAIT - 0.1
 
 
+async def test_a_timeout_of_0_cancels_its_block_only_where_it_waits_for_longer_than_a_tick() -> None:
+    async with crawl.timeout(0):
+        await sleep(0)
+    with raises(TimeoutError):
+        async with crawl.timeout(0):
+            await sleep(0)
+            await sleep(1)
+
+
 async def test_wait_for_with_a_timeout_of_0_still_begins_to_run_its_coroutine() -> None:
     steps: list[str] = []
 
@@ -1746,6 +1755,9 @@ async def test_read_sends_the_bytes_that_write_has_buffered(pair: Pair) -> None:
     ours, theirs = pair
     with closing(crawl.Stream(ours)) as stream:
         stream.write(b"ping")
+        theirs.setblocking(False)
+        with raises(BlockingIOError):
+            theirs.recv(9)  # nothing is sent before drain() or read()
         reading = create_task(stream.read())
         await sleep(0)
         assert theirs.recv(9) == b"ping"
@@ -3347,54 +3359,13 @@ def test_a_robots_meta_tag_may_close_the_links_of_its_page(markup: str, closed: 
 
 
 HOSTILE = [  # of these pages are made that a careless expression would need hours for
-    "<svg><title/>",
-    "<svg><title/></svg>",
-    '<b a="<">',
-    "<svg><use ",
-    "<p id=x>",
-    "0",
-    " ",
-    "<a ",
-    "<a href",
-    '<a href="',
-    "<",
-    "<!--",
-    "--!",
-    "<script>",
-    "<script><!--<script>",
-    "<b",
-    "<abc",
-    "<x:",
-    "<img<",
-    "<script<",
-    "<scripts<",
-    "<title<",
-    '<style>\\"',
-    "<style>'\\",
-    "<a b=c ",
-    "<img x='",
-    "<a href=' ",
-    "</script ",
-    "<title>",
-    "&amp",
-    "<svg ",
-    "<p =",
-    "<x y='",
-    '<a href="#',
-    '<p class="',
-    "<img srcset='a ,",
-    "<script src=x",
-    "<link rel=",
-    "<p ",
-    '<a ="x=">',
-    "<base x",
-    "<iframe ",
-    "<meta a=",
-    '<div class="x" =',
-    '<a b="c" ',
-    '<a b="c',
-    '<a href="x">',
-]
+    "<svg><title/>", "<svg><title/></svg>", '<b a="<">', "<svg><use ", "<p id=x>", "0", " ",
+    "<a ", "<a href", '<a href="', "<", "<!--", "--!", "<script>", "<script><!--<script>", "<b",
+    "<abc", "<x:", "<img<", "<script<", "<scripts<", "<title<", '<style>\\"', "<style>'\\",
+    "<a b=c ", "<img x='", "<a href=' ", "</script ", "<title>", "&amp", "<svg ", "<p =",
+    "<x y='", '<a href="#', '<p class="', "<img srcset='a ,", "<script src=x", "<link rel=",
+    "<p ", '<a ="x=">', "<base x", "<iframe ", "<meta a=", '<div class="x" =', '<a b="c" ',
+    '<a b="c', '<a href="x">']
 
 
 @each("piece", HOSTILE)
@@ -5052,9 +5023,9 @@ def redirecting_root(location: str) -> Story:
         {f"/{number}": f"<a href=/{number + 1}><a href=/no.jpg><img src=/no.jpg>"
          for number in range(9)}
         | {"/robots.txt": "User-agent: *\nDisallow: /no", "/9": ""},
-        {"roots": ["/0"], "max_pages": 11},
-        {f"/{number}": "200" for number in range(10)}
-        | {"/no.jpg": "forbidden by robots.txt: Disallow: /no"})})
+        {"roots": ["/0"], "max_pages": 9},
+        {f"/{number}": "200" for number in range(9)}
+        | {"/no.jpg": "forbidden by robots.txt: Disallow: /no", "/9": "over the page limit"})})
 def test_which_urls_are_in_scope(story: Story) -> None:
     assert set(crawl_story(story).client.checked) <= {"/logo"}
 
@@ -5250,6 +5221,14 @@ def test_html_files_that_no_link_leads_to_are_read_and_named(tmp_path: Path) -> 
         "/": "200", "/a": "200", "/404.html": "200", "/old/a.HTM": "200", "/old/b.xhtml": "200",
         "/old/": "200", "/it's%20100%25.html": "200", "/x.png": "GET 404 broken"}
     assert "no link leads to: 404.html, it's%20100%25.html, old/ and 1 more" in crawler.lines()
+
+
+def test_a_file_behind_a_symbolic_link_to_a_folder_is_read_if_a_link_leads_there(
+        tmp_path: Path) -> None:
+    folder = files_in(tmp_path / "public", {"index.html": "<a href=link/a>"})
+    files_in(tmp_path / "elsewhere", {"a.html": "", "b.html": ""})
+    os.symlink("../elsewhere", folder / "link")
+    assert crawl_folder(folder).outcomes == {"/": "200", "/link/a": "200"}
 
 
 def test_a_file_is_linked_by_any_page_and_any_url_but_its_own(tmp_path: Path) -> None:
@@ -5838,6 +5817,12 @@ def test_a_large_page_or_stylesheet_is_over_a_limit(content_type: str, site: Ser
         {"/": "<a href=/b><a href=/a>", "/b": "-> /c", "/a": "-> /b", "/c": ""},
         {"max_redirect": 1, "max_tasks": 1},
         {"/": "200", "/b": "302", "/a": "302", "/c": "200"}),
+    "each status of a redirect is followed, and no other": (
+        {"/": "".join(f"<a href=/{status}>" for status in range(300, 309))}
+        | {f"/{status}": (status, {"location": "/x"}, "") for status in range(300, 309)}
+        | {"/x": ""},
+        {}, {path: path[1:] for path in map("/{}".format, range(300, 309))}
+        | {"/": "200", "/x": "200"}),
     "a circle of redirects is a problem": (
         {"/": "<a href=/old>", "/old": "-> /a", "/a": "-> /b", "/b": "-> /a"}, {},
         {"/": "200", "/old": "302", "/a": "302", "/b": LOOP}),
@@ -7368,7 +7353,8 @@ def test_requests_on_kept_connections_and_over_tls_end_at_their_deadline(
             (status, f"{status} {kind} x3")
             for status, kind in (
                 (408, "broken"), (429, "blocked"), (500, "broken"), (502, "broken"),
-                (503, "broken"), (504, "broken"))],
+                (503, "broken"), (504, "broken"),
+                *((status, "broken") for status in range(520, 525)))],
         (TimeoutError("late"), "timed out x3"),
         (crawl.TruncatedError("cut"), "broken x3"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "refused x2"),
@@ -8751,9 +8737,17 @@ def test_a_page_that_is_called_xml_gz_is_a_page() -> None:
 # -------------
 
 
+def test_a_crawl_sends_no_referer(site: Server) -> None:
+    site.add("/", "<a href=/x><img src=/i>")
+    crawl_servers(site.url)
+    assert len(site.heads) > 3
+    assert "referer" not in "".join(site.heads).lower()
+
+
 def test_header_fields_with_urls_are_not_looked_at() -> None:
-    fields = {"refresh": "0; url=/no", "link": "</no>; rel=preload"}
-    assert crawl_site({"/": (200, fields, "")}).outcomes == {"/": "200"}
+    fields = {"refresh": "0; url=/no", "link": "</no>; rel=preload", "x-robots-tag": "nofollow"}
+    assert crawl_site({"/": (200, fields, "<a href=/x>"), "/x": ""}).outcomes == {
+        "/": "200", "/x": "200"}
 
 
 # Use it as a library
