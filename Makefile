@@ -9,9 +9,9 @@ PYTEST = $(VENV)/bin/pytest -q
 COVERAGE = --cov=crawl --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 test: $(VENV)/ready
+	$(PYTHON) .ci/check.py
 	$(VENV)/bin/mypy --strict --cache-dir $(VENV)/mypy $(FILES)
 	COVERAGE_FILE=$(VENV)/coverage $(PYTEST) $(COVERAGE)
-	$(PYTHON) .ci/check.py
 
 # The size and the order of the files: no section too long, no name used above its definition, ...
 check:

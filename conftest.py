@@ -907,19 +907,8 @@ def random_plan(rng: random.Random, depth: int = 0) -> Plan:
     plan: Plan = []
     for _ in range(rng.randrange(1, 5)):
         kind = rng.choice((
-            "put",
-            "get",
-            "get",
-            "join",
-            "sleep",
-            "sleep",
-            "fail",
-            "cancel",
-            "timeout",
-            "timeout",
-            "gather",
-            "gather",
-            "finally",
+            "put", "get", "get", "join", "sleep", "sleep", "fail", "cancel", "timeout", "timeout",
+            "gather", "gather", "finally",
             # before 3.13 it took nothing back
             *(["uncancel"] if sys.version_info >= (3, 13) else [])))
         if kind in ("timeout", "gather", "finally"):

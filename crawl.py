@@ -319,7 +319,8 @@ class EventLoop:
     def tick(self) -> None:
         """Wait until something is ready, then run it. This is the heart of the file.
 
-        Raises DeadlockError if nothing is ready, and nothing could wake the loop."""
+        Raises DeadlockError, with the where() of each task, if nothing is ready and nothing
+        could wake the loop."""
         ready = self._ready
         timeouts = self._timeouts
         while timeouts and timeouts[0][2].callback is None:
@@ -530,7 +531,7 @@ class Future(Generic[T]):
     def exception(self) -> BaseException | None:
         """Return the exception of a failed future, or None if the future was resolved.
 
-        Raises CancelledError and InvalidStateError as result() does."""
+        Raises CancelledError and InvalidStateError, in place of result() as well."""
         if self._state == "cancelled":
             raise CancelledError
         if self._state == "pending":
@@ -1371,8 +1372,9 @@ async def _connect(address: Address) -> Stream:
     """Return a stream to one address. If it fails or is cancelled, no socket stays open.
 
     Uses connect_ex(): the socket becomes writable when it is connected or has failed,
-    and SO_ERROR says which. Then sets TCP_NODELAY; on macOS, that fails if the server has
-    reset the connection. Raises OSError (TimeoutError after CONNECT_TIMEOUT seconds)."""
+    and SO_ERROR says which. Then sets TCP_NODELAY, and ignores an error of that: on macOS,
+    it fails if the server has reset the connection. Raises OSError (TimeoutError after
+    CONNECT_TIMEOUT seconds)."""
     stream = Stream(socket.socket(*address[:3]))
     try:
         code = stream.sock.connect_ex(address[4])
@@ -1394,7 +1396,7 @@ async def _race(addresses: list[Address]) -> Stream:
 
     If none connects, raises the first error that is a ConnectionError or a TimeoutError,
     which come from the network. If there is none, raises the first error: it may only
-    mean that this machine has no IPv6."""
+    mean that this machine has no IPv6. An attempt that is cancelled ends the race."""
     errors = list[BaseException]()
     waiting = list(addresses)
     attempts = {}   # the address of each attempt that has not won
@@ -2215,9 +2217,10 @@ class Client:
 class Folder:
     """The files of the folder *path*, in place of the server of a site. *start* is the start URL.
 
-    If the path of *start* does not end in a slash, *start* names a file in the folder. If
-    there is no such file, it names the folder itself. Raises ValueError if *path* is not a
-    folder.
+    In *path*, ~ is the home folder. If the path of *start* does not end in a slash, *start*
+    names a file in the folder. If there is no such file, it names the folder itself. Types
+    are those of the module mimetypes, with .xhtml, and with application/gzip for .gz.
+    Raises ValueError if *path* is not a folder.
 
     url         the URL of the folder, which ends in a slash
     start       the start URL; that of the folder ends in a slash
@@ -2635,7 +2638,8 @@ def _parse_tag(tag: str) -> tuple[str, dict[str, str]]:
 def _read_meta(values: dict[str, str]) -> tuple[str, list[str]]:
     """Return the field of Markup that a meta element adds to ("" for none), and the values.
 
-    A refresh without a URL adds nothing, nor does an image whose content is blank."""
+    A refresh without a URL adds nothing, nor does an image whose content is blank. Blanks
+    at the ends of a value stay."""
     text = values.get("content", "")
     if values.get("http-equiv", "").lower() == "refresh":  # with "5; url='/next'"
         if found := re.match(
@@ -2780,7 +2784,7 @@ def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return the text of a document and its charset.
+    """Return the text of a document, with its BOM, and the label of its charset in lower case.
 
     The charset is the first known one of those that these name: the BOM,
     *content_type*, a meta element, the XML declaration or @charset. If none does, it is
@@ -3259,7 +3263,8 @@ def _refuse_path(text: str) -> None:
     """Raise CrawlError if a root is the path of a file or a folder. Name a command that works
     for the folder, or the folder of the file, if it exists.
 
-    public/ and docs/html are folders if they are there; x.org and localhost are hosts."""
+    public, public/ and docs/html are folders if they are there; x.org and localhost are
+    hosts. What begins with a dot, a slash, ~ (the home folder) or file: is a path."""
     first = text.partition("/")[0]
     is_host = re.search("[.:]", first) or _LOCAL.match(text)
     if not re.match("[./~]|file:", text) and (is_host or not os.path.isdir(text)):
@@ -3669,7 +3674,30 @@ NEVER = 1 << 41     # the round of URLs that are left out
 
 
 class Node:
-    """A seen URL, a URL with a fragment, or a text that cannot be requested, such as mailto:me."""
+    """A seen URL, a URL with a fragment, or a text that cannot be requested, such as mailto:me.
+
+    How the URL was admitted, or why it was left out:
+    round           the round in which it is requested; None for a text that is not a URL
+    reason          why the URL is left out, or ""
+    site            its Site, unless the URL is left out
+    parent          the page, or the redirect, that led to it; "" for a root, and for a file that
+                    no link has led to
+    is_linked       whether another page refers to it (§19)
+    depth           links from a root
+    hops            redirects in a row that led to it
+
+    How it is requested (§21):
+    is_check        whether the URL is only checked
+    tries           requests so far
+
+    The outcome:
+    next_node       the target of a redirect, or None
+    fragment        the fragment in the Location of a redirect
+    sitemap         the root element if it is one of SITEMAPS
+    anchors         of a page that was read, see anchors_of(); else None
+    is_well         whether it ended without a problem or a redirect
+    linked_from     the pages that refer to it; when it is well, no more are added
+    redirects       the Nodes that redirect to it"""
 
     __slots__ = ("text", "round", "reason", "site", "parent", "is_linked", "depth", "hops",
                  "is_check", "tries", "next_node", "fragment", "sitemap", "anchors", "is_well",
@@ -3677,27 +3705,22 @@ class Node:
 
     def __init__(self, text: str):
         self.text = text
-        # How the URL was admitted, or why it was left out
-        self.round: int | None = None           # the round in which it is requested
-        self.reason = ""                        # why the URL is left out
-        self.site: Site                         # set unless the URL is left out
-        self.parent = ""                        # the page, or the redirect, that led to it; "" for
-                                                # a root, and for a file that no link has led to
-        self.is_linked = False                  # whether another page refers to it
-        self.depth = 0                          # links from a root
-        self.hops = 0                           # redirects in a row that led to it
-        # How the URL is requested (§21)
-        self.is_check = False                   # whether the URL is only checked
-        self.tries = 0                          # requests so far
-        # The outcome
-        self.next_node: Node | None = None      # the target of a redirect
-        self.fragment = ""                      # the fragment in the Location of a redirect
-        self.sitemap = ""                       # the root element if it is one of SITEMAPS
-        self.anchors: array[int] | None = None  # of a page that was read, see anchors_of()
-        self.is_well = False                    # whether it ended without a problem or a redirect
-        self.linked_from = list[str]()          # the pages that refer to it; when it is well, no
-                                                # more are added, and the list stays
-        self.redirects: tuple[Node, ...] = ()   # the URLs that redirect to it
+        self.round: int | None = None
+        self.reason = ""
+        self.site: Site
+        self.parent = ""
+        self.is_linked = False
+        self.depth = 0
+        self.hops = 0
+        self.is_check = False
+        self.tries = 0
+        self.next_node: Node | None = None
+        self.fragment = ""
+        self.sitemap = ""
+        self.anchors: array[int] | None = None
+        self.is_well = False
+        self.linked_from = list[str]()
+        self.redirects: tuple[Node, ...] = ()
 
     @property
     def url(self) -> URL:
@@ -3794,7 +3817,7 @@ class Frontier:
         return node
 
     def _site_of(self, url: URL) -> Site:
-        """Return the Site of a URL. Those of a folder have no delay."""
+        """Return the Site of a URL. Those of a folder have no delay, but may have a robots.txt."""
         folder = self.scope.folder
         is_file = folder is not None and folder.covers(url)
         key = url.origin, is_file
@@ -4253,7 +4276,8 @@ class Fetcher:
         Retry-After is obeyed only on the crawl's hosts, and not in round 0, where one slow
         root would hold up the whole crawl. A status that is accepted is not retried. A
         host outside the crawl that says nothing but 429 gets no retries, but a GET still
-        follows a HEAD. Times are rounded to milliseconds."""
+        follows a HEAD. `seconds` is that of the loop's clock; times are rounded to
+        milliseconds."""
         loop = get_running_loop()
         method = "HEAD" if node.is_check and not node.tries else "GET"
         at = time.time()
@@ -4540,7 +4564,9 @@ class Crawler:
         self._moved.clear()
 
     async def _work(self) -> None:
-        """Take URLs from the queue, fetch each one and process the result, until cancelled."""
+        """Take URLs from the queue, fetch each one and process the result.
+
+        A worker that is cancelled while it waits for a URL returns."""
         loop = get_running_loop()
         queue = self.frontier.queue
         while True:
@@ -4660,7 +4686,8 @@ def _parse_record(line: bytes) -> Record:
     """Return the Record of a line. Raises an exception of some kind if the line is not valid.
 
     It must be a JSON object with } at its end and a line end. Its fields must be those of
-    a Record, with the right types, and `at` plus `seconds` a time for localtime()."""
+    a Record, with the right types, `kind` one of PROBLEMS, and `at` plus `seconds` a time
+    for localtime()."""
     if not line.endswith(b"}\n"):
         raise ValueError("not a JSON object")
     fields = json.loads(line)
@@ -5113,7 +5140,8 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     """Crawl, print the report and return the exit status. Raises CrawlError, with a line
     for each root, if nothing could be crawled.
 
-    The report goes to stdout, or to stderr if the journal goes to stdout. It is printed
+    The file of known problems may not be the one to which stdout goes. The report goes to
+    stdout, or to stderr if the journal goes to stdout. It is printed
     after any error, if the crawl has ended. With `verbose`, each record is a line on
     stderr. Progress is shown on a terminal, unless `verbose` or `quiet` is set."""
     known = list[str]()
@@ -5255,8 +5283,9 @@ def _read_config(path: str, parser: _Parser) -> list[str]:
     """Return the options and URLs in a file, as arguments of the command line.
 
     Each line is an option, a URL, or a comment after #. The value of an option begins
-    after the first blank, and ends with the line. Raises CrawlError, which does not show
-    the text of a line, because it may be a secret."""
+    after the first blank, and ends with the line. To find mistakes, each line is parsed, and
+    a Crawler made of it, by itself. Raises CrawlError, which does not show the text of a
+    line, because it may be a secret."""
     arguments = list[str]()
     for number, line in enumerate(_lines_of(path), 1):
         if not line or line.startswith("#"):
@@ -5267,7 +5296,7 @@ def _read_config(path: str, parser: _Parser) -> list[str]:
                 line = f"{name}={value.strip()}"
             elif blank and not re.match("[./~]", name):
                 parser.error("a blank in a URL")
-            given = parser.parse_args([line])  # each line by itself, to find mistakes
+            given = parser.parse_args([line])
             if given.config:
                 parser.error("-K in a file")
             if given.folder is not None:

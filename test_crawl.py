@@ -1188,7 +1188,7 @@ async def test_an_exit_or_an_error_in_an_executor_is_raised_at_once() -> None:
             assert time.monotonic() - began < crawl.MAX_WAIT - 0.1
 
 
-async def test_a_timeout_of_0_cancels_its_block_only_where_it_waits_for_longer_than_a_tick() -> None:
+async def test_a_timeout_of_0_cancels_its_block_only_where_it_waits_longer_than_a_tick() -> None:
     async with crawl.timeout(0):
         await sleep(0)
     with raises(TimeoutError):
@@ -2711,8 +2711,7 @@ def test_a_request_has_its_target_host_and_user_agent(site: Server) -> None:
     lines = site.heads[0].split("\r\n")
     assert lines[0] == "GET /page?q=1 HTTP/1.1"
     assert {
-        f"Host: localhost:{site.port}",
-        f"User-Agent: crawl.py/{crawl.VERSION}",
+        f"Host: localhost:{site.port}", f"User-Agent: crawl.py/{crawl.VERSION}",
         "Accept-Encoding: gzip",
         "X-Mine: yes"} <= set(lines)
 
@@ -5114,8 +5113,7 @@ def test_a_folder_is_crawled_without_a_request(tmp_path: Path) -> None:
     assert {record.tries for record in crawler.emitted} == {0}
     assert crawler.lines()[-4:] == [
         f"8 files and URLs looked up in {folder}, 3 pages read",
-        "statuses: 5 x 200, 1 x 301, 2 x 404",
-        "moved for good: 1 URL",
+        "statuses: 5 x 200, 1 x 301, 2 x 404", "moved for good: 1 URL",
         "3 problems on 3 pages, 1.0 s"]
 
 
@@ -6639,6 +6637,9 @@ def test_the_readme_says_the_defaults_of_the_options() -> None:
 
 
 def test_the_command_line_has_the_options_of_the_crawler() -> None:
+    named = {name for _, name, _ in ARGUMENTS}
+    assert named == set(crawl.Options._fields) - {"journal", "on_record", "on_page"}, (
+        "add a row to ARGUMENTS")
     shown = set(re.findall(r"^  --([a-z-]+)", run_program("--help").stdout, re.MULTILINE))
     options = {name.replace("_", "-") for name in crawl.Options._fields}
     by_other_names = {"headers", "journal", "on-record", "on-page"}
@@ -6646,7 +6647,7 @@ def test_the_command_line_has_the_options_of_the_crawler() -> None:
     assert shown - options == {"resume", "known"}
 
 
-@each("option, name, value", [
+ARGUMENTS = [
     ("--depth=7", "depth", 7),
     ("--max-pages=7", "max_pages", 7),
     ("--include=7", "include", ["7"]),
@@ -6666,7 +6667,10 @@ def test_the_command_line_has_the_options_of_the_crawler() -> None:
     ("--timeout=0.7", "timeout", 0.7),
     ("--delay=0.00", "delay", 0.0),
     ("--delay=3", "delay", 3.0),
-    ("-HX:7", "headers", {"X": "7"})])
+    ("-HX:7", "headers", {"X": "7"})]
+
+
+@each("option, name, value", ARGUMENTS)
 def test_each_option_sets_one_argument_of_the_crawler(
         option: str, name: str, value: object, monkeypatch: Patch) -> None:
     given: dict[str, Any] = {}
@@ -6688,7 +6692,7 @@ def test_help_fits_on_a_terminal_and_says_what_the_exit_status_means() -> None:
     done = run_program("--help")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert len(lines) <= 66
+    assert len(lines) <= 66, "make the text of an option shorter"
     assert max(map(len, lines)) <= 80
     groups = ["what to crawl:", "what to check:", "how to request:", "output:", "examples:"]
     assert [line for line in lines if line in groups] == groups
@@ -7464,9 +7468,7 @@ def test_verbose_prints_the_outcome_and_the_page_of_each_url(site: Server) -> No
     site.add("/", "<a href=/gone><a href=mailto:x><a href=/old>")
     site.add_redirect("/old", "/")
     assert run_main("-v", "--max-tasks", "1", site.url)[2].replace(site.url, "").splitlines() == [
-        "/ 200",
-        "/gone 404 Not Found (from /)",
-        "/old 302 / (from /)",
+        "/ 200", "/gone 404 Not Found (from /)", "/old 302 / (from /)",
         "mailto:x skipped: mailto URL: neither http nor https (from /)"]
 
 
@@ -7572,20 +7574,11 @@ def test_a_file_that_is_not_empty_needs_resume(site: Server, tmp_path: Path) -> 
 
 
 @each("text", [
-    "notes",
-    "notes\n",
-    "{}\n",
-    "[]\n",
-    "7\n",
-    '{"url": 7}\n',
+    "notes", "notes\n", "{}\n", "[]\n", "7\n", '{"url": 7}\n',
     "[" * 100_000 + "\n",
-    '{"url": "http://h/", "links": 7}\n',
-    '{"url": "http://h/", "unknown": 7}\n',
-    '{"url": "http://h/", "status": "200"}\n',
-    '{"url": "http://h/", "seconds": "x"}\n',
-    "\n",
-    '{"url"\n{"url": "http://h/"}\n',
-    "\x00\n",
+    '{"url": "http://h/", "links": 7}\n', '{"url": "http://h/", "unknown": 7}\n',
+    '{"url": "http://h/", "status": "200"}\n', '{"url": "http://h/", "seconds": "x"}\n', "\n",
+    '{"url"\n{"url": "http://h/"}\n', "\x00\n",
     # A line without its end is removed only if it is the beginning of a record.
     '{"url": "http://h/", "status": 200}',
     '{"status": 200, "url": "http://h/"}',
