@@ -2703,6 +2703,7 @@ def read_markup(text: str, tags: str = _HTML_TAGS) -> Markup:
     for link, tag, raw, inside, other in found:  # the groups of _TAGS, in their order
         if link:
             fields["links"].append(_value_of(link))
+            continue
         if tag:
             field, values = (_read_short_tag if len(tag) <= MAX_CACHED else _read_tag)(tag)
             fields[field] += values
