@@ -4239,13 +4239,15 @@ class Fetcher:
 
         A download is not read: it is XML, or has no type, exceeds --max-body by its
         Content-Length, and is neither a root nor listed in a sitemap."""
+        if not self._wants(url, node.is_check, head):
+            return False
+        length = head.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) <= self._options.max_body:
+            return True
         parent = self._frontier.seen_urls.get(node.parent)
         is_expected = node.depth == 0 or (parent is not None and parent.sitemap != "")
         is_odd = not head.content_type or reader_of(url, head.content_type) is read_sitemap
-        length = head.headers.get("content-length", "")
-        is_download = (is_odd and not is_expected and length.isdecimal()
-                       and int(length) > self._options.max_body)
-        return self._wants(url, node.is_check, head) and not is_download
+        return is_expected or not is_odd
 
     async def fetch(self, node: Node) -> Result | Again:
         """Use the turn of a URL: cases 1 to 8. The Record has the is_check of the Node, unless
