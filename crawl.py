@@ -1025,7 +1025,8 @@ def _end_tasks(loop: EventLoop) -> None:
 def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> T:
     """Run the coroutine *main* in a loop of its own. Return its result or raise its error.
 
-    In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
+    When *main* has ended, run() cancels the tasks that are still running and waits for
+    them. In the main thread, run() handles SIGINT (Ctrl-C) if Python's own handler is
     installed, and SIGTERM if interrupt() is, as in the command line. The first signal
     cancels *main*. Then run() cleans up, and raises KeyboardInterrupt(number) if *main*
     was cancelled, or had ended before the signal. If *main* has caught the cancellation,
@@ -1185,7 +1186,7 @@ class Queue(Generic[T]):
 
 
 class Semaphore:
-    """A number of places, each of which one task can hold.
+    """A number of places, each of which one task can hold: first come, first served.
 
     `async with semaphore:` holds a place during its block. Semaphore(1) is a lock.
     Raises ValueError if *value*, the number of places, is negative."""
@@ -1429,10 +1430,10 @@ async def connect(host: str, port: int, *, ssl: ssl.SSLContext | None = None,
     """Return a Stream to *host*; with *ssl*, a TLS stream.
 
     *addresses* (at least one; by default those that lookup() finds) race for the
-    connection, and the one that wins moves to the front of the list. TLS follows, for
-    which the certificate must be for *host*, without brackets and without a dot at its
-    end. If all fail, raises the OSError of one of them. If the caller is cancelled, no
-    socket stays open. (RFC 8305)"""
+    connection: each has CONNECT_TIMEOUT seconds, as has TLS, and the one that wins moves
+    to the front of the list. The certificate must be for *host*, without brackets and
+    without a dot at its end. If all fail, raises the OSError of one of them (TimeoutError
+    after its time). If the caller is cancelled, no socket stays open. (RFC 8305)"""
     if addresses is None:
         addresses = await lookup(host, port)
     stream = await _race(addresses)
