@@ -110,7 +110,10 @@ def metered(name: str, roots: list[str], **options: Any) -> None:
     crawl.run(main(), loop_factory=lambda: loop)
     took = time.thread_time() - began
     print(f"{name[:40]!r}: {took:.2f} s of CPU time, {loop.longest:.2f} s in the longest callback")
-    assert loop.longest < 2  # 1.3 for the worst where this was written
+    # 1.3 for the worst where this was written. Of a single-byte charset, Python decodes each byte
+    # that is not defined by a call of its own: 4 s for 10 MB, which was not worth code.
+    is_undefined = name.startswith(("cp1252 ", "windows-1255 ", "ibm864 "))
+    assert loop.longest < (6 if is_undefined else 2)
     # More is allowed for rules, each of which is tried on each URL; for names; and for a sitemap,
     # which may list a million URLs.
     assert took < (15 if "/" in name[:2] or "\ufdfa" in name or "<loc>{}" in name else 5)
