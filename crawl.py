@@ -1513,7 +1513,7 @@ _PORTS = {"http": 80, "https": 443}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 # Schemes that are reported as problems: file; one letter, as in C:\a.html; and names of
 # at most 40 characters that are probably misspellings of http or https, such as hhttps,
-# htp and ttps. It does not match git+http and x-safari-https.
+# htp and ttps. It does not match git+http or x-safari-https.
 _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+-]*http[^+]*|(?=.*t)(?=.*p)[htps]+|file|[a-z])")
 # A host and a port without a scheme, such as h.com:80/x. (tel:110 and com.app:/x are not.)
 _HOST_AND_PORT = re.compile(r"(?i)(?:localhost|[^:.]*+[.][^:]*+):([1-9][0-9]{0,4})(?:[/?\\]|$)")
@@ -1868,7 +1868,7 @@ def _framing(method: str, response: Response) -> tuple[int | str, bool]:
 def _decode(body: bytes, coding: str, limit: int) -> bytes:
     """Undo the Content-Encoding of a body that is not empty, and return the decoded bytes.
 
-    Bytes behind the first gzip member are ignored, as in browsers. Servers also send
+    Bytes after the first gzip member are ignored, as in browsers. Servers also send
     names that mean no coding, such as utf-8: then the body is returned as it is. Raises
     ProtocolError, TruncatedError if the compressed body lacks its end, and LimitError
     for more than *limit* bytes."""
@@ -2449,7 +2449,7 @@ def _decode_entities(value: str) -> str:
 def _value_of(value: str) -> str:
     """Return an attribute's value without its quotes, and with entities decoded.
 
-    A value that is too long is cut, but it stays longer than any URL may be."""
+    A value that is too long is cut. Without entities, it stays longer than any URL may be."""
     value = _without_quotes(value)
     if len(value) > MAX_VALUE:
         value = value[:MAX_VALUE]
@@ -2786,7 +2786,7 @@ def _labels_of(body: bytes, content_type: str) -> Iterator[str]:
 
 
 def decode_page(body: bytes, content_type: str) -> tuple[str, str]:
-    """Return the text of a document, with its BOM, and the label of its charset in lower case.
+    """Return the text of a document, and the label of its charset in lower case.
 
     The charset is the first known one of those that these name: the BOM,
     *content_type*, a meta element, the XML declaration or @charset. If none does, it is
@@ -2864,7 +2864,7 @@ def reader_for(text: str, reader: Reader) -> Reader | None:
 # ===========
 # Each URL ends as a Record. This is the one form in which the callbacks, the journal
 # and the report get its outcome. A server may say anything, so the texts in a Record are
-# escaped, and descriptions are cut. (Only the title may hold other characters than ASCII.
+# escaped, and descriptions are cut. (Only the title may hold non-ASCII characters.
 # Links and assets are still as the page wrote them, until §19 has found out which URLs
 # they mean.)
 # result_of() builds the Record from a Response (§10). It returns a Result: the Record
@@ -3112,7 +3112,7 @@ def result_of(url: URL, response: Response, error: Exception | None = None, read
     assets as they are written; a base that is not a valid URL is among the links. From a
     document that says nofollow, it holds links only if *follow* is true. A status of 400
     or more is a problem, unless it is in *accept*; other statuses are not, even if they
-    are unknown, such as 300, 304 and 305."""
+    are unusual, such as 300, 304 and 305."""
     status = response.status
     record = Record(
         f"{url}", status, size=len(response.body),
@@ -4094,8 +4094,9 @@ class Fragments:
 
         Its parent is the first, in order, of the pages that link to it, and its depth that
         of the URL before the #, but at least 1. If the page is a problem or was left out,
-        its fragments have no record. The set of a page's anchors is made once, although
-        many URLs may redirect to it. Must be called after the last round."""
+        its fragments have no record, unless they are excluded. The set of a page's anchors
+        is made once, although many URLs may redirect to it. Must be called after the last
+        round."""
         shown_last = None   # many URLs may redirect to one large page: its set is made once
         anchors = set[int]()
         for linked, nodes in self._nodes.items():
@@ -4131,7 +4132,6 @@ class Fragments:
 #     line of the site ----> worker: cases 1 to 8 ----> Result, and its Record
 #             ^                        |
 #             +------ (a timer) <------+ Again
-#
 #
 #     1  robots.txt has failed                   Result: that failure
 #     2  robots.txt is not known yet             robots.txt is requested; Again
@@ -4913,7 +4913,7 @@ class Report:
     skipped     URLs that were not requested, by reason
     unread      pages without a reader, by content type
     too_large   downloads that were not read, by content type
-    moved       links and assets that have moved for good, and are not problems
+    moved       links and assets that have moved for good, without those of kind "moved"
     pages       pages that were read, including sitemaps"""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
