@@ -3684,7 +3684,7 @@ class Node:
     site            its Site, unless the URL is left out
     parent          the page, or the redirect, that led to it; "" for a root, and for a file that
                     no link has led to
-    is_linked       whether another page refers to it (§19)
+    is_linked       whether another page (§19), or a redirect, refers to it
     depth           links from a root
     hops            redirects in a row that led to it
 
@@ -3698,12 +3698,11 @@ class Node:
     sitemap         the root element if it is one of SITEMAPS
     anchors         of a page that was read, see anchors_of(); else None
     is_well         whether it ended without a problem or a redirect
-    linked_from     the pages that refer to it; when it is well, no more are added
-    redirects       the Nodes that redirect to it"""
+    linked_from     the pages that refer to it; when it is well, no more are added"""
 
     __slots__ = ("text", "round", "reason", "site", "parent", "is_linked", "depth", "hops",
                  "is_check", "tries", "next_node", "fragment", "sitemap", "anchors", "is_well",
-                 "linked_from", "redirects")
+                 "linked_from")
 
     def __init__(self, text: str):
         self.text = text
@@ -3722,7 +3721,6 @@ class Node:
         self.anchors: array[int] | None = None
         self.is_well = False
         self.linked_from = list[str]()
-        self.redirects: tuple[Node, ...] = ()
 
     @property
     def url(self) -> URL:
@@ -3842,7 +3840,7 @@ class Frontier:
             following = self.admit(target, node, node.depth, node.hops + 1, node.is_check)
             if node not in following.ahead():  # otherwise the target already leads back here
                 node.next_node = following
-                following.redirects += (node,)
+                following.is_linked = True
                 return record
             problem = "redirect loop"
         return record._replace(kind="too many redirects", error=problem)
@@ -4866,11 +4864,13 @@ def _several(texts: Iterable[str]) -> str:
     return ", ".join(several[:3]) + rest
 
 
-def _ways_to(problem: Node) -> Iterator[str]:
-    """Yield lines with the redirects and pages that lead to a problem."""
+def _ways_to(problem: Node, redirects: dict[Node, list[Node]]) -> Iterator[str]:
+    """Yield lines with the redirects and pages that lead to a problem.
+
+    *redirects* holds, for each Node, the Nodes that redirect to it."""
     nodes = [problem]
     for node in nodes:  # which grows: the redirects to the problem, and those to them
-        nodes += node.redirects
+        nodes += redirects.get(node, ())
     if starts := _several(node.text for node in nodes[1:]):
         yield f"    redirected from {starts}"
     if pages := _several(page for node in nodes for page in node.linked_from):
@@ -4892,7 +4892,7 @@ def _unlinked_files(readings: Iterable[list[Node]]) -> list[str]:
 
     *readings* are the Nodes as which each file was read."""
     return [nodes[0].text for nodes in readings
-            if not any(node.is_linked or node.redirects or node.depth == 0 for node in nodes)]
+            if not any(node.is_linked or node.depth == 0 for node in nodes)]
 
 
 OUTAGE = 10  # if this many URLs have no usable response for one reason, print the reason once
@@ -4971,6 +4971,10 @@ class Report:
         comes first and once, and URLs in scope have no lines that say where they were
         found."""
         nodes = crawler.frontier.seen_urls
+        redirects = defaultdict[Node, list[Node]](list)  # {lion.jpg: [lion]}
+        for start in nodes.values():
+            if start.next_node:
+                redirects[start.next_node].append(start)
         for kind in PROBLEMS:
             found = sorted((record.error, record) for record in self.problems
                            if record.kind == kind)
@@ -4988,7 +4992,7 @@ class Report:
                     if not is_outage:
                         yield f"    {error}"
                     if not (is_outage and crawler.frontier.scope.covers(node.url)):
-                        yield from _ways_to(node)
+                        yield from _ways_to(node, redirects)
         if self.known:
             yield f"known ({len(self.known)})"
         for url in sorted(self.known):

@@ -3928,6 +3928,18 @@ async def test_another_way_to_a_url_can_only_move_it_to_an_earlier_round(
         assert (node.round, bool(node.reason)) == (number, number == crawl.NEVER)
 
 
+async def test_many_redirects_to_one_url_are_followed_in_linear_time() -> None:
+    """As on a site where each page leads to the login."""
+    frontier, root, _ = frontier_and_root()
+    login = crawl.parse_url("http://h/login")
+    with linear_time():
+        for number in range(40_000):
+            node = frontier.admit(crawl.parse_url(f"http://h/{number}"), root, 1)
+            frontier.follow(node, crawl.Record(node.text, 302, next_url=f"{login}"))
+    assert frontier.seen_urls[f"{login}"].is_linked
+    assert len(frontier.seen_urls) >= 40_001
+
+
 # 19  References
 # ==============
 
