@@ -2178,13 +2178,13 @@ class Client:
         """Return the most recently used idle stream of *origin*, and remove it from the pool.
 
         Streams that are readable are closed and skipped. If none is left, return None."""
-        for stream in reversed(list(self.pool)):
-            if self.pool[stream] == origin:
-                del self.pool[stream]
-                if not stream.readable():
-                    return stream
-                stream.close()
-        return None
+        while stream := next((each for each in reversed(self.pool) if self.pool[each] == origin),
+                             None):
+            del self.pool[stream]
+            if not stream.readable():
+                break
+            stream.close()
+        return stream
 
     async def _exchange(self, stream: Stream, origin: str, request: bytes,
                         parser: ResponseParser) -> Response:
@@ -3339,6 +3339,12 @@ class Scope:
         self._trusted = {(scheme, host_of(url)) for url in roots
                          for scheme in ("https", url.scheme)}
 
+    def folder_for(self, url: URL) -> Folder | None:
+        """Return the folder if it answers for *url*, which is then never requested."""
+        if self.folder and self.folder.covers(url):
+            return self.folder
+        return None
+
     def covers(self, url: URL) -> bool:
         """Return whether *url* is in the folder or, without one, on one of the crawl's hosts."""
         if self.folder:
@@ -3515,8 +3521,7 @@ class Robots:
 # get() picks a site that may be asked now, and takes the first URL of its line. This
 # begins a turn of the site, which lasts until end_turn(). In a turn one URL is
 # requested. A URL that needs another turn goes back to the front of its line. A site
-# with a delay has one turn at a time, and rests after each request. With a delay of 3
-# s:
+# with a delay has one turn at a time, and rests after each request. If the delay is 3 s:
 #
 #     at 1 s    put(/cats/), put(/birds)      both wait in the line of zoo.org
 #     at 1 s    get() in one worker           /cats/: its turn begins
@@ -3818,8 +3823,7 @@ class Frontier:
 
     def _site_of(self, url: URL) -> Site:
         """Return the Site of a URL. Those of a folder have no delay, but may have a robots.txt."""
-        folder = self.scope.folder
-        is_file = folder is not None and folder.covers(url)
+        is_file = self.scope.folder_for(url) is not None
         key = url.origin, is_file
         if key not in self.sites:
             # Outside the scope, robots.txt is not requested.
@@ -4189,8 +4193,7 @@ class Fetcher:
                     ) -> tuple[Response, Exception | None]:
         """Return the response of the server, or of the folder, or NO_RESPONSE and the error."""
         try:
-            folder = self._scope.folder
-            if folder and folder.covers(url):
+            if folder := self._scope.folder_for(url):
                 response = folder.fetch(url, wanted, max_body)
             else:
                 response = await self.client.fetch(
@@ -4261,12 +4264,12 @@ class Fetcher:
             return Again()
         if rule := site.robots.rule(url.target):  # 3: robots.txt forbids it
             return Result(Record(node.text, skipped=f"forbidden by robots.txt: {rule}"))
-        if self._scope.folder and self._scope.folder.covers(url):  # 4: the folder answers
+        if folder := self._scope.folder_for(url):  # 4: the folder answers
             response, error = await self._send(
                 url, "GET", partial(self._reads, node, url), self._options.max_body)
             result = self._result(node, url, response, error)
             if result.page:
-                self.readings[self._scope.folder.file_of(url)].append(node)
+                self.readings[folder.file_of(url)].append(node)
             return result
         if record := self._remembered(node):  # 5: the journal has it
             return Result(record, from_journal=True)
@@ -4363,7 +4366,7 @@ class Fetcher:
         if 0 < response.status < 500 and response.status != 429:
             product = product_of(self.client.user_agent) or PRODUCT  # our name in robots.txt
             site.robots = Robots(response.body.decode("utf-8", "replace"), product)
-            if not (self._scope.folder and self._scope.folder.covers(url)):
+            if not self._scope.folder_for(url):
                 site.pace = site.delay = max(site.delay, min(site.robots.delay, MAX_PAUSE))
         else:
             record = record._replace(status=0, content_type="", tries=tries)
@@ -4890,7 +4893,7 @@ def _leads_on(record: Record, frontier: Frontier) -> bool:
 def _unlinked_files(readings: Iterable[list[Node]]) -> list[str]:
     """Return the URLs of HTML files to which no link and no redirect leads.
 
-    *readings* are the Nodes as which each file was read."""
+    *readings* are, for each file, the Nodes under which it was read."""
     return [nodes[0].text for nodes in readings
             if not any(node.is_linked or node.depth == 0 for node in nodes)]
 
@@ -5149,9 +5152,9 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     for each root, if nothing could be crawled.
 
     The file of known problems may not be the one to which stdout goes. The report goes to
-    stdout, or to stderr if the journal goes to stdout. It is printed
-    after any error, if the crawl has ended. With `verbose`, each record is a line on
-    stderr. Progress is shown on a terminal, unless `verbose` or `quiet` is set."""
+    stdout, or to stderr if the journal goes to stdout. It is printed after any error, if
+    the crawl has ended. With `verbose`, each record is a line on stderr. Progress is shown
+    on a terminal, unless `verbose` or `quiet` is set."""
     known = list[str]()
     if options.known is not None:
         refuse_stdout(options.known)
