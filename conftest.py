@@ -612,6 +612,12 @@ class Expression(NamedTuple):
         return min(times)
 
 
+# The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
+EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
+    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS],
+    "pattern": []}
+
+
 def expressions() -> list[Expression]:
     """Return every regular expression of crawl.py, with each method by which it is used."""
     names = vars(crawl)
@@ -619,9 +625,8 @@ def expressions() -> list[Expression]:
     used = set[re.Pattern[Any]]()
     for node in ast.walk(ast.parse((HERE / "crawl.py").read_text("utf-8"))):
         match node:
-            case ast.Call(ast.Attribute(_, "compile"), [ast.Name("tags"), *_]):
-                patterns = [re.compile(tags, crawl._FLAGS)
-                            for tags in (crawl._HTML_TAGS, crawl._XML_TAGS)]
+            case ast.Call(ast.Attribute(ast.Name("re"), "compile"), [ast.Name(name), *_]):
+                patterns = [re.compile(text, crawl._FLAGS) for text in EXPRESSIONS_BY_NAME[name]]
                 method = "findall"
             case ast.Call(ast.Attribute(ast.Name("re"), method), [first, *_]) if method in (
                     "match", "fullmatch", "search", "findall", "finditer", "sub", "split"):

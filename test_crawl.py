@@ -117,9 +117,9 @@ from conftest import (
     CountingLoop, Expression, Log, JumpingAsyncioLoop, JumpingLoop, MeteredLoop, Pair,
     Performance, Plan, RecordingCrawler, Server, SimulatedClient, Site, url_of,
     crawler_and_task, run_program, server_with_certificate, crawl_servers, request_gaps,
-    attempt, end_of, check_claim, check_linear, expressions, terminal_output, crawl_with_journal,
-    slow_answer, linear_time, journal_lines, request_times, site_of_pages, random_plan,
-    play, output_of, too_many_requests, run_main, answer_and, run_in_shell, path_of,
+    attempt, end_of, play_asyncio, check_claim, check_linear, expressions, terminal_output,
+    crawl_with_journal, slow_answer, linear_time, journal_lines, request_times, site_of_pages,
+    random_plan, play, output_of, too_many_requests, run_main, answer_and, run_in_shell, path_of,
     say_nothing, crawl_site, interrupted_crawl, project_file, answer_of_type, with_body)
 from crawl import CancelledError, Queue, create_task, get_running_loop, sleep
 
@@ -540,6 +540,13 @@ async def test_a_future_leaves_the_pending_state_once(lib: Any, log: Log) -> Non
             log(attempt(future.result), attempt(future.exception))
 
 
+def test_repr_of_a_future_shows_its_state(loop: JumpingLoop) -> None:
+    future = loop.create_future()
+    assert repr(future) == "<Future pending>"
+    future.set_result(5)
+    assert repr(future) == "<Future resolved>"
+
+
 async def test_callbacks_are_called_by_the_loop_also_when_added_late(lib: Any, log: Log) -> None:
     future = lib.get_running_loop().create_future()
     for number in range(3):
@@ -790,6 +797,14 @@ async def test_repr_of_a_task_shows_its_name() -> None:
     assert repr(task) == "<Task pause pending>"
     assert task.get_loop() is get_running_loop()
     await task
+    unnamed = create_task(sleep(0))
+    await unnamed
+    assert repr(unnamed) == "<Task sleep resolved>"
+
+
+def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
+    with raises(TypeError, match="expected a coroutine, got 5"):
+        loop.create_task(5)  # type: ignore[arg-type]
 
 
 @each("ticks", range(4))
@@ -807,9 +822,9 @@ async def test_cancelling_raises_at_the_wait_and_runs_finally(
             log("cleaned up")
 
     task = lib.create_task(worker())
-    for _ in range(ticks):
+    for tick in range(ticks):
         await lib.sleep(0)
-        if _ == 1:
+        if tick == 1:
             future.set_result(None)
     log(task.cancel(), task.cancelling())
     log(await end_of(task), task.cancelled(), task.cancel())
@@ -1593,6 +1608,11 @@ async def test_join_waits_until_every_item_is_done(lib: Any, log: Log) -> None:
     log(attempt(queue.task_done))
 
 
+def test_the_error_of_one_task_done_too_many_says_so() -> None:
+    with raises(ValueError, match="too many"):
+        Queue[int]().task_done()
+
+
 def test_a_cancelled_getter_leaves_the_line() -> None:
     def count() -> int:
         gc.collect()
@@ -1629,8 +1649,7 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: Random) -> None:
             if lib is crawl:  # not play(): it reports errors whose waiter is cancelled in that tick
                 crawl.run(main(programs[start : start + 500]), loop_factory=JumpingLoop)
             else:
-                with asyncio.Runner(loop_factory=JumpingAsyncioLoop) as runner:
-                    runner.run(main(programs[start : start + 500]))
+                play_asyncio(main(programs[start : start + 500]))
         return result
 
     def same(steps: list[tuple[int, Any]]) -> None:
@@ -6650,17 +6669,6 @@ def test_the_readme_says_the_defaults_of_the_options() -> None:
         name: defaults[name] for name in crawl._LEAST}
 
 
-def test_the_command_line_has_the_options_of_the_crawler() -> None:
-    named = {name for _, name, _ in ARGUMENTS}
-    assert named == set(crawl.Options._fields) - {"journal", "on_record", "on_page"}, (
-        "add a row to ARGUMENTS")
-    shown = set(re.findall(r"^  --([a-z-]+)", run_program("--help").stdout, re.MULTILINE))
-    options = {name.replace("_", "-") for name in crawl.Options._fields}
-    by_other_names = {"headers", "journal", "on-record", "on-page"}
-    assert options - shown == by_other_names
-    assert shown - options == {"resume", "known"}
-
-
 ARGUMENTS = [
     ("--depth=7", "depth", 7),
     ("--max-pages=7", "max_pages", 7),
@@ -6700,6 +6708,17 @@ def test_each_option_sets_one_argument_of_the_crawler(
     assert given.pop("on_record") is not defaults.pop("on_record")
     assert given == defaults | {
         name: value}
+
+
+def test_the_command_line_has_the_options_of_the_crawler() -> None:
+    named = {name for _, name, _ in ARGUMENTS}
+    assert named == set(crawl.Options._fields) - {"journal", "on_record", "on_page"}, (
+        "add a row to ARGUMENTS")
+    shown = set(re.findall(r"^  --([a-z-]+)", run_program("--help").stdout, re.MULTILINE))
+    options = {name.replace("_", "-") for name in crawl.Options._fields}
+    by_other_names = {"headers", "journal", "on-record", "on-page"}
+    assert options - shown == by_other_names
+    assert shown - options == {"resume", "known"}
 
 
 def test_help_fits_on_a_terminal_and_says_what_the_exit_status_means() -> None:
@@ -9620,23 +9639,26 @@ MEGABYTES: dict[str, tuple[str, Callable[[int], str], int]] = {
         for n in range(size // 2000)), 501)}
 
 
-async def crawl_page(content_type: str, body: str) -> RecordingCrawler:
-    """Return the Crawler that has read one page of http://h/, and nothing that it links to."""
-    site: Site = {"/": answer_of_type(content_type, body)}
-    crawler = RecordingCrawler("http://h/", SimulatedClient(site), fragments=True, max_pages=1)
-    await crawler.crawl()
-    return crawler
+def crawl_in_steps(site: Site, **options: Any) -> tuple[RecordingCrawler, float]:
+    """Return the Crawler that has crawled a site, and the seconds of its longest step."""
+    loop = MeteredLoop()
+
+    async def main() -> RecordingCrawler:
+        crawler = RecordingCrawler("http://h/", SimulatedClient(site), fragments=True, **options)
+        await crawler.crawl()
+        return crawler
+
+    return crawl.run(main(), loop_factory=lambda: loop), loop.longest
 
 
 @each("name", MEGABYTES)
 def test_a_hostile_megabyte_is_read_in_short_steps(name: str) -> None:
     content_type, text_of_size, urls = MEGABYTES[name]
-    loop = MeteredLoop()
-    crawler = crawl.run(
-        crawl_page(content_type, text_of_size(1_000_000)), loop_factory=lambda: loop)
+    crawler, longest = crawl_in_steps(
+        {"/": answer_of_type(content_type, text_of_size(1_000_000))}, max_pages=1)
     assert crawler.records["/"].encoding == "utf-8"  # it was read
     assert len(crawler.seen_urls) == urls
-    assert loop.longest < 1.5
+    assert longest < 1.5
 
 
 def redirect_to(path: str) -> tuple[int, dict[str, Any], str]:
@@ -9653,18 +9675,10 @@ def test_the_fragments_of_many_redirects_to_a_large_page_are_found_in_short_step
     site: Site = redirects | {
         "/": "".join(f"<a href={path}#x5><a href={path}#no>" for path in redirects),
         "/page": "".join(f"<p id=x{n}>" for n in range(99_000))}
-    loop = MeteredLoop()
-
-    async def main() -> RecordingCrawler:
-        crawler = RecordingCrawler(
-            "http://h/", SimulatedClient(site), fragments=True, max_redirect=1000)
-        await crawler.crawl()
-        return crawler
-
-    crawler = crawl.run(main(), loop_factory=lambda: loop)
+    crawler, longest = crawl_in_steps(site, max_redirect=1000)
     assert {path for path, outcome in crawler.outcomes.items() if outcome == "broken"} == {
         f"{path}#no" for path in redirects}
-    assert loop.longest < 1.5
+    assert longest < 1.5
 
 
 @each("expression", [
@@ -9687,7 +9701,7 @@ def test_this_file_has_the_order_of_crawl_and_readme() -> None:
     assert sections == titles(project_file("crawl.py"), "=")[1:len(sections) + 1]
     shown = (__doc__ or "").split("\n\n")
     assert [line.strip() for line in shown[3].splitlines()] == sections
-    map_of_readme = " ".join(shown[5].split())
+    expected = list[str]()  # the map of README's headings
     readme = project_file("README.md")
     for part in re.split(r"(?m)^# (?=\S.*\n# ==)", own)[1:]:
         title = part.partition("\n")[0]
@@ -9700,4 +9714,6 @@ def test_this_file_has_the_order_of_crawl_and_readme() -> None:
         for row in rows:
             before, found, text = text.partition(row)
             assert found, f"{row} does not stand in README's {title}, or stands too late here"
-        assert " ".join([title, " | ".join(rows)]).strip() in map_of_readme
+        expected += [title, *" | ".join(rows).split()]
+    assert shown[5].split() == " ".join(expected).split(), (
+        "make the map at the top of this file the same as its headings")

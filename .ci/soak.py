@@ -129,14 +129,13 @@ def test_a_hostile_page_of_ten_megabytes_takes_a_second_or_so(name: str, site: S
 
 
 MEMORY = """
-import resource, sys, crawl, conftest, test_crawl
+import resource, sys, conftest, crawl, test_crawl
 content_type, text_of_size, _ = test_crawl.MEGABYTES[sys.argv[1]]
-body = text_of_size(crawl.MAX_BODY)
-loop = conftest.MeteredLoop()
+site = {"/": conftest.answer_of_type(content_type, text_of_size(crawl.MAX_BODY))}
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-crawler = crawl.run(test_crawl.crawl_page(content_type, body), loop_factory=lambda: loop)
+crawler, longest = test_crawl.crawl_in_steps(site, max_pages=1)
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-print(used / 1024 - 0.0007 * len(crawler.seen_urls), loop.longest)
+print(used / 1024 - 0.0007 * len(crawler.seen_urls), longest)
 """
 
 
