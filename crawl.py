@@ -154,7 +154,7 @@ VERSION = "4.0"
 
 TIMEOUT_SWEEP = 512  # entries: a smaller heap is not swept for cancelled handles
 MAX_WAIT = 1.0       # seconds: the longest sleep. A signal that arrives just before a sleep does
-                     # not end it, and Python runs the handler after it.
+                     # not cut it short, and its handler runs when the sleep ends.
 _EXITS = (SystemExit, KeyboardInterrupt)  # they leave the loop; any other exception is reported
 
 
@@ -531,7 +531,8 @@ class Future(Generic[T]):
     def exception(self) -> BaseException | None:
         """Return the exception of a failed future, or None if the future was resolved.
 
-        Raises CancelledError and InvalidStateError, in place of result() as well."""
+        Raises CancelledError if the future was cancelled, and InvalidStateError if it is
+        pending."""
         if self._state == "cancelled":
             raise CancelledError
         if self._state == "pending":
@@ -744,9 +745,9 @@ class Task(Future[T]):
     def cancel(self) -> bool:
         """Have CancelledError raised where the coroutine waits. Return False if it has ended.
 
-        Two tasks that wait for each other cannot be cancelled. `_waiting_for` is None while
-        the cancel() of that future runs, because they would otherwise cancel each other
-        forever."""
+        If two tasks wait for each other, cancel() does not end either of them, but it returns:
+        `_waiting_for` is None while the awaited future's cancel() runs, so that the two do
+        not call each other forever."""
         if self._state != "pending":
             return False
         self._cancel_requests += 1
@@ -955,8 +956,8 @@ def to_thread(func: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]
     The call begins immediately, and the number of threads has no limit. The thread is a
     daemon: it is killed when the program ends. Do not call input() there: it holds a
     lock on stdin, which the program needs to end. If the future is cancelled, the
-    thread goes on and its result is dropped. The traceback of an error leads to the
-    thread's function, so the variable for the future that it shares is deleted (§4)."""
+    thread goes on and its result is dropped. settle() and work() share the variable
+    `future`. settle() deletes it, because the traceback of an error leads to it (§4)."""
     loop = get_running_loop()
     context = copy_context()
     future = loop.create_future()
@@ -1074,13 +1075,13 @@ def run(main: Coro[T], *, loop_factory: Callable[[], EventLoop] = EventLoop) -> 
 # Waking the task does not reserve the item for it: another task may take the item
 # first, so the task looks again. The invariant: a wake-up is never lost. If a woken
 # task is cancelled before its next step, it passes the wake-up on to the next task in
-# line. (It does not if the item is already gone. The next task would wake for nothing,
-# and lose its place.)
+# line, unless the item is already gone. (Then the next task would wake for nothing, and
+# lose its place in the line.)
 #
 # A Semaphore limits how many tasks do something at the same time. Its tasks wait in
 # such a line as well. But here a wake-up hands over a place: release() gives it to the
-# first task in line. A task that releases its place and wants it back immediately has
-# to wait for its turn.
+# first task in line. So a task that releases its place and wants it back immediately
+# waits behind the tasks in line.
 
 class QueueEmpty(Exception):
     """get_nowait() found no item."""
@@ -1343,7 +1344,7 @@ class Stream:
         return waiter
 
     def _wake(self, event: int) -> None:
-        """Resume the waiting tasks. If no task waits, stop watching the socket, which would
+        """Resume the waiting tasks. If no task waits, stop watching the socket: the loop would
         otherwise call this method in every tick."""
         waiters = self._waiters.pop(event, [])
         if all(waiter.done() for waiter in waiters):
@@ -1361,7 +1362,7 @@ async def lookup(host: str, port: int) -> list[Address]:
     getaddrinfo() blocks, so a thread calls it. Raises OSError (TimeoutError after
     LOOKUP_TIMEOUT seconds)."""
     async with TimeLimit(LOOKUP_TIMEOUT):
-        # As bytes: Python would encode a str with IDNA 2003. §9 has encoded the name already.
+        # As bytes: Python would encode a str with IDNA 2003. (The host of a URL is in ASCII.)
         try:
             return list(await to_thread(
                 socket.getaddrinfo, host.strip("[]").encode(), port, type=socket.SOCK_STREAM))
@@ -1518,9 +1519,9 @@ _MISTYPED = re.compile("(?!https?$|.{41})(?:[^+-]*http[^+]*|(?=.*t)(?=.*p)[htps]
 # A host and a port without a scheme, such as h.com:80/x. (tel:110 and com.app:/x are not.)
 _HOST_AND_PORT = re.compile(r"(?i)(?:localhost|[^:.]*+[.][^:]*+):([1-9][0-9]{0,4})(?:[/?\\]|$)")
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]{0,99}))?")
-# Three functions that percent-encode a text, except for the characters that browsers
-# leave alone in a path, those that they leave alone in a query, and all printable
-# ASCII.
+# These percent-encode a text. _escape_path leaves the characters alone that browsers leave
+# alone in a path, _escape_query those that they leave alone in a query, and _escape all
+# printable ASCII.
 _escape_path = partial(quote, safe="!$%&'()+*,/:;=@[\\]|", errors="replace")
 _escape_query = partial(quote, safe="!$%&()*+,/:;=?@[\\]^`{|}", errors="replace")
 _escape = partial(quote, safe=bytes(range(32, 127)).decode(), errors="replace")
@@ -1543,10 +1544,12 @@ def _map_character(character: str) -> str:
 
 
 def _encode_label(label: str) -> str:
-    """Return a label of a host, such as "bücher", in ASCII, which is returned as it is.
+    """Return a label of a host, such as "bücher", in ASCII. A label in ASCII stays as it is.
 
-    Raises ValueError if the label is odd, or has more than 63 characters. Zero-width
-    joiners are allowed only after a character that is not ASCII."""
+    Raises ValueError if the label has more than 63 characters. If it is not ASCII, it may
+    not begin with xn-- or a combining mark, or have a character of the categories C
+    (control, unassigned) or Z (blank). A zero-width joiner, of category C, is dropped
+    after a character that is not ASCII."""
     if len(label) > 63:  # in ASCII it would be longer still, and punycode takes quadratic time
         raise ValueError
     if label.isascii():
@@ -1836,8 +1839,8 @@ def _parse_head(text: str) -> tuple[Response, bool]:
 
 
 def _framing(method: str, response: Response) -> tuple[int | str, bool]:
-    """Return where the body ends (its length, "chunked" or "close"), and whether the
-    head says so without needing any leniency, even if there is no body.
+    """Return where the body ends (its length, "chunked" or "close"), and whether the head
+    needs no leniency about its framing, which counts even if there is no body.
 
     Raises ProtocolError if the body needs a Content-Length that is not one number of at
     most 18 digits."""
@@ -2311,7 +2314,7 @@ class Folder:
                       if re.search(rb"(?i)[.](?:x?html|htm)\Z", name)]
         urls = dict[bytes, URL]()
         for file in sorted(filter(os.path.isfile, files)):
-            # As _escape_path() does, but also % and \, which are ordinary in a file's name.
+            # As _escape_path() does, and also % and \, which mean themselves in a file's name.
             target = quote(os.path.relpath(file, self._path), safe="!$&'(),*+/:;=@[]|")
             target = re.sub(r"(?:^|(?<=/))index[.]html\Z", "", target)
             urls[file] = self.url._replace(target=self.url.target + target)
@@ -2331,9 +2334,10 @@ async def fetch(url: URL | str, headers: Headers | None = None, timeout: float =
 # This is a good place to stop. The second part begins with a site that has two broken links:
 #
 #     http://zoo.org/robots.txt   forbids /staff/
-#     http://zoo.org/             links to /cats/, /birds#owl and http://cam.org/lion, and shows
-#                                 /map.png
-#     http://zoo.org/cats/        links to /map.png and /staff/keys, shows http://cam.org/lion
+#     http://zoo.org/             links to /cats/, /birds#owl and http://cam.org/lion, and embeds
+#                                 the image /map.png
+#     http://zoo.org/cats/        links to /map.png and /staff/keys, and embeds the image
+#                                 http://cam.org/lion
 #     http://zoo.org/birds        has a parrot with an id, and no owl
 #     http://cam.org/lion         redirects to http://cam.org/lion.jpg, which does not exist
 #
@@ -2400,7 +2404,7 @@ class Markup(NamedTuple):
     assets      images, scripts, stylesheets and the like
     base        <base href>: links and assets are relative to it
     nofollow    whether a robots meta tag says not to follow the links
-    title       the text of the first title element that is not in an svg, as it is written"""
+    title       the text of the first title element, as it is written; in HTML, not one in an svg"""
 
     links: tuple[str, ...] = ()
     assets: tuple[str, ...] = ()
@@ -2605,7 +2609,8 @@ _OTHER = rf"""
     (?P<other> [a-zA-Z] [^\s/>]*+ {_REST} )"""
 # More look-aheads save time, up to half of it: they reject </p>, <b> and a `<` in front
 # of other characters. And the tag of a listed element is tried only if its first letter is
-# the first letter of some name, and so on up to the third: the shortest name has three.
+# the first letter of some name, its second the second of some name, and its third the
+# third. zip() stops there, at the end of the shortest name.
 _STARTS = "".join(f"[{''.join(letters)}]" for letters in zip(
     *_HTML["raw_names"].split("|"), *_USES))
 _TAGS = rf"""
@@ -3047,8 +3052,8 @@ MAX_JOINED = 6_000_000  # characters
 
 
 def _next_url(url: URL, response: Response) -> str:
-    """Return the target of a redirect, with its fragment, or a # if that is empty: it replaces
-    the fragment of the link.
+    """Return the target of a redirect, with its fragment, which replaces that of the link even if
+    it is empty: so /a# keeps its #.
 
     Heads are decoded as latin-1 (§10). As in browsers, each byte above 127 is encoded: é
     is %E9. The same Location twice is one. Raises UnfetchableError if the target is a
@@ -3248,8 +3253,8 @@ _LEAST = {  # the least values of these options
 
 def takes(options: Callable[P, object]) -> Callable[
         [Callable[..., None]], Callable[Concatenate[Any, Texts, P], None]]:
-    """Return a decorator that does nothing at run time. For type checkers, it gives the
-    method the parameters of *options*, so that they reject Crawler(url, depth="x")."""
+    """Return a decorator that returns the method unchanged. It tells type checkers that the
+    method takes the parameters of *options*, so that they reject Crawler(url, depth="x")."""
     return lambda method: method
 
 
@@ -3463,8 +3468,8 @@ def _group_for(product: str, lines: list[tuple[str, str]]) -> tuple[list[tuple[s
 def _parts_of(pattern: str) -> list[str]:
     """Return the parts of a pattern for _matches(): [" /", ".pdf "] for /*.pdf$.
 
-    No URL holds a blank, so a blank can stand for the start of the path, and another
-    one for its end."""
+    A URL never contains a blank, so a blank can stand for the start of the path, and
+    another blank for its end."""
     return re.sub("[$]$", " ", f" {pattern}").replace("$", "%24").split("*")
 
 
@@ -3593,8 +3598,8 @@ class Site:
         """Adapt the pace to a response, and rest. *is_slowed* says whether the response
         was a 429; *pause* is its Retry-After in seconds, or 0 if there was none.
 
-        A 429 while the site rests does not double the pace once more: one of the same burst
-        of requests has done so. The Fetcher (§21) counts `slowed`."""
+        A 429 while the site rests does not double the pace: another 429, to a request that
+        was in flight at the same time, has just done that. The Fetcher (§21) counts `slowed`."""
         if not is_slowed:
             self.pace = max(self.delay, 0.97 * self.pace)
             self.rest(self.pace)
@@ -3606,7 +3611,7 @@ class Site:
 
 
 class PoliteQueue(Queue["Node"]):
-    """A Queue of URLs in which each URL waits for a turn of its site. The sites take turns."""
+    """A Queue of URLs. Each waits for a turn of its site, and get() goes round the sites."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -3881,8 +3886,8 @@ class Frontier:
 # References are resolved in two ways, here and in parse_url(), because it saves up to half
 # of the time that a page takes.
 
-# The user name and password of a reference, which are never shown, also behind a scheme
-# that is there twice, or is that of view-source:https://me:password@host/.
+# The user name and password of a reference, which are never shown. They may also stand behind
+# two schemes, as in http://https://me:password@host/ and view-source:https://me:password@host/.
 _USER = re.compile(r"""(?ix) ^( (?: [a-z0-9+.-]*:?[/\\]+ | [a-z0-9+.-]+:(?=(?:https?|ftp):) )?
     (?: (?:https?|ftp):[/\\]* )* ) (?<=[:/\\]) [^/\\?\#]*@""")
 SLICE = 100  # references that are looked up between two ticks
@@ -4099,7 +4104,7 @@ class Fragments:
         its fragments have no record, unless they are excluded. The set of a page's anchors
         is made once, although many URLs may redirect to it. Must be called after the last
         round."""
-        shown_last = None   # many URLs may redirect to one large page: its set is made once
+        shown_last = None
         anchors = set[int]()
         for linked, nodes in self._nodes.items():
             redirected = ""
@@ -4239,8 +4244,8 @@ class Fetcher:
     def _reads(self, node: Node, url: URL, head: Response) -> bool:
         """Return whether to read the body of the response for a node.
 
-        A download is not read: it is XML, or has no type, exceeds --max-body by its
-        Content-Length, and is neither a root nor listed in a sitemap."""
+        A download is not read. It has a Content-Length above --max-body, is XML or has no
+        type, and is neither a root nor listed in a sitemap."""
         if not self._wants(url, node.is_check, head):
             return False
         length = head.headers.get("content-length", "")
@@ -4824,9 +4829,9 @@ class Journal:
 #     2 problems on 3 pages, 1.0 s
 #
 # The invariant: no URL that was found is lost silently. (README lists what is not
-# searched for URLs.) A URL or a page can drop out of the crawl in the following ways,
-# and the report has a line for each. The last column names the option that changes
-# this, if there is one:
+# searched for URLs.) A URL or a page can drop out of the crawl in the following ways, and
+# the report counts it or, if it is a problem, shows it. (-q leaves out what is only
+# counted.) The last column names the option that changes this, if there is one:
 #
 #     for a reason in REASONS (§14)               not requested             see there
 #     if robots.txt has failed, not the server    a problem as well
@@ -5076,8 +5081,9 @@ class Report:
 # 25  Command line
 # ================
 # People read the output, programs read the exit status, and both may stop the crawl.
-# The report goes to stdout, and everything else (except --help and --version) to
-# stderr. A crawl ends in one of these ways:
+# The report goes to stdout, and everything else to stderr. (With --output -, the journal
+# goes to stdout and the report to stderr. --help and --version go to stdout.) A crawl
+# ends in one of these ways:
 #
 #     it found no problem                        a report                          status 0
 #     it found a problem                         a report                          1
@@ -5151,10 +5157,9 @@ def _crawl_and_report(options: argparse.Namespace) -> int:
     """Crawl, print the report and return the exit status. Raises CrawlError, with a line
     for each root, if nothing could be crawled.
 
-    The file of known problems may not be the one to which stdout goes. The report goes to
-    stdout, or to stderr if the journal goes to stdout. It is printed after any error, if
-    the crawl has ended. With `verbose`, each record is a line on stderr. Progress is shown
-    on a terminal, unless `verbose` or `quiet` is set."""
+    The file of known problems may not be the one to which stdout goes. The report is
+    printed after any error, if the crawl has ended. With `verbose`, each record is a line
+    on stderr. Progress is shown on a terminal, unless `verbose` or `quiet` is set."""
     known = list[str]()
     if options.known is not None:
         refuse_stdout(options.known)
