@@ -57,7 +57,8 @@ under the headings of README, and below these under words of README, such as the
     What it looks at and what it does not do
         XML | header fields
     Use it as a library
-        on_page | on_record | To stop a crawl | Differences from asyncio
+        on_page | on_record | To stop a crawl
+    Differences from asyncio
     How it is tested
 
 Under each come the plain case, tables of cases, and then edges and faults of earlier versions.
@@ -9047,7 +9048,7 @@ def test_a_crawl_cancelled_at_any_step_leaves_nothing_behind(
 
 
 # Differences from asyncio
-# ------------------------
+# ========================
 
 
 SIX_PROGRAMS = {  # written for asyncio; each pair is a line of it, and that line for crawl.py
