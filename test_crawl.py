@@ -3066,8 +3066,7 @@ async def test_a_tls_client_says_that_it_speaks_http_1_1(tls_site: Server) -> No
 @each("stylesheet, references", [
     ("p { background: url(a.png), url( 'b c.png' ) URL(\"d.png\") }",
      ["a.png", "b c.png", "d.png"]),
-    ("@import 'a.css'; @IMPORT \"b.css\" screen; @import url(c.css);",
-     ["a.css", "b.css", "c.css"]),
+    ("@import 'a.css'; @IMPORT \"b.css\" screen; @import url(c.css);", ["a.css", "b.css", "c.css"]),
     ("@namespace url(http://no); @namespace svg 'no'; p { src: url(a) }", ["a"]),
     ("/* url(no) */ p { src: url(a) } /* url(no)", ["a"]),
     # References with escapes are left out.
@@ -3080,20 +3079,16 @@ async def test_a_tls_client_says_that_it_speaks_http_1_1(tls_site: Server) -> No
     # An invalid URL refers to nothing.
     ("p { src: url(img/my photo.png) url(a'b.png) url(x(1).png) url(a) }", ["a"]),
     ("p { src: url(it's.png), url(a%20(1).jpg), url(a \\) b), url(c\"d), url(e) }", ["e"]),
-    ("p { src: url(b c", []),
-    ("p { src: url(a", ["a"]),
+    # A stylesheet may end anywhere.
+    ("p { src: url(b c", []), ("p { src: url(a", ["a"]), ("p { src: url(", []), ("'", []), ("", []),
     ("p { src: url('a\"') url(\"b'\") url(a\u3000b.png) url(\xa0c) }",
      ['a"', "b'", "a\u3000b.png", "\xa0c"]),
     ("@namespace s \"http://w;x\"; p { src: url(a) }", ["a"]),
     ("p { src: url('b\n); x: url(a) } q { y: 'url(c)\n } r { src: url(d) }", ["a", "d"]),
     ("@import/**/\"x.css\"; @import /* ; */ 'y.css'; @import/**/url(z.css); @imports 'no'",
      ["x.css", "y.css", "z.css"]),
-    ('p { src: url("i/*/a.png") } q { src: url(b/*.png) url(c) }',
-     ["i/*/a.png", "b/*.png", "c"]),
+    ('p { src: url("i/*/a.png") } q { src: url(b/*.png) url(c) }', ["i/*/a.png", "b/*.png", "c"]),
     ("""p { content: "url(no) /*"; src: url(a) } q { content: 'it\\'s url(no)' }""", ["a"]),
-    ("p { src: url(", []),
-    ("'", []),
-    ("", []),
     ("p { src: url('a\n) } q { src: url(b) url('c", ["b", "c"]),
     # A line may end in CR LF, in CR or in a form feed.
     ("p { content: 'a\\\r\nb'; src: url(c) }", ["c"]),
@@ -3191,26 +3186,19 @@ def test_the_links_of_a_page_are_those_that_a_browser_finds(markup: str) -> None
 
 
 @each("markup, links", [
-    ("<p title='<a href=/no>'><a href=/x>", ["/x"]),
-    ('<p data-tpl="<a href=/no>">', []),
-    ('<b title="<!--">b</b><a href=/x>', ["/x"]),
-    ('<b title="a > <script>"><a href=/x>', ["/x"]),
-    ("<b title=it's><a href=/x>", ["/x"]),
-    ("<b title='a>b' id=\"<\" lang=<a><a href=/x>", ["/x"]),
-    ("<svg><title/></svg><a href=/x>", ["/x"]),
-    ("<svg><style/></svg><a href=/x>", ["/x"]),
+    ("<p title='<a href=/no>'><a href=/x>", ["/x"]), ('<p data-tpl="<a href=/no>">', []),
+    ('<b title="<!--">b</b><a href=/x>', ["/x"]), ('<b title="a > <script>"><a href=/x>', ["/x"]),
+    ("<b title=it's><a href=/x>", ["/x"]), ("<b title='a>b' id=\"<\" lang=<a><a href=/x>", ["/x"]),
+    ("<svg><title/></svg><a href=/x>", ["/x"]), ("<svg><style/></svg><a href=/x>", ["/x"]),
     ("<SVG><g><script href='a.js' /></g></SVG><a href=/x>", ["/x"]),
     ("<math><title /></math><a href=/x>", ["/x"]),
     ("<svg><title>a</title></svg><a href=/x>", ["/x"]),
     ("<svg><use href='/b#c'/><title/><a href=/y></svg><title/><a href=/in>", ["/y"]),
     ("<svg><a href=/x><title/></svg><math><title/><a href=/y>", ["/x", "/y"]),
-    ("<title/><a href=/in>", []),
-    ("<script src=/js/ /><a href=/in></script>", []),
-    ("<svg></svg><title/><a href=/in>", []),
-    ("<iframe poster=/b></iframe><frame srcset='/c'>", []),
+    ("<title/><a href=/in>", []), ("<script src=/js/ /><a href=/in></script>", []),
+    ("<svg></svg><title/><a href=/in>", []), ("<iframe poster=/b></iframe><frame srcset='/c'>", []),
     ("<a href=\"'q'\"><a href='\"r\"'>", ["'q'", '"r"'])])
-def test_values_hold_no_markup_and_tags_after_them_are_found(
-        markup: str, links: list[str]) -> None:
+def test_values_hold_no_markup_and_tags_after_them_are_found(markup: str, links: list[str]) -> None:
     assert crawl.read_markup(markup).links == tuple(links)
 
 
@@ -3252,23 +3240,11 @@ def test_the_first_thousand_attributes_of_a_tag_count() -> None:
 
 
 @each("value, meaning", [
-    ("/?a=1&amp;b=2", "/?a=1&b=2"),
-    ("/?a=1&copy=3", "/?a=1&copy=3"),
-    ("/&copy;", "/%C2%A9"),
-    ("/a&#47;&#x2f;", "/a//"),
-    ("/&amp", "/&"),
-    ("/&ampb", "/&ampb"),
-    ("/?&amp=b", "/?&amp=b"),
-    ("/a&#47b&#x2Fg&#38", "/a/b/g&"),
-    ("/?a&para_x", "/?a%C2%B6_x"),
-    ("/a&amp;&amp;b", "/a&&b"),
-    ("/&nosuch;", "/&nosuch;"),
-    ("/&notit;", "/&notit;"),
-    ("/x&#35;y", "/x"),
-    ("/x&#47;#y", "/x/"),
-    ("/x #y", "/x%20"),
-    ("/&#9999999999;", "/%EF%BF%BD"),
-    ("/it's", "/it's")])
+    ("/?a=1&amp;b=2", "/?a=1&b=2"), ("/?a=1&copy=3", "/?a=1&copy=3"), ("/&copy;", "/%C2%A9"),
+    ("/a&#47;&#x2f;", "/a//"), ("/&amp", "/&"), ("/&ampb", "/&ampb"), ("/?&amp=b", "/?&amp=b"),
+    ("/a&#47b&#x2Fg&#38", "/a/b/g&"), ("/?a&para_x", "/?a%C2%B6_x"), ("/a&amp;&amp;b", "/a&&b"),
+    ("/&nosuch;", "/&nosuch;"), ("/&notit;", "/&notit;"), ("/x&#35;y", "/x"),
+    ("/x&#47;#y", "/x/"), ("/x #y", "/x%20"), ("/&#9999999999;", "/%EF%BF%BD"), ("/it's", "/it's")])
 def test_entities_are_decoded_as_in_an_attribute(value: str, meaning: str) -> None:
     assert link_urls(f'<a href="{value}">') == ["http://t.test" + meaning]
 
@@ -3282,53 +3258,34 @@ def test_a_value_that_is_as_long_as_a_url_is_decoded_to_its_end() -> None:
 
 
 @each("markup, assets", [
-    ("<img src=/x>", ["/x"]),
-    ("<IMG SRC='/x' alt=y srcset='a.png 1x, b.png 2x,c.png'>",
-     ["/x", "a.png", "b.png", "c.png"]),
-    ("<img srcset='a,b 1x,c'>", ["a,b", "c"]),
+    ("<img src=/x>", ["/x"]), ("<img src=a src=b>", ["a"]), ("<img alt='>' src=a>", ["a"]),
+    ("<img src='a&amp;b'>", ["a&b"]), ("<img>", []), ("<img src>", []), ("<imgs src=a>", []),
+    ("<IMG SRC='/x' alt=y srcset='a.png 1x, b.png 2x,c.png'>", ["/x", "a.png", "b.png", "c.png"]),
+    ("<img srcset='a,b 1x,c'>", ["a,b", "c"]), ("<img srcset='a (x, b, c'>", ["a"]),
     ("<img srcset=' , a 100w , b, c 2x'>", ["a", "b", "c"]),
-    ("<script src=/x>'<img src=/y>'</script>", ["/x"]),
+    ("<img srcset='a (x, y) 2x, b'>", ["a", "b"]), ("<image src=a srcset='b 1x'>", ["a", "b"]),
+    ("<picture><source srcset='a 1x'><img src=b></picture>", ["a", "b"]),
+    ("<!-- <img src=a> --><p img src=b>", []), ("<template><img src=a></template>", []),
     ("<script>'<img src=/y>' + url(/z)</script>", []),
-    ("<link rel=stylesheet href=/x>", ["/x"]),
-    ("<link rel='icon' href=/x sizes=any>", ["/x"]),
-    ("<link rel='apple-touch-icon' href=/x>", ["/x"]),
+    ("<script src=/x>'<img src=/y>'</script>", ["/x"]),
+    ("<style>p { background: url(/x) }</style>", ["/x"]),
+    ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]),
+    ("<audio src=a>", ["a"]), ("<embed src=a>", ["a"]), ("<object data=a>", ["a"]),
+    ("<object data=a><a data=b><p data=c>", ["a"]), ("<input type=image src=a><input>", ["a"]),
+    ("<iframe poster=a></iframe><audio srcset=b><track poster=c>", []), ("<base srcset=/x>", []),
+    ("<iframe src=''><link rel=icon href=''><video src='' poster=''><embed src=''>", []),
+    ("<object data=''><script src=''></script><img srcset='' src='  '>", ["  "]),
+    ("<svg><image href=a><use href='/i.svg#home'/><use href='#own'/></svg>", ["a", "/i.svg#home"]),
+    ("<svg><image xlink:href=a /><use xlink:href=b /></svg>", ["a", "b"]),
+    ("<meta property=og:image content=/x>", ["/x"]), ("<link rel=search href=/x>", []),
+    ("<link rel=stylesheet href=/x>", ["/x"]), ("<link rel='icon' href=/x sizes=any>", ["/x"]),
     ("<link rel='alternate stylesheet' hreflang=de href=/x>", ["/x"]),
     ("<link rel=alternate type=application/rss+xml href=/x>", ["/x"]),
-    ("<link rel=search href=/x>", []),
+    ("<link rel='apple-touch-icon' href=/x>", ["/x"]), ("<link rel=manifest href=/x>", ["/x"]),
+    ("<link rel=modulepreload href=/x>", ["/x"]), ("<link rel=preload as=font href=/x>", ["/x"]),
     ("<link rel=wlwmanifest href=/x><link rel=kinetic-stylesheet href=/x>", []),
-    ("<link rel='preview nextid' href=/x>", []),
-    ("<link rel=modulepreload href=/x>", ["/x"]),
-    ("<link rel=manifest href=/x>", ["/x"]),
-    ("<link rel=pingback href=/x><link href=/x>", []),
-    ("<style>p { background: url(/x) }</style>", ["/x"]),
-    ("<link rel=preconnect href=//h>", []),
-    ("<link rel='x DNS-Prefetch' href=//h>", []),
-    ("<video src=a poster=b><source src=c><track src=d></video>", ["a", "b", "c", "d"]),
-    ("<audio src=a>", ["a"]),
-    ("<picture><source srcset='a 1x'><img src=b></picture>", ["a", "b"]),
-    ("<object data=a>", ["a"]),
-    ("<embed src=a>", ["a"]),
-    ("<input type=image src=a><input>", ["a"]),
-    ("<object data=a><a data=b><p data=c>", ["a"]),
-    ("<svg><image href=a><use href='/i.svg#home'/><use href='#own'/></svg>",
-     ["a", "/i.svg#home"]),
-    ("<svg><image xlink:href=a /><use xlink:href=b /></svg>", ["a", "b"]),
-    ("<image src=a srcset='b 1x'>", ["a", "b"]),
-    ("<img srcset='a (x, y) 2x, b'>", ["a", "b"]),
-    ("<img srcset='a (x, b, c'>", ["a"]),
-    ("<meta property=og:image content=/x>", ["/x"]),
-    ("<iframe poster=a></iframe><audio srcset=b><track poster=c>", []),
-    ("<base srcset=/x>", []),
-    ("<!-- <img src=a> --><p img src=b>", []),
-    ("<img src='a&amp;b'>", ["a&b"]),
-    ("<img src=a src=b>", ["a"]),
-    ("<img alt='>' src=a>", ["a"]),
-    ("<imgs src=a>", []),
-    ("<template><img src=a></template>", []),
-    ("<img>", []),
-    ("<img src>", []),
-    ("<iframe src=''><link rel=icon href=''><video src='' poster=''><embed src=''>", []),
-    ("<object data=''><script src=''></script><img srcset='' src='  '>", ["  "])])
+    ("<link rel='preview nextid' href=/x>", []), ("<link rel=pingback href=/x><link href=/x>", []),
+    ("<link rel=preconnect href=//h>", []), ("<link rel='x DNS-Prefetch' href=//h>", [])])
 def test_the_assets_of_a_page_are_those_that_its_elements_name(
         markup: str, assets: list[str]) -> None:
     found = crawl.read_markup(markup)
@@ -3337,9 +3294,8 @@ def test_the_assets_of_a_page_are_those_that_its_elements_name(
 
 
 @each("markup", [
-    "<link rel=next href=/x>", "<link rel=prev href=/x>",
-    "<link rel=previous href=/x>", "<LINK REL=Canonical HREF=/x>",
-    "<link rel=alternate hreflang=de href=/x>"])
+    "<link rel=next href=/x>", "<link rel=prev href=/x>", "<link rel=previous href=/x>",
+    "<LINK REL=Canonical HREF=/x>", "<link rel=alternate hreflang=de href=/x>"])
 def test_some_link_elements_lead_to_pages(markup: str) -> None:
     assert link_urls(markup) == ["http://t.test/x"]
 
@@ -3350,27 +3306,24 @@ def test_some_link_elements_lead_to_pages(markup: str) -> None:
     ("<meta http-equiv=refresh content='0,&quot;/x&quot;'>", "/x"),
     ('<meta http-equiv=refresh content="0;url=/it\'s">', "/it's"),
     ("<meta http-equiv=refresh content='9; url='>", None),
-    ("<meta http-equiv=refresh content=5>", None),
     ("<meta http-equiv=refresh content='5 ; '>", None),
     ("<meta http-equiv=refresh content='0; url=/a\nb'>", "/a\nb"),
     ("<meta http-equiv=refresh content='0; url=/a b '>", "/a b "),
     ("<meta http-equiv=refresh content='.5;url=/x'>", "/x"),
-    ("<meta name=refresh content='0;url=/x'>", None),
+    ("<meta http-equiv=refresh content=5>", None), ("<meta name=refresh content='0;url=/x'>", None),
     ("<!-- <meta http-equiv=refresh content='0;url=/x'> -->", None)])
 def test_a_refresh_leads_where_its_url_says(markup: str, target: str | None) -> None:
     assert crawl.read_markup(markup).links == ((target,) if target else ())
 
 
 @each("markup, closed", [
-    ("<meta name=robots content=nofollow", False),
-    ("<meta name=robots content='noindex, NOFOLLOW'>", True),
-    ('<meta name="ROBOTS" content="none">', True),
+    ("<meta name=robots content=nofollow", False), ("<base name=robots content=nofollow>", False),
     ("<meta name=googlebot content=nofollow>", False),
     ("<meta name='r&#111;bots' content=nofollow>", True),
-    ("<base name=robots content=nofollow>", False),
+    ("<meta name=robots content=noindex>", False), ('<meta name="ROBOTS" content="none">', True),
+    ("<meta name=robots content='noindex, NOFOLLOW'>", True),
     ("<meta name=robots content='index, max-image-preview:none'>", False),
     ("<meta name=robots content='max-video-preview: none, nofollow'>", True),
-    ("<meta name=robots content=noindex>", False),
     ("<meta name=keywords content='robots nofollo'>", False),
     ("<meta charset=utf-8 data-x><meta name=robots content=nofollow content=all>", True)])
 def test_a_robots_meta_tag_may_close_the_links_of_its_page(markup: str, closed: bool) -> None:
@@ -3402,64 +3355,17 @@ def test_a_hostile_page_takes_no_longer_than_its_size(piece: str) -> None:
 @each("body, content_type, text, charset", [
     ("\u00e9".encode(), "text/html", "\u00e9", "utf-8"),
     ("\u00e9".encode("latin-1"), "text/html; charset=ISO-8859-1", "\u00e9", "iso-8859-1"),
+    ("\u00e9".encode("utf-16be"), "text/html; charset=UTF-16BE", "\u00e9", "utf-16be"),
+    (b"\x84\x31\xa4\x37", "text/html; charset=gb2312", "\ufffd", "gb2312"),
+    (b"\x81\xe9", "text/html; charset=cp1252", "\ufffd\u00e9", "cp1252"),
+    # A byte order mark comes first.
     (b"\xef\xbb\xbf\xc3\xa9", "text/html; charset=latin-1", "\ufeff\u00e9", "utf-8"),
     ("\u00e9".encode("utf-16"), "", "\u00e9", "utf-16"),
-    (b'<meta charset="latin-1">\xe9', "", '<meta charset="latin-1">\u00e9', "latin-1"),
-    (b" " * 4096 + b'<meta charset="latin-1">', "",
-     " " * 4096 + '<meta charset="latin-1">', "utf-8"),
-    (b"%4050d<meta charset=cp1251>\xef" % 0, "", f"{0:4050}<meta charset=cp1251>\u043f",
-     "cp1251"),
+    (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
     # Without a known label, the bytes decide.
     (b"\xff", "", "\u00ff", "windows-1252"),
     (b"\x80\xe9", "text/html", "\u20ac\u00e9", "windows-1252"),
-    (b'<meta charset="cp\x1b1251">\xe9', "", '<meta charset="cp\x1b1251">\u00e9',
-     "windows-1252"),
-    (b'<meta charset="cp1251\xe9">', "", '<meta charset="cp1251\u00e9">', "windows-1252"),
-    (b'<meta charset="a\0b">\xe9', "", '<meta charset="a\0b">\u00e9', "windows-1252"),
-    (b"<!--><meta charset=cp1251>\xef", "", "<!--><meta charset=cp1251>\u043f", "cp1251"),
-    (b"<meta charset=nonsense>\xe9", "", "<meta charset=nonsense>\u00e9", "windows-1252"),
-    # An unknown label gives way to the next source.
-    (b"<meta charset=cp1251>\xef", "text/html; charset=foo",
-     "<meta charset=cp1251>\u043f", "cp1251"),
-    (b"<?xml version='1.0' encoding='cp1251'?>\xef", "text/html; charset=utf8mb4",
-     "<?xml version='1.0' encoding='cp1251'?>\u043f", "cp1251"),
-    (b"<meta charset=utf-16>\xc3\xa9", "text/html; charset=no",
-     "<meta charset=utf-16>\u00e9", "utf-8"),
-    *[
-        (b"\xe0", f"text/html; charset={label}", "\u05d0", label)
-        for label in ("iso-8859-8-i", "iso-8859-8-e", "logical", "visual")],
-    (b"\x80", "text/html; charset=iso88591", "\u20ac", "iso88591"),
-    (b"\xa4", "text/html; charset=iso885915", "\u20ac", "iso885915"),
-    (b"<meta charset=UTF-16>", "", "<meta charset=UTF-16>", "utf-8"),
-    (b"<meta http-equiv=Content-Type content='text/html; charset=cp866'>\x80", "",
-     "<meta http-equiv=Content-Type content='text/html; charset=cp866'>\u0410",
-     "cp866"),
-    (b"<!-- a -->\n" * 60 + b"<p>", "", "<!-- a -->\n" * 60 + "<p>", "utf-8"),
-    (b"<meta charset=utf16>", "", "<meta charset=utf16>", "utf-8"),
-    (b"<meta charset=unicode>\xc3\xa9", "", "<meta charset=unicode>\u00e9", "utf-8"),
-    (b'@charset "koi8-r"; \xc1', "text/css", '@charset "koi8-r"; \u0430', "koi8-r"),
-    (b'@charset "koi8-r"; \xc3\xa9', "text/css; charset=utf-8", '@charset "koi8-r"; \u00e9',
-     "utf-8"),
-    (b' @charset "koi8-r"; \xc3\xa9', "text/css", ' @charset "koi8-r"; \u00e9', "utf-8"),
-    ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16le", "\u00e9", "utf-16le"),
-    ("\u00e9".encode("utf-16be"), "text/html; charset=UTF-16BE", "\u00e9", "utf-16be"),
-    ("\u00e9".encode("utf-16le"), "text/html; charset=utf-16", "\u00e9", "utf-16"),
-    (b"\x92", "text/html; charset=us-ascii", "\u2019", "us-ascii"),
-    (b"\x92", "text/html; charset=iso-8859-1", "\u2019", "iso-8859-1"),
-    (b"\x84\x31\xa4\x37", "text/html; charset=gb2312", "\ufffd", "gb2312"),
-    (b"\x81\x41", "text/html; charset=ks_c_5601-1987", "\uac02", "ks_c_5601-1987"),
-    (b"\x87\x40", "text/html; charset=x-sjis", "\u2460", "x-sjis"),
-    (b"\xa1", "text/html; charset=windows-874", "\u0e01", "windows-874"),
-    (b"\x80", "text/html; charset=tis-620", "\u20ac", "tis-620"),
-    (b"\x80", "text/html; charset=iso-8859-9", "\u20ac", "iso-8859-9"),
-    (b"\xef", "text/html; charset=x-cp1251", "\u043f", "x-cp1251"),
-    (b'<?xml version="1.0" encoding="iso-8859-2"?>\xb1', "",
-     '<?xml version="1.0" encoding="iso-8859-2"?>\u0105', "iso-8859-2"),
-    (b"<?xml version='1.0' encoding='utf-16'?>\xc3\xa9", "",
-     "<?xml version='1.0' encoding='utf-16'?>\u00e9", "utf-8"),
-    (b"\xfe\xff\x00\xe9", "", "\u00e9", "utf-16"),
     (b"\xe9", "text/html; charset=" + "latin-1" * 6, "\u00e9", "windows-1252"),
-    (b"\x81\xe9", "text/html; charset=cp1252", "\ufffd\u00e9", "cp1252"),
     (b"\xc3\xa9", "text/html; charset=nonsense", "\u00e9", "utf-8"),
     (b"\xc3\xa9", "text/html; charset=cp99999", "\u00e9", "utf-8"),
     *[
@@ -3472,29 +3378,55 @@ def test_a_page_is_decoded_with_its_charset(body: bytes, content_type: str, text
     assert crawl.decode_page(body, content_type) == (text, charset)
 
 
+@each("start, end, content_type, meaning, charset", [
+    ('<meta charset="latin-1">', b"\xe9", "", "\u00e9", "latin-1"),
+    ("<!-- a -->\n" * 60 + "<p>", b"", "", "", "utf-8"),
+    ("<!--><meta charset=cp1251>", b"\xef", "", "\u043f", "cp1251"),
+    (f"{0:4050}<meta charset=cp1251>", b"\xef", "", "\u043f", "cp1251"),
+    (" " * 4096 + '<meta charset="latin-1">', b"", "", "", "utf-8"),
+    ("<meta http-equiv=Content-Type content='text/html; charset=cp866'>",
+     b"\x80", "", "\u0410", "cp866"),
+    ('<?xml version="1.0" encoding="iso-8859-2"?>', b"\xb1", "", "\u0105", "iso-8859-2"),
+    ('@charset "koi8-r"; ', b"\xc1", "text/css", "\u0430", "koi8-r"),
+    (' @charset "koi8-r"; ', b"\xc3\xa9", "text/css", "\u00e9", "utf-8"),
+    ('@charset "koi8-r"; ', b"\xc3\xa9", "text/css; charset=utf-8", "\u00e9", "utf-8"),
+    ('<meta charset="cp\x1b1251">', b"\xe9", "", "\u00e9", "windows-1252"),
+    ('<meta charset="cp1251', b'\xe9">', "", '\u00e9">', "windows-1252"),
+    ('<meta charset="a\0b">', b"\xe9", "", "\u00e9", "windows-1252"),
+    ("<meta charset=nonsense>", b"\xe9", "", "\u00e9", "windows-1252"),
+    # An unknown label gives way to the next source.
+    ("<meta charset=cp1251>", b"\xef", "text/html; charset=foo", "\u043f", "cp1251"),
+    ("<?xml version='1.0' encoding='cp1251'?>",
+     b"\xef", "text/html; charset=utf8mb4", "\u043f", "cp1251"),
+    # What can be read as ASCII is not UTF-16.
+    ("<meta charset=utf-16>", b"\xc3\xa9", "text/html; charset=no", "\u00e9", "utf-8"),
+    ("<meta charset=UTF-16>", b"", "", "", "utf-8"), ("<meta charset=utf16>", b"", "", "", "utf-8"),
+    ("<meta charset=unicode>", b"\xc3\xa9", "", "\u00e9", "utf-8"),
+    ("<?xml version='1.0' encoding='utf-16'?>", b"\xc3\xa9", "", "\u00e9", "utf-8")])
+def test_a_page_may_name_its_charset_itself(start: str, end: bytes, content_type: str, meaning: str,
+                                            charset: str) -> None:
+    body = start.encode() + end
+    assert crawl.decode_page(body, content_type) == (start + meaning, charset)
+
+
 @each("text, encoding, labels", [
     ("\u20ac", "cp1252", "latin1 l1 iso8859-1 iso88591 iso-8859-1 us-ascii ascii windows-1252"),
     ("\u20ac\u011f", "cp1254", "latin5 iso-8859-9 iso88599 windows-1254"),
+    ("\u05d0", "iso8859-8", "iso-8859-8-i iso-8859-8-e logical visual"),
     ("\uac02", "cp949", "euc-kr korean ks_c_5601-1987 ksc5601 windows-949"),
     ("\u6771", "gb18030", "chinese gb2312 gbk x-gbk gb18030"),
-    ("\u6771", "big5", "big5 big5-hkscs csbig5"),
-    ("\u6771", "euc-jp", "euc-jp x-euc-jp"),
+    ("\u6771", "big5", "big5 big5-hkscs csbig5"), ("\u6771", "euc-jp", "euc-jp x-euc-jp"),
     ("\u2460", "cp932", "csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis"),
     ("\u0e01\u20ac", "cp874", "iso-8859-11 iso885911 tis-620 windows-874"),
     ("\u20ac", "iso8859-15", "iso-8859-15 iso885915 l9"),
     ("\u03b1", "iso8859-7", "csisolatingreek ecma-118 greek greek8 iso-ir-126"),
     ("\u0451", "koi8-r", "cskoi8r koi8-r koi8_r"),
-    ("\u0416", "cp1251", "windows-1251 cp1251 x-cp1251"),
-    ("\xe9", "utf-16le", "utf-16 utf-16le")])
+    ("\u0416", "cp1251", "windows-1251 cp1251 x-cp1251"), ("\xe9", "utf-16le", "utf-16 utf-16le")])
 def test_a_charset_may_have_any_label_that_sites_send(
         text: str, encoding: str, labels: str) -> None:
     for label in labels.split():
         body = text.encode(encoding)
         assert crawl.decode_page(body, f"text/html; charset={label}") == (text, label)
-
-
-def test_a_preloaded_font_is_an_asset() -> None:
-    assert crawl.read_markup("<link rel=preload as=font href=/x>").assets == ("/x",)
 
 
 def filled(piece: str, size: int) -> str:
@@ -3532,10 +3464,8 @@ def test_a_sitemap_that_is_not_labelled_as_one_is_read(content_type: str, start:
 
 
 @each("url, options, reason", [
-    ("http://example.com/x", {}, ""),
-    ("http://www.example.com/x", {}, ""),
-    ("https://example.com/x", {}, ""),
-    ("http://example.com:8080/x", {}, "on another host"),
+    ("http://example.com/x", {}, ""), ("http://www.example.com/x", {}, ""),
+    ("https://example.com/x", {}, ""), ("http://example.com:8080/x", {}, "on another host"),
     ("http://sub.example.com/x", {}, "on another host"),
     ("http://a.sub.example.com/x", {"subdomains": True}, ""),
     ("http://notexample.com/x", {"subdomains": True}, "on another host"),
@@ -3562,52 +3492,34 @@ def test_www_counts_as_part_of_the_name_before_a_top_level_domain() -> None:
 
 
 @each("root, url, trusted", [
-    ("https://h", "https://h/x", True),
-    ("https://h", "http://h/x", False),
-    ("http://h", "http://h/", True),
-    ("http://h", "https://h/", True),
-    ("https://h.de", "https://www.h.de/", True),
-    ("https://www.h.de", "https://h.de/", True),
-    ("https://h", "https://a.h/", False),
-    ("https://h", "https://h:8443/", False),
-    ("http://h:8080", "http://h:8080/", True),
-    ("https://h", "https://other/", False)])
+    ("https://h", "https://h/x", True), ("https://h", "http://h/x", False),
+    ("http://h", "http://h/", True), ("http://h", "https://h/", True),
+    ("https://h.de", "https://www.h.de/", True), ("https://www.h.de", "https://h.de/", True),
+    ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False),
+    ("http://h:8080", "http://h:8080/", True), ("https://h", "https://other/", False)])
 def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: bool) -> None:
     scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
     assert scope.trusts(crawl.parse_url(url)) == trusted
 
 
 @each("text, url", [
-    ("xkcd.com", "https://xkcd.com/"),
-    ("localhost", "http://localhost/"),
-    ("LOCALHOST:80/a", "http://localhost/a"),
-    ("blog.localhost:8080", "http://blog.localhost:8080/"),
-    ("127.0.0.1:8000", "http://127.0.0.1:8000/"),
-    ("127.9.9.9/x", "http://127.9.9.9/x"),
-    ("[::1]:80", "http://[::1]/"),
-    ("localhost.example.com", "https://localhost.example.com/"),
-    ("127.example.com", "https://127.example.com/"),
-    ("notlocalhost", "https://notlocalhost/"),
-    ("10.0.0.1", "https://10.0.0.1/"),
-    ("http://localhost:9", "http://localhost:9/"),
-    ("https://localhost", "https://localhost/"),
-    ("h/@x", "https://h/@x")])
+    ("xkcd.com", "https://xkcd.com/"), ("10.0.0.1", "https://10.0.0.1/"),
+    ("localhost.example.com", "https://localhost.example.com/"), ("h/@x", "https://h/@x"),
+    ("127.example.com", "https://127.example.com/"), ("notlocalhost", "https://notlocalhost/"),
+    ("localhost", "http://localhost/"), ("LOCALHOST:80/a", "http://localhost/a"),
+    ("localhost?x", "http://localhost/?x"), ("localhost#x", "http://localhost/"),
+    ("blog.localhost:8080", "http://blog.localhost:8080/"), ("[::1]:80", "http://[::1]/"),
+    ("127.0.0.1:8000", "http://127.0.0.1:8000/"), ("127.9.9.9/x", "http://127.9.9.9/x"),
+    ("http://localhost:9", "http://localhost:9/"), ("https://localhost", "https://localhost/")])
 def test_a_root_without_a_scheme_is_https_or_on_this_machine_http(text: str, url: str) -> None:
     assert str(crawl._parse_root(text)) == url
 
 
 def test_each_option_that_is_a_number_has_a_least_value() -> None:
     kinds = crawl.Options.__annotations__
-    numbers = {
-        name
-        for name, kind in kinds.items()
-        if getattr(kind, "__forward_arg__") in ("int", "float")}
+    numbers = {name for name, kind in kinds.items()
+               if getattr(kind, "__forward_arg__") in ("int", "float")}
     assert set(crawl._LEAST) == numbers
-
-
-@each("text, url", [("localhost?x", "http://localhost/?x"), ("localhost#x", "http://localhost/")])
-def test_a_root_on_this_machine_may_have_a_query(text: str, url: str) -> None:
-    assert str(crawl._parse_root(text)) == url
 
 
 # 16  Robots
@@ -3615,17 +3527,15 @@ def test_a_root_on_this_machine_may_have_a_query(text: str, url: str) -> None:
 
 
 @each("text, target, rule", [
-    ("", "/x", None),
-    ("User-agent: *\nDisallow: /", "/x", "Disallow: /"),
-    ("User-agent: *\nDisallow:", "/x", None),
-    ("User-agent: other\nDisallow: /", "/x", None),
-    ("User-agent: 7\nDisallow: /", "/x", None),
+    ("", "/x", None), ("Disallow: /", "/x", None), ("User-agent: *\nSitemap: /s", "/s", None),
+    ("User-agent: *\nDisallow: /", "/x", "Disallow: /"), ("User-agent: *\nDisallow:", "/x", None),
+    ("User-agent: *\nDisallow: /", "/robots.txt", None),
+    ("User-agent: other\nDisallow: /", "/x", None), ("User-agent: 7\nDisallow: /", "/x", None),
     ("User-agent: CRAWL/2.0\nDisallow: /\n\nUser-agent: *\nAllow: /", "/x", "Disallow: /"),
     ("User-agent: *\nAllow: /%7E\nDisallow: /%7Eab", "/%7eabc", "Disallow: /~ab"),
     ("User-agent: crawl\nAllow: /\nUser-agent: *\nDisallow: /", "/x", None),
     ("User-agent: a\nUser-agent: crawl\nDisallow: /1\n"
-     "User-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3",
-     "/3", "Disallow: /3"),
+     "User-agent: b\nDisallow: /2\nUser-agent: crawl\nDisallow: /3", "/3", "Disallow: /3"),
     ("User-agent: *\nDisallow: /a\nAllow: /a/b", "/a/b/c", None),
     ("User-agent: *\nAllow: /a/b\nDisallow: /a", "/a/c", "Disallow: /a"),
     ("User-agent: *\nDisallow: /a\nAllow: /a", "/a", None),
@@ -3642,12 +3552,9 @@ def test_a_root_on_this_machine_may_have_a_query(text: str, url: str) -> None:
     ("User-agent: *\nDisallow: /bar\nAllow: /bar/%62%61%7a", "/bar/%62%61%7A", None),
     ("\ufeffUser-agent: *  # all\r\nDisallow: /x # this\r\nnonsense\r\n", "/x", "Disallow: /x"),
     ("user-agent *\ndisallow /x", "/x", "Disallow: /x"),
-    ("User-agent: *\nDisallow: /", "/robots.txt", None),
-    ("Disallow: /", "/x", None),
     ("User-agent: *\nDisallow: */a", "/a", "Disallow: */a"),
     ("User-agent: *\nDisallow: /*ab*ab", "/xab", None),
-    ("User-agent: crawl\nSitemap: /s\nUser-agent: b\nDisallow: /x", "/x", "Disallow: /x"),
-    ("User-agent: *\nSitemap: /s", "/s", None)])
+    ("User-agent: crawl\nSitemap: /s\nUser-agent: b\nDisallow: /x", "/x", "Disallow: /x")])
 def test_the_longest_matching_rule_of_our_groups_decides(
         text: str, target: str, rule: str | None) -> None:
     assert crawl.Robots(text).rule(target) == rule
@@ -3664,20 +3571,9 @@ def test_a_hostile_robots_file_takes_no_longer_than_its_size() -> None:
         assert not any(stars.rule("/" + "a" * 8000) for _ in range(1000))
 
 
-def test_only_the_first_half_megabyte_of_robots_txt_counts() -> None:
-    rules = "User-agent: *\nDisallow: /a\n" + "#" * crawl.MAX_ROBOTS + "\nDisallow: /b\n"
-    assert crawl.Robots(rules).rule("/a")
-    assert not crawl.Robots(rules).rule("/b")
-
-
 @each("pattern, target", [
-    ("/path/foo-%24", "/path/foo-$"),
-    ("/a-%2A.html", "/a-*.html"),
-    ("/a$b", "/a$b"),
-    ("/<a>", "/%3Ca%3E"),
-    ("/{x}/", "/%7Bx%7D/1"),
-    ('/*"', "/a%22b"),
-    ("/s?q='", "/s?q=%27a")])
+    ("/path/foo-%24", "/path/foo-$"), ("/a-%2A.html", "/a-*.html"), ("/a$b", "/a$b"),
+    ("/<a>", "/%3Ca%3E"), ("/{x}/", "/%7Bx%7D/1"), ('/*"', "/a%22b"), ("/s?q='", "/s?q=%27a")])
 def test_a_pattern_and_a_path_may_be_spelled_differently(pattern: str, target: str) -> None:
     assert crawl.Robots(f"User-agent: *\nDisallow: {pattern}").rule(target)
 
@@ -3692,10 +3588,8 @@ def test_a_crawl_delay_is_read_and_does_not_end_the_names_of_a_group() -> None:
 
 
 @each("agent, product", [
-    ("crawl.py/1.0", "crawl"),
-    ("MyBot/2.0 (+http://me.test)", "MyBot"),
-    ("my-bot_x 3", "my-bot_x"),
-    ("7", "")])
+    ("crawl.py/1.0", "crawl"), ("MyBot/2.0 (+http://me.test)", "MyBot"),
+    ("my-bot_x 3", "my-bot_x"), ("7", "")])
 def test_the_first_letters_of_the_user_agent_are_our_name(agent: str, product: str) -> None:
     assert crawl.product_of(agent) == product
     robots = crawl.Robots(f"User-agent: {product or '*'}\nDisallow: /", product)
@@ -3798,74 +3692,21 @@ def test_a_robots_file_that_is_too_long_ends_with_its_last_whole_rule() -> None:
 # =========
 
 
-def queue_of_sites(**delays: float) -> tuple[crawl.PoliteQueue, dict[str, crawl.Site]]:
-    """Return a queue of URLs, and sites without robots.txt that have these delays."""
-    nothing = crawl.Robots("")
-    return crawl.PoliteQueue(), {
-        host: crawl.Site(crawl.parse_url(f"http://{host}/"), nothing, delay)
-        for host, delay in delays.items()}
-
-
-def node_of(site: crawl.Site, path: str) -> crawl.Node:
-    """Return a Node of a site, which may be put into the queue."""
-    node = crawl.Node(f"{site.url}{path}")
-    node.site = site
-    return node
-
-
-async def test_the_queue_takes_a_url_of_each_site_in_turn() -> None:
-    queue, sites = queue_of_sites(a=0, b=0)
-    for host in "aaabb":
-        queue.put_nowait(node_of(sites[host], ""))
-    assert [(await queue.get()).site.url.host for _ in range(5)] == ["a", "b", "a", "b", "a"]
-    assert queue.empty()
-    assert queue.unfinished == 5
-
-
-async def test_a_site_with_a_delay_has_one_turn_at_a_time_and_then_rests() -> None:
-    queue, sites = queue_of_sites(a=3)
-    site = sites["a"]
-    first, second = node_of(site, "1"), node_of(site, "2")
+async def test_a_site_that_begins_to_rest_is_not_taken_by_a_worker_that_was_woken() -> None:
+    queue = crawl.PoliteQueue()
+    site = crawl.Site(crawl.parse_url("http://h/"), crawl.Robots(""), delay=0)
+    first, second = crawl.Node("http://h/1"), crawl.Node("http://h/2")
+    first.site = second.site = site
     queue.put_nowait(first)
-    queue.put_nowait(second)
     assert await queue.get() is first
-    with raises(crawl.QueueEmpty):
-        queue.get_nowait()  # it is the turn of the first
-    site.adapt(False, 0.0)
-    queue.put_back(first)
+    worker = create_task(queue.get())
+    await sleep(0)
+    queue.put_nowait(second)  # which wakes the worker
+    site.adapt(True, 60.0)
     queue.end_turn(site)
     with raises(crawl.QueueEmpty):
-        queue.get_nowait()  # the site rests
-    before = get_running_loop().time()
-    assert await queue.get() is first  # again: it comes before the second
-    assert get_running_loop().time() - before == 3
-
-
-@each("moment", ["before", "after"])
-async def test_a_worker_that_is_cancelled_does_not_lose_the_turn_of_a_site(moment: str) -> None:
-    queue, sites = queue_of_sites(a=0)
-    first, second = create_task(queue.get()), create_task(queue.get())
-    await sleep(0)
-    if moment == "before":
-        first.cancel()
-    queue.put_nowait(node_of(sites["a"], ""))
-    if moment == "after":
-        first.cancel()
-    assert (await second).site is sites["a"]
-    assert first.cancelled()
-
-
-async def test_a_site_that_begins_to_rest_is_not_taken_by_a_worker_that_was_woken() -> None:
-    queue, sites = queue_of_sites(a=0, b=0)
-    queue.put_nowait(node_of(sites["a"], "1"))
-    taken = await queue.get()
-    queue.put_nowait(node_of(sites["a"], "2"))
-    sites["a"].adapt(True, 60.0)
-    queue.end_turn(taken.site)
-    queue.put_nowait(node_of(sites["b"], ""))
-    assert (await queue.get()).site is sites["b"]
-    assert queue.empty()
-    assert (await queue.get()).site is sites["a"]
+        queue.get_nowait()
+    assert await worker is second
     assert get_running_loop().time() >= 60
 
 
@@ -3996,12 +3837,8 @@ async def test_mutated_references_mean_the_urls_that_parse_url_returns(rng: Rand
 async def test_a_reference_is_not_taken_for_another_like_its_url() -> None:
     frontier, page, _ = frontier_and_root()
     for reference, meaning in (
-        ("//h//x", "http://h//x"),
-        (" http://h//x", "http://h//x"),
-        ("a//b", "http://h/a//b"),
-        ("http://a b#x", "http://a b"),
-        ("/x/../y", "http://h/y"),
-        ("http://h ", "http://h/")):
+            ("//h//x", "http://h//x"), (" http://h//x", "http://h//x"), ("a//b", "http://h/a//b"),
+            ("http://a b#x", "http://a b"), ("/x/../y", "http://h/y"), ("http://h ", "http://h/")):
         for _ in range(2):
             assert (await admit_references(frontier, page, [reference])).links == (meaning,)
 
@@ -4023,9 +3860,8 @@ def test_a_link_that_is_too_long_only_on_another_page_is_followed() -> None:
 
 
 def test_long_invalid_references_are_the_same_in_a_resumed_crawl(tmp_path: Path) -> None:
-    site = {
-        "/": "<a href=/p>",
-        "/p": f"<a href='http://[{'x' * 300}'><img src='data:,{'x' * 300}'>"}
+    long = "x" * 300
+    site = {"/": "<a href=/p>", "/p": f"<a href='http://[{long}'><img src='data:,{long}'>"}
     first, again = (crawl_with_journal(tmp_path / "journal", site).outcomes for _ in range(2))
     assert first == again
     assert "broken" in first.values()
@@ -4038,9 +3874,8 @@ async def test_a_relative_reference_that_is_too_long_does_not_hide_another() -> 
     assert frontier.seen_urls["http://h/?page=2"].reason == ""
 
 
-@each(
-    "reference",
-    ["x", "./x", "../d/x", "/d/x", "//h/d/x", "http://h/d/x", "?q", "#id", "mailto:me"])
+@each("reference", [
+    "x", "./x", "../d/x", "/d/x", "//h/d/x", "http://h/d/x", "?q", "#id", "mailto:me"])
 def test_a_reference_to_a_seen_url_is_not_parsed_again(reference: str, monkeypatch: Patch) -> None:
     bases = list[str]()
     parse_url = crawl.parse_url
@@ -4102,8 +3937,7 @@ def hashes_of_anchors(markup: str) -> set[int]:
 @each("markup, anchors", [
     ("<h1 id=a><p class=x ID = 'b c'><a name=\"d&amp;e\">", {"a", "b c", "d&e"}),
     ("<a data-id=no xml:id=no title='no id'><meta name=no><input name=no><img name=no>", set()),
-    ("<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">",
-     {"c", "d", "'end'-0"}),
+    ("<p title='a>b' id=c><span class=\"x\" id=\"d\"><h2 id=\"'end'-0\">", {"c", "d", "'end'-0"}),
     ('<p id="a<b"><p id=\'c > d\'><p class="x"id="e">', {"a<b", "c > d", "e"}),
     ('<a class="x" href="y" title="z"><a class="x" href="y" id="e">', {"e"}),
     ("<svg><title/><g id=f></svg><a id=g name=h>", {"f", "g", "h"}),
@@ -4117,8 +3951,7 @@ def hashes_of_anchors(markup: str) -> set[int]:
      {"one", "two", "three"}),
     ("<a n=1 named=no nam=e name=one>", {"one"}),
     ("<a name = 'a<b>'><a name=\"\" id=x>", {"a<b>", "", "x"}),
-    ("<a title='<b name=no>' href=x>", set()),
-    ('<a href="x">text</a name=no> <b name=no>', set()),
+    ("<a title='<b name=no>' href=x>", set()), ('<a href="x">text</a name=no> <b name=no>', set()),
     # Anchors behind a quote that text or a script has left open
     ("it's <p id=one> 5\" <a name=two>", {"one", "two"}),
     ("<script>s = '<a title=\"'</script><a name=one><p id=two title=\"x\">", {"one", "two"}),
@@ -4208,11 +4041,9 @@ def test_a_link_of_a_root_is_found_before_a_longer_way_to_its_target() -> None:
     """However many links the root has, and however long another root takes."""
     many = "".join(f"<a href=/{number}>" for number in range(1000))
     site: Site = {
-        "/": f"<a href=/x>{many}<a href=/y>",
-        "/x": "<a href=/y><a href=http://o/z>",
-        "/y": "",
-        "http://o/": slow_answer(5, "<a href=/z>"),
-        "http://o/z": ""} | {f"/{number}": "" for number in range(1000)}
+        "/": f"<a href=/x>{many}<a href=/y>", "/x": "<a href=/y><a href=http://o/z>", "/y": "",
+        "http://o/": slow_answer(5, "<a href=/z>"), "http://o/z": ""}
+    site |= {f"/{number}": "" for number in range(1000)}
     for depth in (1, 2, 100):
         records = crawl_site(site, "/", "http://o/", depth=depth).records
         assert records["http://o/"].seconds == 5
@@ -4309,21 +4140,10 @@ def test_a_journal_gives_the_last_answer_if_it_is_definite(tmp_path: Path) -> No
 
 
 @each("status, kind, definite", [
-    (0, "timed out", False),
-    (200, "", True),
-    (200, "over a limit", False),
-    (301, "", True),
-    (301, "moved", False),
-    (301, "too many redirects", False),
-    (400, "broken", False),
-    (401, "blocked", False),
-    (403, "blocked", False),
-    (404, "broken", True),
-    (408, "broken", False),
-    (410, "broken", True),
-    (429, "blocked", False),
-    (500, "broken", False),
-    (503, "broken", False),
+    (0, "timed out", False), (200, "", True), (200, "over a limit", False), (301, "", True),
+    (301, "moved", False), (301, "too many redirects", False), (400, "broken", False),
+    (401, "blocked", False), (403, "blocked", False), (404, "broken", True), (408, "broken", False),
+    (410, "broken", True), (429, "blocked", False), (500, "broken", False), (503, "broken", False),
     (999, "blocked", False)])
 def test_of_the_problems_only_404_and_410_are_definite(
         status: int, kind: str, definite: bool, tmp_path: Path) -> None:
@@ -4353,9 +4173,8 @@ def random_json(rng: Random, depth: int = 3) -> Any:
     if kind == 7:
         return [random_json(rng, depth - 1) for _ in range(rng.randrange(4))]
     if kind == 8:
-        return {
-            rng.choice([*crawl.Record._fields, "x", ""]): random_json(rng, depth - 1)
-            for _ in range(rng.randrange(4))}
+        return {rng.choice([*crawl.Record._fields, "x", ""]): random_json(rng, depth - 1)
+                for _ in range(rng.randrange(4))}
     return [None, True, -1, 7, 1e300, "http://h/", "\x1b\u00e9\ud800"][kind]
 
 
@@ -4441,19 +4260,15 @@ def test_a_journal_that_is_refused_is_closed_and_unlocked(tmp_path: Path) -> Non
 
 
 def test_a_known_problem_of_a_start_url_counts() -> None:
-    crawler = crawl_site({"/": "-> /a"}, "/", "/b")
     report = crawl.Report(known=["http://h/", "http://h/a", "http://h/b"])
-    for record in crawler.emitted:
-        report.add(record)
+    crawl_site({"/": "-> /a"}, "/", "/b", on_record=report.add)
     assert sorted(record.url for record in report.problems) == ["http://h/a", "http://h/b"]
     assert report.known == []
 
 
 def test_a_known_start_url_without_a_problem_is_fixed() -> None:
-    crawler = crawl_site({"/": ""})
     report = crawl.Report(known=["http://h/"])
-    for record in crawler.emitted:
-        report.add(record)
+    crawler = crawl_site({"/": ""}, on_record=report.add)
     assert "fixed: http://h/" in report.lines(crawler, 1.0)
 
 
@@ -4467,13 +4282,9 @@ def test_problems_are_reported_worst_first() -> None:
     certificate = ssl.SSLCertVerificationError("bad")
     certificate.verify_code, certificate.verify_message = 18, "self-signed"
     site: Site = {
-        "/forbidden": 403,
-        "/loop": "-> /loop",
-        "/large": crawl.LimitError("large"),
-        "/mistrusted": certificate,
-        "/closed": OSError(errno.ECONNREFUSED, "refused"),
-        "/slow": TimeoutError("slow"),
-        "/gone": 404}
+        "/forbidden": 403, "/loop": "-> /loop", "/large": crawl.LimitError("large"),
+        "/mistrusted": certificate, "/closed": OSError(errno.ECONNREFUSED, "refused"),
+        "/slow": TimeoutError("slow"), "/gone": 404}
     crawler = crawl_site(site | {"/": "".join(f"<a href={path}>" for path in site)}, max_tries=1)
     assert re.findall("(?m)^([a-z ]+) [(]1[)]$", "\n".join(crawler.lines())) == [
         "broken", "timed out", "refused", "bad certificate", "over a limit",
@@ -4522,10 +4333,7 @@ def test_status_and_journal_do_not_depend_on_readers_or_environment(
     run_in_shell(
         'trap "" PIPE; '
         '(crawl -v -o "$1/journal" "$2"; echo $? >"$1/status"; (echo >&2 && echo) || : >"$1/lost") '
-        + streams,
-        str(tmp_path),
-        site.url,
-        **environment)
+        + streams, str(tmp_path), site.url, **environment)
     assert (tmp_path / "status").read_text() == "0\n"
     assert (tmp_path / "lost").exists(), "a stream can be written"
     assert [line["url"] for line in journal_lines(tmp_path / "journal")] == [site.url + "/"]
@@ -4542,8 +4350,7 @@ def test_ctrl_c_is_handled_while_main_runs_and_no_longer(site: Server) -> None:
     site.answers["/silent"] = interrupt
     status, out, _ = run_main(site.url)
     assert status == 130
-    assert out.startswith(
-        f"interrupted: 0 queued; in flight: {site.url}/silent\n1 URL requested")
+    assert out.startswith(f"interrupted: 0 queued; in flight: {site.url}/silent\n1 URL requested")
     assert [signal.getsignal(each) for each in ours] == before
 
 
