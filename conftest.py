@@ -59,7 +59,7 @@ import termios
 import textwrap
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -253,9 +253,6 @@ def log() -> None:
     """A function that logs the time and its arguments, for both runs of the test."""
 
 
-FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-
-
 class Server:
     """A web server in threads: one listens, and each connection has its own.
 
@@ -325,8 +322,8 @@ class Server:
                     path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 if method == "HEAD":
                     self.checked.append(path)
-                    head, end, _ = (FINE if callable(answer) else answer).partition(b"\r\n\r\n")
-                    connection.sendall(head + end)
+                    page = with_body(b"") if callable(answer) else answer
+                    connection.sendall(page.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
                     continue
                 self.requests.append(path)
                 if callable(answer):
@@ -379,6 +376,16 @@ class SimulatedClient:
         self.pool = dict[Any, str]()
         self.user_agent = "crawl"
 
+    @staticmethod
+    def parts_of(answer: Any) -> Any:
+        """Return the status, the header fields and the body of an answer. An error has status 0."""
+        if isinstance(answer, str):
+            target = answer.removeprefix("-> ")
+            return (200, {}, answer) if target == answer else (302, {"location": target}, "")
+        if isinstance(answer, tuple):
+            return answer
+        return answer if isinstance(answer, int) else 0, {}, ""
+
     async def fetch(self, url: crawl.URL, method: str = "GET", own_headers: bool = True,
                     wanted: Any = None, max_body: int | None = None) -> crawl.Response:
         answer, path = self.site.get(str(url), 404), path_of(str(url))
@@ -394,12 +401,7 @@ class SimulatedClient:
             answer = answer[method]
         if isinstance(answer, list):
             answer = answer.pop(0) if len(answer) > 1 else answer[0]
-        if isinstance(answer, int):
-            answer = answer, {}, ""
-        elif isinstance(answer, str):
-            target = answer.removeprefix("-> ")
-            answer = (200, {}, answer) if target == answer else (302, {"location": target}, "")
-        status, headers, body = answer if isinstance(answer, tuple) else (0, {}, "")
+        status, headers, body = self.parts_of(answer)
         await sleep(0 if method == "HEAD" else headers.get("seconds", 0.125))
         for _ in range(headers.get("ticks", 0)):
             await sleep(0)
@@ -501,15 +503,16 @@ def crawl_with_journal(path: pathlib.Path, site: Site, *roots: str, stop_after: 
     return result
 
 
-def crawl_servers(*roots: str, **options: Any) -> RecordingCrawler:
-    """Crawl real servers."""
+def crawl_servers(*roots: str, loop: crawl.EventLoop | None = None,
+                  **options: Any) -> RecordingCrawler:
+    """Crawl real servers, perhaps in a *loop* that measures."""
 
     async def main() -> RecordingCrawler:
         crawler = RecordingCrawler(roots, **options)
         await crawler.crawl()
         return finished(crawler)
 
-    return crawl.run(main())
+    return crawl.run(main(), loop_factory=lambda: loop or crawl.EventLoop())
 
 
 def project_file(name: str) -> str:
@@ -520,10 +523,8 @@ def project_file(name: str) -> str:
 def slow_answer(seconds: float, body: str = "", status: int = 200,
                 **headers: str) -> tuple[int, dict[str, Any], str]:
     """An answer that takes so many seconds."""
-    return (
-        status,
-        {"seconds": seconds} | {name.replace("_", "-"): value for name, value in headers.items()},
-        body)
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, {"seconds": seconds} | fields, body
 
 
 def too_many_requests(after: str = "") -> tuple[int, dict[str, Any], str]:
@@ -552,8 +553,7 @@ ZOO: Site = {  # which the essays of crawl.py crawl, from section 12 on
     "http://zoo.org/cats/": "<a href=/map.png><a href=/staff/keys><img src=http://cam.org/lion>",
     "http://zoo.org/birds": "<p id=parrot>",
     "http://zoo.org/map.png": answer_of_type("image/png"),
-    "http://cam.org/lion": "-> http://cam.org/lion.jpg",
-}
+    "http://cam.org/lion": "-> http://cam.org/lion.jpg"}
 
 
 def site_of_pages(count: int) -> Site:
@@ -614,8 +614,7 @@ class Expression(NamedTuple):
 
 # The expressions that crawl.py has as text, or in local variables. (`pattern` is the user's own.)
 EXPRESSIONS_BY_NAME: dict[str, list[str]] = {
-    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS],
-    "pattern": []}
+    "tags": [crawl._HTML_TAGS, crawl._XML_TAGS], "pattern": []}
 
 
 def expressions() -> list[Expression]:
@@ -806,11 +805,7 @@ def answer_and(data: bytes,
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
-
-
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
 GZIPPED = gzip.compress(b"zipped")
 
 
@@ -848,14 +843,10 @@ def run_in_shell(script: str, *arguments: str, shell: Sequence[str] = ("/bin/sh"
                  **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line of shell, in which `crawl` runs crawl.py, in an otherwise empty environment."""
     script = f'crawl() {{ "$PYTHON" "$CRAWL" "$@"; }}; {script}'
+    environment |= {"PYTHON": sys.executable, "CRAWL": str(HERE / "crawl.py")}
     return subprocess.run(
         [*shell, "-c", script, "sh", *arguments], capture_output=True, text=True,
-        encoding="utf-8", timeout=60,
-        env={
-            "PYTHON": sys.executable,
-            "CRAWL": str(HERE / "crawl.py"),
-            "PATH": os.defpath,
-            **environment})
+        encoding="utf-8", timeout=60, env={"PATH": os.defpath} | environment)
 
 
 def interrupted_crawl(site: Server, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -875,24 +866,6 @@ def interrupted_crawl(site: Server, *arguments: str, **options: Any) -> subproce
     return process
 
 
-@contextlib.asynccontextmanager
-async def specified_timeout(delay: float) -> AsyncIterator[None]:
-    """Do what asyncio.timeout is specified to do.
-
-    That of Python 3.11.2 does not end a block with TimeoutError where the task had been cancelled
-    before the block began; that of 3.11.7 does, for "no more requests than before" is what counts.
-    """
-    task: Any = asyncio.current_task()
-    before = task.cancelling()
-    try:
-        async with asyncio.timeout(delay) as limit:
-            yield
-    except asyncio.CancelledError as error:
-        if limit.expired() and task.cancelling() <= before:
-            raise TimeoutError from error
-        raise
-
-
 class JumpingAsyncioLoop(asyncio.SelectorEventLoop):
     """asyncio's event loop on a clock that jumps."""
 
@@ -907,15 +880,19 @@ class JumpingAsyncioLoop(asyncio.SelectorEventLoop):
 Plan = list[tuple[Any, ...]]
 
 
+KINDS = ["put", "get", "get", "join", "sleep", "sleep", "fail", "cancel", "gather", "gather",
+         "finally"]
+if sys.version_info >= (3, 11, 7):  # before, asyncio's did not count earlier cancellations
+    KINDS += ["timeout", "timeout"]
+if sys.version_info >= (3, 13):  # before, asyncio's took nothing back
+    KINDS += ["uncancel"]
+
+
 def random_plan(rng: random.Random, depth: int = 0) -> Plan:
     """Return random steps for a task: a few waits, some nested; no two end at the same moment."""
     plan: Plan = []
     for _ in range(rng.randrange(1, 5)):
-        kind = rng.choice((
-            "put", "get", "get", "join", "sleep", "sleep", "fail", "cancel", "timeout", "timeout",
-            "gather", "gather", "finally",
-            # before 3.13 it took nothing back
-            *(["uncancel"] if sys.version_info >= (3, 13) else [])))
+        kind = rng.choice(KINDS)
         if kind in ("timeout", "gather", "finally"):
             if depth < 2:
                 # asyncio.timeout(0) swallows a cancellation that is on its way; crawl.timeout(0)
@@ -937,8 +914,6 @@ class Performance:
 
     def __init__(self, lib: Any, log: Callable[..., None]) -> None:
         self.lib, self.log, self.began = lib, log, lib.get_running_loop().time()
-        self.timeout = (
-            specified_timeout if lib is asyncio and sys.version_info < (3, 11, 7) else lib.timeout)
         self.queues: list[Any] = [lib.Queue(1), lib.Queue()]
         self.tasks: list[Any] = []
 
@@ -962,9 +937,8 @@ class Performance:
                 outcome = await self.do(f"{name}.{number}", kind, what, *rest)
             except (TimeoutError, KeyError, self.lib.CancelledError) as error:
                 outcome = error
-            self.log(
-                name, number, kind, outcome,
-                round(self.lib.get_running_loop().time() - self.began, 6))
+            seconds = self.lib.get_running_loop().time() - self.began
+            self.log(name, number, kind, outcome, round(seconds, 6))
             if isinstance(outcome, (KeyError, self.lib.CancelledError)) and what:
                 raise outcome
         return name
@@ -991,7 +965,7 @@ class Performance:
             case "uncancel":
                 return self.lib.current_task().uncancel()
             case "timeout":
-                async with self.timeout(delay):
+                async with self.lib.timeout(delay):
                     return await self.act(name, inner[0])
             case "gather":
                 parts = [
@@ -1083,11 +1057,9 @@ def site() -> Iterator[Server]:
 def tls_site(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A web server on https://localhost, whose certificate the program trusts."""
     path = tmp_path / "localhost.pem"
-    path.write_text(CERTIFICATE)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(path)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
-    with contextlib.closing(Server(context)) as server:
+    text = CERTIFICATE.partition("-----END PRIVATE KEY-----\n")[2]
+    with server_with_certificate(text, path) as server:
         yield server
 
 
