@@ -51,8 +51,8 @@ under the headings of README, and below these under words of README, such as the
     The journal
         --resume | do not count | field
     Before you crawl a site
-        Load | Other hosts | Your name | robots.txt that fails | Secrets | Certificates |
-        Retries
+        Load | robots.txt | Other hosts | Your name | robots.txt that fails | Secrets
+        | Certificates | Retries
     Recipes
     What it looks at and what it does not do
         XML | header fields
@@ -62,6 +62,8 @@ under the headings of README, and below these under words of README, such as the
     How it is tested
 
 Under each come the plain case, tables of cases, and then edges and faults of earlier versions.
+Many claims are names of rows, which `pytest -k` finds as well as those of tests. Most differences
+from asyncio are held in sections 2 to 8.
 `test_this_file_has_the_order_of_crawl_and_readme` compares all three.
 """
 
@@ -1306,20 +1308,6 @@ async def test_cancelling_a_getter_does_not_lose_the_item_put_at_any_moment(
     if moment == "a tick after":
         queue.put_nowait("item")
     log(await second, first.cancelled())
-
-
-async def test_three_tasks_that_want_one_place_get_equal_shares() -> None:
-    semaphore = crawl.Semaphore()
-    turns: Counter[str] = Counter()
-
-    async def work(name: str) -> None:
-        while turns.total() < 2000:
-            async with semaphore:
-                turns[name] += 1
-                await sleep(0)
-
-    await crawl.gather(*map(work, "abc"))
-    assert sorted(turns.values()) == [667, 667, 668]
 
 
 async def test_a_semaphore_hands_its_places_over_in_the_order_of_the_tasks() -> None:
@@ -3080,7 +3068,8 @@ def test_www_counts_as_part_of_the_name_before_a_top_level_domain() -> None:
     ("https://h.de", "https://www.h.de/", True), ("https://www.h.de", "https://h.de/", True),
     ("https://h", "https://a.h/", False), ("https://h", "https://h:8443/", False),
     ("http://h:8080", "http://h:8080/", True), ("https://h", "https://other/", False)])
-def test_secrets_go_to_the_hosts_that_were_named(root: str, url: str, trusted: bool) -> None:
+def test_headers_go_to_named_hosts_and_over_http_only_if_a_start_url_is_http(
+        root: str, url: str, trusted: bool) -> None:
     scope = crawl.Scope([crawl.parse_url(root)], crawl.Options(subdomains=True))
     assert scope.trusts(crawl.parse_url(url)) == trusted
 
@@ -3435,13 +3424,6 @@ def test_an_asset_that_is_spelled_alike_in_two_folders_is_two_urls() -> None:
     picture = "<img src=x/y:z>"  # with a colon, but without a scheme
     crawler = crawl_site({"/": "<a href=/d/><a href=/e/>", "/d/": picture, "/e/": picture})
     assert crawler.client.checked == ["/d/x/y:z", "/e/x/y:z"]
-
-
-def test_text_that_is_not_a_url_has_the_depth_of_a_link() -> None:
-    site = {"/": "<a href=/a>", "/a": "<a href=http://[><a href=mailto:x>"}
-    records = crawl_site(site).records
-    assert (records["http://["].depth, records["mailto:x"].depth) == (2, 2)
-    assert records["http://["].parent == "http://h/a"
 
 
 async def test_an_invalid_reference_is_emitted_once_or_has_a_reason() -> None:
@@ -3901,7 +3883,7 @@ def test_the_program_prints_the_example_of_readme() -> None:
     assert printed == example
 
 
-def test_a_root_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tried(
+def test_a_start_url_on_this_machine_without_a_scheme_is_http_and_nothing_else_is_tried(
         site: Server, tls_site: Server) -> None:
     site.add("/")
     tls_site.add("/")
@@ -4260,7 +4242,7 @@ def test_each_url_is_read_or_left_out_for_a_reason(story: Story) -> None:
     assert set(crawl_story(story).client.checked) <= {"/logo"}
 
 
-def test_references_of_roots_are_admitted_when_all_roots_have_ended() -> None:
+def test_references_of_start_urls_are_admitted_when_all_of_these_have_ended() -> None:
     """One of two redirects is late: URLs that were discovered before it are in scope."""
     crawler = crawl_site(
         {"http://a/": "<a href=http://c/1><a href=http://d/1>",
@@ -4713,14 +4695,14 @@ def test_a_problem_names_all_redirects_and_pages_that_lead_there(seed: int) -> N
 
 
 @each("path, roots, page", [("/gone", ["/gone", "/a"], "/a"), ("/a//b", ["/"], "/")])
-def test_a_broken_root_and_an_oddly_spelled_url_are_reported(
+def test_a_broken_start_url_and_an_oddly_spelled_url_are_reported(
         path: str, roots: list[str], page: str) -> None:
     crawler = crawl_site({"/a": "<a href=/gone>", "/": "<a href='/a//b'>"}, *roots)
     assert crawler.lines(brief=True) == [
         "broken (1)", f"  {path}", "    404 Words", f"    found on {page}"]
 
 
-def test_a_broken_root_to_which_no_page_links_has_no_line_with_pages() -> None:
+def test_a_broken_start_url_to_which_no_page_links_has_no_line_with_pages() -> None:
     assert crawl_site({}).lines(brief=True) == ["broken (1)", "  /", "    404 Words"]
 
 
@@ -4967,14 +4949,6 @@ def test_too_many_redirects_name_the_pages_with_the_link() -> None:
         "    redirected from /0, /1", "    found on /"]
 
 
-@each("raw, path", [
-    ("/\u00e9".encode(), "/%C3%A9"), (b"/caf\xe9", "/caf%E9"), (b"/a#\xe9", "/a#%E9"),
-    (b"/same\r\nLocation: /same", "/same")])
-def test_each_byte_of_a_location_above_127_is_encoded(raw: bytes, path: str, site: Server) -> None:
-    site.answers["/"] = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + raw + b"\r\n\r\n"
-    assert crawl_servers(site.url).emitted[0].next_url == site.url + path
-
-
 # ten or more URLs
 # ----------------
 
@@ -5194,14 +5168,6 @@ def test_a_start_page_that_leads_to_no_other_page_is_named(
                      "was another page meant?"] * (not leads_on)
 
 
-def test_a_server_cannot_write_to_the_terminal(site: Server) -> None:
-    site.answers["/"] = b"HTTP/1.1 500 \x1b[31mred\x1b[0m\xc3\r\nContent-Length: 0\r\n\r\n"
-    _, out, err = run_main(site.url, "--max-tries", "1", "-v")
-    for printed in (out, err):
-        assert "\x1b" not in printed
-        assert "%1B[31mred%1B[0m" in printed
-
-
 # Exit status
 # ===========
 
@@ -5282,6 +5248,7 @@ def test_wrong_use_is_status_2_if_nobody_can_be_told(streams: str) -> None:
     (["~/site\x1b[31m"], r"'~/site\x1b[31m' is not a URL; there is no such folder"),
     (["--folder", "nowhere", "h"], "--folder: 'nowhere' is not a folder"),
     (["--known", "nowhere", "h"], "nowhere cannot be read: no such file or directory"),
+    (["--known", "a\0b", "h"], "a%00b cannot be read: embedded null byte"),
     (["-K", "nowhere", "h"], "nowhere cannot be read: no such file or directory"),
     (["--resume", "h"], "error: --resume needs -o FILE; try --help"),
     (["-o", "-", "--resume", "h"], "error: --resume needs -o FILE; try --help"),
@@ -5339,7 +5306,7 @@ def test_a_start_url_without_a_readable_page_is_status_2(
     assert run_main("--max-tries", "1", *options, site.url) == (2, "", line)
 
 
-def test_a_root_that_must_not_be_followed_is_status_2(site: Server) -> None:
+def test_a_start_url_that_must_not_be_followed_is_status_2(site: Server) -> None:
     site.add("/", f"{NOFOLLOW}<a href=/gone><a href=/lost>")
     assert run_main(site.url) == (
         2, "", f"crawl.py: cannot crawl {site.url}/: links not followed (nofollow); --no-robots "
@@ -5351,7 +5318,7 @@ def test_a_root_that_must_not_be_followed_is_status_2(site: Server) -> None:
     assert run_main(site.url)[0] == 0, "nothing is lost"
 
 
-def test_a_root_that_redirects_to_a_server_that_is_down_has_a_problem(site: Server) -> None:
+def test_a_start_url_that_redirects_to_a_server_that_is_down_has_a_problem(site: Server) -> None:
     site.add_redirect("/", "http://127.0.0.1:1/")
     status, out, _ = run_main("--max-tries", "1", site.url)
     assert status == 1
@@ -5591,7 +5558,7 @@ async def test_urls_that_wait_for_a_retry_are_queued_and_not_in_flight() -> None
     assert crawler.num_waiting() == 0
 
 
-async def test_a_crawl_interrupted_while_the_links_of_its_roots_are_admitted_says_so() -> None:
+async def test_a_crawl_interrupted_while_the_links_of_its_start_urls_are_admitted_says_so() -> None:
     links = "".join(f"<a href=mailto:{number}@h>" for number in range(20 * crawl.SLICE))
     crawler, task = crawler_and_task({"/": links})
     await sleep(0.125)  # until the page has arrived
@@ -6068,42 +6035,6 @@ def test_with_pages_only_a_record_has_no_assets(tmp_path: Path) -> None:
 NO = "User-agent: *\nDisallow: /"
 
 
-@each_story({
-    "robots.txt is obeyed": (
-        {"/robots.txt": "User-agent: *\nDisallow: /private",
-         "/": "<a href=/private/x><a href=/public>", "/public": ""},
-        {}, {"/": "200", "/public": "200"}
-        | {"/private/x": "forbidden by robots.txt: Disallow: /private"}),
-    "with no_robots robots.txt is ignored": (
-        {"/robots.txt": NO, "/": ""}, {"no_robots": True}, {"/": "200"}),
-    "robots.txt may be behind five redirects": (
-        {"/robots.txt": "-> /1", "/5": NO, "/": ""}
-        | {f"/{number}": f"-> /{number + 1}" for number in range(1, 5)},
-        {}, {"/": "forbidden by robots.txt: Disallow: /"}),
-    "a robots.txt behind six redirects counts as missing": (
-        {"/robots.txt": "-> /1", "/6": NO, "/": ""}
-        | {f"/{number}": f"-> /{number + 1}" for number in range(1, 6)},
-        {}, {"/": "200"}),
-    "a robots.txt that redirects to an invalid URL counts as missing": (
-        {"/robots.txt": "-> http://[", "/": ""}, {}, {"/": "200"}),
-    "the Location of a robots.txt counts only with a redirect status": (
-        {"/robots.txt": (200, {"location": "/elsewhere"}, NO), "/": ""}, {},
-        {"/": "forbidden by robots.txt: Disallow: /"}),
-    "a redirect of robots.txt may leave the scope": (
-        {"/robots.txt": "-> http://o/robots.txt",
-         "http://o/robots.txt": "User-agent: *\nDisallow: /a",
-         "/": "<a href=/a>"},
-        {}, {"/": "200", "/a": "forbidden by robots.txt: Disallow: /a"}),
-    "a redirect of robots.txt may lead to any host in scope": (
-        {"/robots.txt": 404, "/": "<a href=http://a.h/>",
-         "http://a.h/robots.txt": "-> http://b.h/robots.txt", "http://b.h/robots.txt": NO},
-        {"subdomains": True},
-        {"/": "200", "http://a.h/": "forbidden by robots.txt: Disallow: /"})})
-def test_a_url_that_robots_txt_forbids_is_not_requested(story: Story) -> None:
-    crawler = crawl_story(story)
-    assert crawler.requested.count("/robots.txt") <= 2
-
-
 @each("options", [(False, False, True, True, False), (True, False), (True, True, False, False)])
 def test_a_page_that_is_not_followed_is_counted_and_followed_with_no_robots(
         options: tuple[bool, ...], tmp_path: Path) -> None:
@@ -6114,6 +6045,10 @@ def test_a_page_that_is_not_followed_is_counted_and_followed_with_no_robots(
         crawler = crawl_with_journal(path, site, no_robots=no_robots)
         assert (line in crawler.lines()) == (not no_robots)
         assert ("/gone" in crawler.outcomes) == no_robots
+
+
+def test_with_no_robots_robots_txt_is_not_requested() -> None:
+    assert crawl_site({"/robots.txt": NO, "/": ""}, no_robots=True).requested == ["/"]
 
 
 # --max-tasks
@@ -6180,6 +6115,15 @@ def test_a_crawl_needs_no_more_connections_than_tasks(tls_site: Server, monkeypa
     assert len(crawler.emitted) == 1 + 20 + 1
     assert crawler.client.max_idle == 3
     assert tls_site.connections <= 3
+
+
+def test_sites_take_turns_although_urls_are_added_to_them_all_the_time() -> None:
+    site: Site = {
+        f"http://{host}/{number}": f"<a href=http://a/{number + 1}><a href=http://b/{number + 1}>"
+        for host in "ab" for number in range(9)}
+    crawler = crawl_site(site, "http://a/0", "http://b/0", max_tasks=1)
+    hosts = [crawl.parse_url(url).host for url in crawler.requested]
+    assert hosts == ["a", "b"] * 10
 
 
 # --delay
@@ -6251,13 +6195,19 @@ def test_a_callback_that_waits_does_not_delay_the_next_turn_of_its_site() -> Non
     assert request_gaps(crawler) == pytest.approx([0.375] * 4)
 
 
-def test_sites_take_turns_although_urls_are_added_to_them_all_the_time() -> None:
-    site: Site = {
-        f"http://{host}/{number}": f"<a href=http://a/{number + 1}><a href=http://b/{number + 1}>"
-        for host in "ab" for number in range(9)}
-    crawler = crawl_site(site, "http://a/0", "http://b/0", max_tasks=1)
-    hosts = [crawl.parse_url(url).host for url in crawler.requested]
-    assert hosts == ["a", "b"] * 10
+@each("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3), (1, 9999, 300)])
+def test_the_longer_of_delay_and_crawl_delay_is_kept_up_to_300_seconds(
+        delay: float, theirs: int, seconds: float) -> None:
+    robots = f"User-agent: *\nCrawl-delay: {theirs}"
+    crawler = crawl_site(site_of_pages(2) | {"/robots.txt": robots}, delay=delay)
+    assert request_gaps(crawler)[1:] == [seconds + 0.125]
+
+
+def test_robots_txt_and_its_redirects_do_not_wait_for_the_delay() -> None:
+    site: Site = {"/robots.txt": [503, "-> /rules"], "/rules": "", "/": ""}
+    crawler = crawl_site(site, delay=100)
+    assert crawler.requested == ["/robots.txt", "/robots.txt", "/rules", "/"]
+    assert crawler.client.requests[-1][0] < 5
 
 
 # --timeout
@@ -6298,33 +6248,6 @@ def test_requests_on_kept_connections_and_over_tls_end_at_their_deadline(
 
 # --max-tries
 # -----------
-
-
-@each_story({
-    f"{answer!r}": ({"/": answer}, {}, {"/": end})
-    for answer, end in (
-        *[(status, f"{status} broken") for status in (400, 402, 404, 501)],
-        *[(status, f"{status} blocked") for status in (401, 403)],
-        *[(status, f"{status} broken x3")
-          for status in (408, 500, 502, 503, 504, 520, 521, 522, 523, 524)],
-        (429, "429 blocked x3"),
-        (TimeoutError("late"), "timed out x3"),
-        (crawl.TruncatedError("cut"), "broken x3"),
-        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "refused x2"),
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), "refused"),
-        # On macOS, EAI_NONAME is 8: the number of SSLEOFError.
-        (ssl.SSLEOFError(socket.EAI_NONAME, "EOF"), "refused x3"),
-        (ConnectionResetError(socket.EAI_NONAME, "reset"), "refused x3"),
-        (socket.gaierror(socket.EAI_AGAIN, "temporary failure"), "refused x3"),
-        (crawl.LimitError("large"), "over a limit"),
-        ([503, ""], "200 x2"),
-        ([crawl.TruncatedError("cut"), 404], "404 broken x2"))
-} | {
-    "a 429 counts as an attempt": (
-        {"/": "<a href=/a><a href=/b>", "/a": [429, 503, ""], "/b": [503, 429, 429]}, {},
-        {"/": "200", "/a": "200 x3", "/b": "429 blocked x3"})})
-def test_temporary_failures_are_retried_and_each_outcome_has_its_kind(story: Story) -> None:
-    crawl_story(story)
 
 
 # -H
@@ -6368,8 +6291,7 @@ def test_problems_of_an_earlier_report_do_not_count(
 
 def test_a_known_problem_that_no_page_refers_to_is_neither_known_nor_fixed() -> None:
     report = crawl.Report(known=["http://h/gone"])
-    for record in crawl_site({"/": ""}).emitted:
-        report.add(record)
+    crawl_site({"/": ""}, on_record=report.add)
     assert (report.known, report.fixed) == ([], [])
 
 
@@ -6391,9 +6313,17 @@ def test_a_file_of_known_problems_must_be_text(tmp_path: Path) -> None:
     assert err.startswith(f"crawl.py: {path} cannot be read: 'utf-8' codec")
 
 
-def test_a_file_name_with_nul_is_one_line_of_message() -> None:
-    assert run_main("--known", "a\0b", "h") == (
-        2, "", "crawl.py: a%00b cannot be read: embedded null byte\n")
+def test_a_known_problem_of_a_start_url_counts() -> None:
+    report = crawl.Report(known=["http://h/", "http://h/a", "http://h/b"])
+    crawl_site({"/": "-> /a"}, "/", "/b", on_record=report.add)
+    assert sorted(record.url for record in report.problems) == ["http://h/a", "http://h/b"]
+    assert report.known == []
+
+
+def test_a_known_start_url_without_a_problem_is_fixed() -> None:
+    report = crawl.Report(known=["http://h/"])
+    crawler = crawl_site({"/": ""}, on_record=report.add)
+    assert "fixed: http://h/" in report.lines(crawler, 1.0)
 
 
 # -v
@@ -6477,19 +6407,6 @@ def test_a_mistake_in_a_file_of_options_is_named_by_its_line_and_not_shown(
     assert (status, out) == (2, "")
     assert re.fullmatch(rf"crawl.py: {path}, line [34]: .*\n", err)
     assert "secret" not in err
-
-
-def test_a_known_problem_of_a_start_url_counts() -> None:
-    report = crawl.Report(known=["http://h/", "http://h/a", "http://h/b"])
-    crawl_site({"/": "-> /a"}, "/", "/b", on_record=report.add)
-    assert sorted(record.url for record in report.problems) == ["http://h/a", "http://h/b"]
-    assert report.known == []
-
-
-def test_a_known_start_url_without_a_problem_is_fixed() -> None:
-    report = crawl.Report(known=["http://h/"])
-    crawler = crawl_site({"/": ""}, on_record=report.add)
-    assert "fixed: http://h/" in report.lines(crawler, 1.0)
 
 
 # The journal
@@ -6948,20 +6865,17 @@ def test_the_title_of_a_page_is_in_its_record(page: str, title: str) -> None:
     assert record._fields[-1] == "title"
 
 
+def test_links_hold_text_that_is_not_a_url_escaped_and_without_its_password() -> None:
+    crawler = crawl_site({"/": "<a href='http://me:secret@a b/\u00e9'>"})
+    assert crawler.records["/"].links == ("http://***@a b/%C3%A9",)
+
+
 # Before you crawl a site
 # =======================
 
 
 # Load
 # ----
-
-
-@each("delay, theirs, seconds", [(0, 3, 3), (1, 3, 3), (3, 1, 3), (1, 9999, 300)])
-def test_the_longer_of_two_delays_is_kept_up_to_a_limit(
-        delay: float, theirs: int, seconds: float) -> None:
-    robots = f"User-agent: *\nCrawl-delay: {theirs}"
-    crawler = crawl_site(site_of_pages(2) | {"/robots.txt": robots}, delay=delay)
-    assert request_gaps(crawler)[1:] == [seconds + 0.125]
 
 
 @each("tasks", [1, 2])
@@ -6979,6 +6893,15 @@ def test_retry_after_is_a_number_of_seconds_up_to_a_limit(value: str, seconds: f
     crawler = crawl_site(
         {"/": "<a href=/1>", "/1": slow_answer(0.001, status=503, retry_after=value)}, max_tries=2)
     assert request_gaps(crawler)[1] == pytest.approx(max(seconds, crawl.BACKOFF) + 0.001)
+
+
+@each("site", [
+    {"/": [too_many_requests("60"), ""]}, {"/": [(503, {"retry-after": "60"}, ""), ""]},
+    {"/": "", "/robots.txt": [too_many_requests("60"), 404]}], ids=["429", "503", "robots.txt"])
+def test_the_retry_after_of_a_start_url_or_of_robots_txt_is_not_obeyed(site: Site) -> None:
+    crawler = crawl_site(site)
+    assert crawler.records["/"].status == 200
+    assert crawler.client.requests[-1][0] < 5
 
 
 @each("delay", [0, 2])
@@ -7075,6 +6998,44 @@ def test_a_url_whose_turn_was_next_waits_when_a_429_comes() -> None:
     site = {f"/{number}": {"HEAD": 405, "GET": [too_many_requests("60"), ""]} for number in numbers}
     crawler = crawl_site(site | {"/": "".join(f"<img src=/{number}>" for number in numbers)})
     assert not [moment for moment, _ in crawler.client.requests if 0.3 < moment < 60]
+
+
+# robots.txt
+# ----------
+
+
+@each_story({
+    "robots.txt is obeyed": (
+        {"/robots.txt": "User-agent: *\nDisallow: /private",
+         "/": "<a href=/private/x><a href=/public>", "/public": ""},
+        {}, {"/": "200", "/public": "200"}
+        | {"/private/x": "forbidden by robots.txt: Disallow: /private"}),
+    "robots.txt may be behind five redirects": (
+        {"/robots.txt": "-> /1", "/5": NO, "/": ""}
+        | {f"/{number}": f"-> /{number + 1}" for number in range(1, 5)},
+        {}, {"/": "forbidden by robots.txt: Disallow: /"}),
+    "a robots.txt behind six redirects counts as missing": (
+        {"/robots.txt": "-> /1", "/6": NO, "/": ""}
+        | {f"/{number}": f"-> /{number + 1}" for number in range(1, 6)},
+        {}, {"/": "200"}),
+    "a robots.txt that redirects to an invalid URL counts as missing": (
+        {"/robots.txt": "-> http://[", "/": ""}, {}, {"/": "200"}),
+    "the Location of a robots.txt counts only with a redirect status": (
+        {"/robots.txt": (200, {"location": "/elsewhere"}, NO), "/": ""}, {},
+        {"/": "forbidden by robots.txt: Disallow: /"}),
+    "a redirect of robots.txt may leave the scope": (
+        {"/robots.txt": "-> http://o/robots.txt",
+         "http://o/robots.txt": "User-agent: *\nDisallow: /a",
+         "/": "<a href=/a>"},
+        {}, {"/": "200", "/a": "forbidden by robots.txt: Disallow: /a"}),
+    "a redirect of robots.txt may lead to any host in scope": (
+        {"/robots.txt": 404, "/": "<a href=http://a.h/>",
+         "http://a.h/robots.txt": "-> http://b.h/robots.txt", "http://b.h/robots.txt": NO},
+        {"subdomains": True},
+        {"/": "200", "http://a.h/": "forbidden by robots.txt: Disallow: /"})})
+def test_a_url_that_robots_txt_forbids_is_not_requested(story: Story) -> None:
+    crawler = crawl_story(story)
+    assert crawler.requested.count("/robots.txt") <= 2
 
 
 # Other hosts
@@ -7275,6 +7236,14 @@ def test_a_password_in_an_odd_link_is_not_shown(link: str, shown: str) -> None:
     assert "SECRET" not in f"{crawler.emitted} {crawler.lines()}"
 
 
+def test_a_server_cannot_write_to_the_terminal(site: Server) -> None:
+    site.answers["/"] = b"HTTP/1.1 500 \x1b[31mred\x1b[0m\xc3\r\nContent-Length: 0\r\n\r\n"
+    _, out, err = run_main(site.url, "--max-tries", "1", "-v")
+    for printed in (out, err):
+        assert "\x1b" not in printed
+        assert "%1B[31mred%1B[0m" in printed
+
+
 # Certificates
 # ------------
 
@@ -7320,6 +7289,33 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
     assert set(crawler.outcomes.values()) == {"200", "429 blocked x3"}
 
 
+@each_story({
+    f"{answer!r}": ({"/": answer}, {}, {"/": end})
+    for answer, end in (
+        *[(status, f"{status} broken") for status in (400, 402, 404, 501)],
+        *[(status, f"{status} blocked") for status in (401, 403)],
+        *[(status, f"{status} broken x3")
+          for status in (408, 500, 502, 503, 504, 520, 521, 522, 523, 524)],
+        (429, "429 blocked x3"),
+        (TimeoutError("late"), "timed out x3"),
+        (crawl.TruncatedError("cut"), "broken x3"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "refused x2"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "refused"),
+        # On macOS, EAI_NONAME is 8: the number of SSLEOFError.
+        (ssl.SSLEOFError(socket.EAI_NONAME, "EOF"), "refused x3"),
+        (ConnectionResetError(socket.EAI_NONAME, "reset"), "refused x3"),
+        (socket.gaierror(socket.EAI_AGAIN, "temporary failure"), "refused x3"),
+        (crawl.LimitError("large"), "over a limit"),
+        ([503, ""], "200 x2"),
+        ([crawl.TruncatedError("cut"), 404], "404 broken x2"))
+} | {
+    "a 429 counts as an attempt": (
+        {"/": "<a href=/a><a href=/b>", "/a": [429, 503, ""], "/b": [503, 429, 429]}, {},
+        {"/": "200", "/a": "200 x3", "/b": "429 blocked x3"})})
+def test_temporary_failures_are_retried_and_each_outcome_has_its_kind(story: Story) -> None:
+    crawl_story(story)
+
+
 # Recipes
 # =======
 
@@ -7347,7 +7343,7 @@ def recipe(word: str, url: str = "") -> str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git, which the recipe uses, is not here")
-def test_the_recipe_for_changed_pages_names_each_that_still_exists(
+def test_the_recipe_for_changed_pages_crawls_each_that_still_exists(
         site: Server, folder: Path) -> None:
     def commit(**files: str) -> None:
         for name, text in files.items():
@@ -7364,6 +7360,9 @@ def test_the_recipe_for_changed_pages_names_each_that_still_exists(
     names = recipe("git -c").replace("xargs -0 -r crawl --max-tasks 4 --depth 1", "tr '\\0' '\\n'")
     shown = run_in_shell(names).stdout
     assert shown == "http://localhost:8000/café.html\nhttp://localhost:8000/new.html\n"
+    crawling = recipe("git -c").replace("localhost:8000", f"localhost:{site.port}")
+    done = run_in_shell(crawling.replace("-r crawl", '-r "$PYTHON" "$CRAWL"'))
+    assert done.returncode == 123, "that of xargs: neither page is on the server"
 
 
 SHELLS = ["/bin/sh"], ["dash"], ["bash"], ["zsh"], ["busybox", "sh"]
@@ -7616,6 +7615,14 @@ def test_header_fields_with_urls_are_not_looked_at() -> None:
     fields = {"refresh": "0; url=/no", "link": "</no>; rel=preload", "x-robots-tag": "nofollow"}
     assert crawl_site({"/": (200, fields, "<a href=/x>"), "/x": ""}).outcomes == {
         "/": "200", "/x": "200"}
+
+
+@each("raw, path", [
+    ("/\u00e9".encode(), "/%C3%A9"), (b"/caf\xe9", "/caf%E9"), (b"/a#\xe9", "/a#%E9"),
+    (b"/same\r\nLocation: /same", "/same")])
+def test_each_byte_of_a_location_above_127_is_encoded(raw: bytes, path: str, site: Server) -> None:
+    site.answers["/"] = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: " + raw + b"\r\n\r\n"
+    assert crawl_servers(site.url).emitted[0].next_url == site.url + path
 
 
 # Use it as a library
