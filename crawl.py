@@ -204,7 +204,7 @@ _running = _Running()
 def _say(text: str, end: str = "\n") -> None:
     """Print on stderr, if stderr can be written: a terminal that is gone should not end a loop."""
     with suppress(OSError, ValueError):  # ValueError: it was closed
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(text, end=end, file=sys.stderr)
 
 
 def get_running_loop() -> EventLoop:

@@ -1890,8 +1890,7 @@ async def test_a_name_may_end_in_a_dot_for_its_certificate(tls_site: Server) -> 
     (await crawl.connect("localhost.", 1, ssl=tls, addresses=[listening])).close()
 
 
-def test_the_certificate_of_an_ipv6_address_is_compared_without_brackets(
-        tls_site: Server) -> None:
+def test_the_certificate_of_an_ipv6_address_is_compared_without_brackets(tls_site: Server) -> None:
     listening = address_of(tls_site.listener)
     with raises(ssl.SSLCertVerificationError, match="IP address mismatch.*'::1'"):
         crawl.run(crawl.connect("[::1]", 1, ssl=crawl._tls_context(), addresses=[listening]))
@@ -2389,6 +2388,17 @@ async def test_a_request_that_fails_on_a_kept_connection_is_sent_on_a_new_one(si
         with raises(crawl.TruncatedError):
             await client.fetch(url)
         assert (len(client.pool), site.connections, len(site.requests)) == (2, 4, 5)
+
+
+@real_time
+async def test_an_idle_connection_that_the_server_has_closed_is_closed_here(site: Server) -> None:
+    site.add("/")
+    with closing(crawl.Client()) as client:
+        await client.fetch(site.url)
+        (stream,) = client.pool
+        stream.sock.shutdown(socket.SHUT_RD)  # as if the server had closed its side
+        await client.fetch(site.url)
+        assert stream.sock.fileno() < 0
 
 
 @real_time
@@ -4415,8 +4425,7 @@ def test_a_file_is_linked_by_any_page_and_any_url_but_its_own(tmp_path: Path) ->
 
 
 @each("name", ["robots.txt.html", "robots.txt/index.html"])
-def test_a_page_that_is_called_robots_txt_is_read_like_any_other(
-        name: str, tmp_path: Path) -> None:
+def test_a_page_that_is_called_robots_txt_is_read_like_any_other(name: str, tmp_path: Path) -> None:
     folder = files_in(tmp_path / "public", {"index.html": "", name: "<a href=gone>"})
     crawler = crawl_folder(folder)
     assert [record.kind for record in crawler.report.problems] == ["broken"]
@@ -4528,6 +4537,7 @@ def test_a_folder_stands_for_the_urls_under_which_it_will_be_published(
         "https://me.github.io:444/docs/": "on another host",
         "https://github.io/docs/": "on another host",
         "https://me.github.io/logo.png": "HEAD 200"}
+    assert crawler.emitted[0].url == "https://me.github.io/docs/", "without a redirect"
     assert crawler.client.checked == ["https://me.github.io/logo.png"]
     assert crawler.client.trusted == {"https://me.github.io/logo.png": False}
     assert "1 URL requested" in crawler.lines()
@@ -4706,8 +4716,7 @@ def test_a_broken_start_url_to_which_no_page_links_has_no_line_with_pages() -> N
     assert crawl_site({}).lines(brief=True) == ["broken (1)", "  /", "    404 Words"]
 
 
-def test_the_report_gives_the_error_of_a_start_url_under_its_url(
-        site: Server, closed: int) -> None:
+def test_the_report_gives_the_error_of_a_start_url_under_its_url(site: Server, closed: int) -> None:
     site.add("/", "<a href=/gone>")
     down = f"http://127.0.0.1:{closed}/"
     status, out, err = run_main("--max-tries", "1", site.url, down)
@@ -4904,8 +4913,7 @@ def test_max_body_holds_for_pages_and_stylesheets(
     pytest.param("<urlset><loc>/a.xml</loc>", "/", id="in a sitemap")])
 def test_a_start_url_and_what_a_sitemap_lists_stay_over_a_limit(
         index: str, root: str, tmp_path: Path) -> None:
-    folder = files_in(tmp_path / "public", {
-        "index.html": index, "a.xml": "<urlset>" + " " * 1000})
+    folder = files_in(tmp_path / "public", {"index.html": index, "a.xml": "<urlset>" + " " * 1000})
     crawler = crawl_folder(folder, root, max_body=500)
     assert crawler.outcomes["/a.xml"] == "over a limit"
 
@@ -5639,26 +5647,16 @@ def test_the_readme_says_the_defaults_of_the_options() -> None:
 
 
 ARGUMENTS = [
-    ("--depth=7", "depth", 7),
-    ("--max-pages=7", "max_pages", 7),
-    ("--include=7", "include", ["7"]),
-    ("--exclude=7", "exclude", ["7"]),
-    ("--subdomains", "subdomains", True),
-    ("--external", "external", True),
-    ("--fragments", "fragments", True),
-    ("--moved", "moved", True),
-    ("--folder=7", "folder", "7"),
-    ("--accept=403,999", "accept", [403, 999]),
-    ("--no-robots", "no_robots", True),
-    ("--pages-only", "pages_only", True),
-    ("--max-tasks=7", "max_tasks", 7),
-    ("--max-redirect=0", "max_redirect", 0),
-    ("--max-tries=7", "max_tries", 7),
-    ("--max-body=7", "max_body", 7),
-    ("--timeout=0.7", "timeout", 0.7),
-    ("--delay=0.00", "delay", 0.0),
-    ("--delay=3", "delay", 3.0),
-    ("-HX:7", "headers", {"X": "7"})]
+    ("--depth=7", "depth", 7), ("--max-pages=7", "max_pages", 7),
+    ("--include=7", "include", ["7"]), ("--exclude=7", "exclude", ["7"]),
+    ("--subdomains", "subdomains", True), ("--external", "external", True),
+    ("--fragments", "fragments", True), ("--moved", "moved", True),
+    ("--folder=7", "folder", "7"), ("--accept=403,999", "accept", [403, 999]),
+    ("--no-robots", "no_robots", True), ("--pages-only", "pages_only", True),
+    ("--max-tasks=7", "max_tasks", 7), ("--max-redirect=0", "max_redirect", 0),
+    ("--max-tries=7", "max_tries", 7), ("--max-body=7", "max_body", 7),
+    ("--timeout=0.7", "timeout", 0.7), ("--delay=0.00", "delay", 0.0),
+    ("--delay=3", "delay", 3.0), ("-HX:7", "headers", {"X": "7"})]
 
 
 @each("option, name, value", ARGUMENTS)
@@ -7973,8 +7971,7 @@ def test_one_page_or_server_does_not_stop_the_others(site: Server) -> None:
     site.add("/", "<a href=/flood><a href=/big><a href=/fine>")
     site.add("/fine", "")
     loop = MeteredLoop()
-    crawl_servers(
-        site.url, loop=loop, max_tries=1, depth=1, timeout=300, on_record=on_record)
+    crawl_servers(site.url, loop=loop, max_tries=1, depth=1, timeout=300, on_record=on_record)
     kinds = {path: record.kind for path, record in records.items() if not record.skipped}
     assert kinds == {"/": "", "/fine": "", "/big": "", "/flood": "broken"}
     assert len(records["/big"].links) == 5000
@@ -8276,8 +8273,7 @@ def model_of_crawl(site: Site, depth: int = 100, external: bool = False,
         {path_of(url): number for url, number in rounds.items()})
 
 
-def test_made_up_sites_are_crawled_and_resumed_by_the_rules(
-        rng: Random, tmp_path: Path) -> None:
+def test_made_up_sites_are_crawled_and_resumed_by_the_rules(rng: Random, tmp_path: Path) -> None:
     """At any latencies the requests, their order, the report and --resume follow the model."""
     path = tmp_path / "journal"
 
@@ -8442,8 +8438,7 @@ def test_the_fragments_of_many_redirects_to_a_large_page_are_found_in_short_step
 @each("expression", [
     pytest.param(expression, id=f"{expression.method} {expression.pattern.pattern!a:.40}")
     for expression in expressions()])
-def test_every_regular_expression_takes_linear_time(
-        expression: Expression, rng: Random) -> None:
+def test_every_regular_expression_takes_linear_time(expression: Expression, rng: Random) -> None:
     check_linear(expression, 100_000, 20, rng)
 
 
