@@ -338,10 +338,10 @@ def test_a_closed_loop_takes_no_callbacks() -> None:
 async def test_a_loop_cannot_run_inside_a_running_one(loop: JumpingLoop) -> None:
     with raises(RuntimeError, match="already"):
         loop.run_forever()
-    sleeping = sleep(0)
+    sleeping = sleep(0, "slept")
     with raises(RuntimeError, match="running"):
         crawl.run(sleeping)
-    await sleeping
+    assert await crawl.to_thread(crawl.run, sleeping) == "slept", "another thread may run one"
 
 
 @real_time
@@ -706,6 +706,10 @@ async def test_repr_of_a_task_shows_its_name() -> None:
     unnamed = create_task(Queue[int]().join())
     await unnamed
     assert repr(unnamed) == "<Task Queue.join resolved>"
+
+
+def test_a_cancellation_is_not_an_exception_that_a_program_catches() -> None:
+    assert not issubclass(CancelledError, Exception)
 
 
 def test_only_coroutines_become_tasks(loop: JumpingLoop) -> None:
@@ -1476,6 +1480,14 @@ def test_made_up_programs_run_as_they_do_under_asyncio(rng: Random) -> None:
 
 
 @real_time
+async def test_closing_a_stream_drops_the_bytes_that_are_not_sent(pair: Pair) -> None:
+    stream = crawl.Stream(pair[0])
+    stream.write(b"unsent")
+    stream.close()
+    assert pair[1].recv(9) == b""
+
+
+@real_time
 async def test_a_stream_reads_the_bytes_that_were_sent_until_the_end(server: socket.socket) -> None:
     stream = await crawl.connect(*server.getsockname())
     peer, _ = server.accept()
@@ -1923,34 +1935,22 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
 
 
 @each("reference, meaning", [
-    ("", "http://example.com/dir/page.html?x=1"),
-    ("#top", "http://example.com/dir/page.html?x=1"),
-    ("?y", "http://example.com/dir/page.html?y"),
-    ("?", "http://example.com/dir/page.html?"),
-    ("other", "http://example.com/dir/other"),
-    ("../up", "http://example.com/up"),
-    ("../../../up", "http://example.com/up"),
-    ("./a/./b/../c/", "http://example.com/dir/a/c/"),
-    (".", "http://example.com/dir/"),
-    ("..", "http://example.com/"),
-    ("%2e%2E/x", "http://example.com/x"),
-    ("/abs?q#f", "http://example.com/abs?q"),
-    ("//host", "http://host/"),
-    ("///host/a", "http://host/a"),
+    ("", "http://example.com/dir/page.html?x=1"), ("#top", "http://example.com/dir/page.html?x=1"),
+    ("?y", "http://example.com/dir/page.html?y"), ("?", "http://example.com/dir/page.html?"),
+    ("other", "http://example.com/dir/other"), ("../up", "http://example.com/up"),
+    ("../../../up", "http://example.com/up"), ("./a/./b/../c/", "http://example.com/dir/a/c/"),
+    (".", "http://example.com/dir/"), ("..", "http://example.com/"),
+    ("%2e%2E/x", "http://example.com/x"), ("/abs?q#f", "http://example.com/abs?q"),
+    ("//host", "http://host/"), ("///host/a", "http://host/a"),
     ("http:\\\\host\\path?a\\b", "http://host/path?a\\b"),
-    (" \t\n/a\tb\n ", "http://example.com/ab"),
-    ("HTTP://EXAMPLE.com:80/", "http://example.com/"),
-    ("https://h:443", "https://h/"),
-    ("http://h:/", "http://h/"),
-    ("http://h:0081/", "http://h:81/"),
-    ("http://user:secret@h/", "http://h/"),
+    (" \t\n/a\tb\n ", "http://example.com/ab"), ("HTTP://EXAMPLE.com:80/", "http://example.com/"),
+    ("https://h:443", "https://h/"), ("http://h:/", "http://h/"),
+    ("http://h:0081/", "http://h:81/"), ("http://user:secret@h/", "http://h/"),
     ("http://a@b@h/", "http://h/"),
     ("/caf\u00e9 \"<>`{}^|", "http://example.com/caf%C3%A9%20%22%3C%3E%60%7B%7D%5E|"),
     ("?caf\u00e9 \"<>'`{}", "http://example.com/dir/page.html?caf%C3%A9%20%22%3C%3E%27`{}"),
-    ("http://1.2.3.4/", "http://1.2.3.4/"),
-    ("http://h.1.x/", "http://h.1.x/"),
-    ("//a_b-c.de./", "http://a_b-c.de./"),
-    ("http://[::1]:81/", "http://[::1]:81/"),
+    ("http://1.2.3.4/", "http://1.2.3.4/"), ("http://h.1.x/", "http://h.1.x/"),
+    ("//a_b-c.de./", "http://a_b-c.de./"), ("http://[::1]:81/", "http://[::1]:81/"),
     ("http://[2001:DB8:0:0:8a2e:0370:7334:ff]/", "http://[2001:db8::8a2e:370:7334:ff]/"),
     ("http://[1:0:0:2:0:0:0:3]/", "http://[1:0:0:2::3]/"),
     ("http://[::ffff:102:304]/", "http://[::ffff:1.2.3.4]/"),
@@ -1961,13 +1961,10 @@ BASE = crawl.parse_url("http://example.com/dir/page.html?x=1")
     ("http://FA\u1e9e.example/", "http://xn--fa-hia.example/"),
     ("http://\u03c3\u03c2.example/", "http://xn--3xab.example/"),
     ("http://b%C3%BCcher.example/", "http://xn--bcher-kva.example/"),
-    ("http://ex%61mple/", "http://example/"),
-    ("http://\uff45\uff58ample/", "http://example/"),
+    ("http://ex%61mple/", "http://example/"), ("http://\uff45\uff58ample/", "http://example/"),
     ("http://a\uff0eexample/", "http://a.example/"),
-    ("http://a\u3002example/", "http://a.example/"),
-    ("http://a\u00adb/", "http://ab/"),
-    ("http://a\U000e0100.com/", "http://a.com/"),
-    ("http://a\u115f.com/", "http://a.com/"),
+    ("http://a\u3002example/", "http://a.example/"), ("http://a\u00adb/", "http://ab/"),
+    ("http://a\U000e0100.com/", "http://a.com/"), ("http://a\u115f.com/", "http://a.com/"),
     ("http://\u2460\u2461\u2466.0.0.1/", "http://127.0.0.1/"),
     ("http://\u0646\u0627\u0645\u0647\u200c\u0627\u06cc/", "http://xn--mgba3gch31f060k/")])
 def test_a_reference_means_the_url_that_a_browser_would_request(
@@ -2180,12 +2177,10 @@ def test_a_truncated_response_is_never_taken_for_a_complete_one(raw: bytes) -> N
 
 
 @each("raw, complaint", [
-    (b"SSH-2.0-OpenSSH\r\n\r\n", "status line"),
-    (b"HTTP/2 200\r\n\r\n", "status line"),
+    (b"SSH-2.0-OpenSSH\r\n\r\n", "status line"), (b"HTTP/2 200\r\n\r\n", "status line"),
     (b"HTTP/1.1 099 Low\r\n\r\n", "status line"),
     (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", "switched protocols"),
-    (OK + b"X: a\rb\r\n\r\n", "header field"),
-    (OK + b"X: a\0b\r\n\r\n", "header field"),
+    (OK + b"X: a\rb\r\n\r\n", "header field"), (OK + b"X: a\0b\r\n\r\n", "header field"),
     (OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: 5, 6\r\n\r\nhello", "Content-Length"),
     (OK + b"Content-Length: +5\r\n\r\nhello", "Content-Length"),
@@ -4373,10 +4368,10 @@ def test_a_file_that_may_not_be_read_is_blocked_as_a_page_and_as_a_check(
         "index.html": "<a href=a.html><img src=i.png>", "a.html": "", "i.png": ""})
     original = open
 
-    def refuse(path: Any, *arguments: Any) -> Any:
+    def refuse(path: Any, *arguments: Any, **options: Any) -> Any:
         if path in (os.fsencode(folder / "a.html"), os.fsencode(folder / "i.png")):
             raise PermissionError(errno.EACCES, "Permission denied")
-        return original(path, *arguments)
+        return original(path, *arguments, **options)
 
     monkeypatch.setattr("builtins.open", refuse)
     assert crawl_folder(folder).outcomes == {
@@ -4646,10 +4641,8 @@ BROKEN: Site = {
     "/a": "".join(f"<a href=/a{number}>" for number in range(6)) + "<a href=/rare>",
     **{f"/a{number}": "<a href=/gone><a href=/moved>" for number in range(5)},
     "/a5": "<img src=/logo.png><a href=/file>" + "x" * 1_250_000,
-    "/file": answer_of_type("text/plain"),
-    "/secret": 403,
-    "/moved": (301, {"location": "/moved2"}, ""),
-    "/found": "-> /",
+    "/file": answer_of_type("text/plain"), "/secret": 403,
+    "/moved": (301, {"location": "/moved2"}, ""), "/found": "-> /",
     "/moved2": (308, {"location": "/missing"}, "")}
 
 
@@ -4862,7 +4855,7 @@ def test_a_page_with_too_many_references_is_over_a_limit(
 
 def test_a_page_with_a_long_path_and_many_references_is_over_a_limit() -> None:
     """A hostile page of a megabyte would otherwise become a gigabyte of URLs."""
-    base = f"<base href=http://o/{'a' * 7900}>"
+    base = f"<base href=http://o/?{'a' * 7900}>"
     links = "".join(f"<a href={number}>" for number in range(1000))
     response = crawl.Response(1, 200, "OK", {"content-type": "text/html"}, (base + links).encode())
     record = crawl.result_of(BASE, response).record
@@ -4934,10 +4927,9 @@ def test_a_start_url_and_what_a_sitemap_lists_stay_over_a_limit(
         {"/": "200", "/b": "302", "/a": "302", "/c": "200"}),
     "each status of a redirect is followed, and no other": (
         {"/": "".join(f"<a href=/{status}>" for status in range(300, 309))}
-        | {f"/{status}": (status, {"location": "/x"}, "") for status in range(300, 309)}
-        | {"/x": ""},
-        {}, {path: path[1:] for path in map("/{}".format, range(300, 309))}
-        | {"/": "200", "/x": "200"}),
+        | {f"/{status}": (status, {"location": f"/to{status}"}, "") for status in range(300, 309)},
+        {}, {path: path[1:] for path in map("/{}".format, range(300, 309))} | {"/": "200"}
+        | {f"/to{status}": "404 broken" for status in (301, 302, 303, 307, 308)}),
     "a circle of redirects is a problem": (
         {"/": "<a href=/old>", "/old": "-> /a", "/a": "-> /b", "/b": "-> /a"}, {},
         {"/": "200", "/old": "302", "/a": "302", "/b": LOOP}),
@@ -5132,8 +5124,8 @@ def test_a_download_that_is_too_large_to_search_has_a_row_of_its_own(
         status, out, err = run_main("-o", str(journal), "--resume", site.url)
         assert (status, err) == (0, "")
         assert f"too large to search: 1 x {shown}    --max-body\n" in out
-    site.answers[path] = f"HTTP/1.1 200 OK\r\n{field}Content-Length: 7\r\n\r\n<html/>".encode()
-    status, out, err = run_main("-o", str(journal), "--resume", site.url)
+    site.answers[path] = f"HTTP/1.1 200 OK\r\n{field}Content-Length: 99\r\n\r\n{'x':99}".encode()
+    status, out, err = run_main("-o", str(journal), "--resume", "--max-body", "99", site.url)
     assert "too large" not in out
 
 
@@ -5412,22 +5404,22 @@ def test_a_terminal_shows_progress_in_one_line(columns: int, width: int, site: S
                                                monkeypatch: Patch) -> None:
     def answer_when_that_was_shown_twice(connection: socket.socket, request: str) -> None:
         for _ in range(60_000):
-            if shown.count(b"1 done, 0 queued, 0 problems ") > 1:
+            if shown.count(b"2 done, 0 queued, 1 problem ") > 1:
                 break
             time.sleep(0.001)
         connection.sendall(with_body(b""))
 
     shown = bytearray()
     long = "/" + "x" * 100
-    site.add("/", f"<a href={long}>")
-    site.answers[long] = answer_when_that_was_shown_twice
+    site.add("/", f"<a href=/gone><a href={long}><a href=/later>")
+    site.answers |= dict.fromkeys([long, "/later"], answer_when_that_was_shown_twice)
     monkeypatch.setattr(crawl, "PROGRESS", 0.01)
     *states, end = terminal_output(
         site.url, stream="stderr", columns=columns, shown=shown).split("\r\x1b[K")[1:]
     assert end == ""
     assert not [state for state in states if "\n" in state]
     assert max(map(len, states)) == width - 1
-    pattern = r"1 done, 0 queued, 0 problems \d+\.\d s http://"
+    pattern = r"2 done, 0 queued, 1 problem \d+\.\d s http://localhost:\d+/x"  # not /later
     assert [state for state in states if re.match(pattern, state)]
 
 
@@ -5715,8 +5707,8 @@ def test_a_number_that_is_too_small_is_refused_with_the_name_of_its_option(
 # -------
 
 
-@each("depth, waits", [(2, True), (99, True), (100, False)])
-def test_up_to_a_depth_of_99_a_level_waits_for_the_one_before(depth: int, waits: bool) -> None:
+@each("depth, waits", [(2, True), (99, True), (100, False), (101, True)])
+def test_with_any_depth_but_100_a_level_waits_for_the_one_before(depth: int, waits: bool) -> None:
     crawler = crawl_site(
         {"/": "<a href=/slow><a href=/a>", "/slow": slow_answer(9), "/a": "<a href=/b>", "/b": ""},
         depth=depth)
@@ -5725,7 +5717,7 @@ def test_up_to_a_depth_of_99_a_level_waits_for_the_one_before(depth: int, waits:
 
 def test_links_to_other_hosts_are_checked_however_deep_they_are() -> None:
     pages = {f"/{n}": f"<a href=/{n + 1}><a href=//o/{n}>" for n in range(9)}
-    outcomes = crawl_site(pages, "/0", external=True).outcomes
+    outcomes = crawl_site(pages, "/0", external=True, depth=8).outcomes
     assert {outcomes[f"http://o/{n}"] for n in range(9)} == {"GET 404 broken x2"}
 
 
@@ -6144,15 +6136,16 @@ def test_with_a_delay_every_request_to_a_site_keeps_the_distance() -> None:
 
 def test_each_site_has_its_own_delay_and_its_own_pauses() -> None:
     site: Site = {
-        f"http://{host}/{path}": "<a href=/1><a href=/2>" for host in "ab" for path in ("", 1, 2)}
-    crawler = crawl_site(site, "http://a/", "http://b/", delay=2)
+        f"http://a{port}/{path}": "<a href=/1><a href=/2>"
+        for port in ("", ":81") for path in ("", 1, 2)}
+    crawler = crawl_site(site, "http://a/", "http://a:81/", delay=2)
     assert crawler.client.requests[:4] == [
-        (0, "http://a/"), (0, "http://b/"), (2.125, "http://a/1"), (2.125, "http://b/1")]
+        (0, "http://a/"), (0, "http://a:81/"), (2.125, "http://a/1"), (2.125, "http://a:81/1")]
     slowed = site | {"http://a/1": [too_many_requests("60"), ""]}
-    crawler = crawl_site(slowed, "http://a/", "http://b/", max_tasks=1)
+    crawler = crawl_site(slowed, "http://a/", "http://a:81/", max_tasks=1)
     assert [url for moment, url in crawler.client.requests if moment >= 60] == [
         "http://a/1", "http://a/2"]
-    assert {"http://b/1", "http://b/2"} <= {
+    assert {"http://a:81/1", "http://a:81/2"} <= {
         url for moment, url in crawler.client.requests if moment < 2}
 
 
@@ -6318,10 +6311,11 @@ def test_a_known_problem_of_a_start_url_counts() -> None:
     assert report.known == []
 
 
-def test_a_known_start_url_without_a_problem_is_fixed() -> None:
-    report = crawl.Report(known=["http://h/"])
-    crawler = crawl_site({"/": ""}, on_record=report.add)
-    assert "fixed: http://h/" in report.lines(crawler, 1.0)
+def test_a_known_start_url_without_a_problem_is_fixed_but_never_a_fragment() -> None:
+    report = crawl.Report(known=["http://h/", "http://h/i#x"])
+    site: Site = {"/": "<a href=/i#x>", "/i": answer_of_type("image/png")}
+    crawl_site(site, fragments=True, on_record=report.add)
+    assert report.fixed == ["http://h/"]
 
 
 # -v
@@ -6683,10 +6677,8 @@ PIECES: Site = {
     "/old": (301, {"location": "/older"}, ""), "/older": "-> /b",
     "/loop": "-> /pool", "/pool": "-> /loop",
     "/meta": "<meta name=crawl content=none><a href=/x><a href=/y>",
-    "/flaky": [503, ""],
-    "/x%7Ey": OSError(111, "Connection refused"),
-    "http://else/": "",
-    "/logo": "-> /logo.png", "/logo.png": "",
+    "/flaky": [503, ""], "/x%7Ey": OSError(111, "Connection refused"),
+    "http://else/": "", "/logo": "-> /logo.png", "/logo.png": "",
     "/robots.txt": "User-agent: *\nDisallow: /y"}
 
 
@@ -7069,6 +7061,14 @@ def test_the_tenth_429_in_a_row_of_another_host_is_not_retried() -> None:
     assert crawler.records["http://o/"].tries == crawl.PATIENCE == 10
 
 
+def test_a_host_that_answers_between_429s_keeps_its_retries() -> None:
+    site: Site = {
+        "/": "<a href=//o/0><a href=//o/1>", "http://o/0": [*[429] * 6, 404],
+        "http://o/1": [*[429] * 6, ""]}
+    crawler = crawl_site(site, external=True, max_tries=9, max_tasks=1)
+    assert crawler.records["http://o/1"].status == 200
+
+
 # Your name
 # ---------
 
@@ -7269,6 +7269,8 @@ def test_each_retry_waits_twice_as_long_as_the_one_before() -> None:
     crawler = crawl_site({"/": 503}, max_tries=11)
     assert [gap - 0.125 for gap in request_gaps(crawler)] == pytest.approx(
         [1, 2, 4, 8, 16, 32, 64, 128, 256, 256])
+    crawler = crawl_site({"/robots.txt": 503})
+    assert [gap - 0.125 for gap in request_gaps(crawler)] == [1, 2]
 
 
 def test_a_refused_connection_is_retried_once() -> None:
@@ -7304,6 +7306,8 @@ def test_urls_that_always_say_429_cost_three_requests() -> None:
         (ConnectionResetError(socket.EAI_NONAME, "reset"), "refused x3"),
         (socket.gaierror(socket.EAI_AGAIN, "temporary failure"), "refused x3"),
         (crawl.LimitError("large"), "over a limit"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "broken"),
+        (ssl.SSLError(1, "[SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] failure"), "refused x3"),
         ([503, ""], "200 x2"),
         ([crawl.TruncatedError("cut"), 404], "404 broken x2"))
 } | {
@@ -7496,8 +7500,7 @@ def test_the_program_for_several_machines_compiles() -> None:
 NOT_LOOKED_AT = {  # each of README's words in backticks, and some others
     "forms": "<form action=/no><button formaction=/no></form>",
     "`cite`": "<q cite=/no></q><blockquote cite=/no></blockquote>",
-    "`longdesc`": "<p longdesc=/no>",
-    "`usemap`": "<p usemap=/no>",
+    "`longdesc`": "<p longdesc=/no>", "`usemap`": "<p usemap=/no>",
     "`data-src`": "<img data-src=/no>",
     "`srcdoc`": "<iframe srcdoc='<a href=/no>'></iframe>",
     "`imagesrcset`": "<link rel=preload as=image imagesrcset='/no 1x'>",
@@ -7701,11 +7704,13 @@ def test_on_page_gets_each_page_with_its_record_headers_and_body(site: Server, k
         await sleep(0.001)
         pages.append(page)
 
-    site.add("/", "<a href=/gone><a href=/image>", X_Word="yes")
+    page_text = "<a href=/gone><a href=/image><link rel=stylesheet href=/s>"
+    site.add("/", page_text, X_Word="yes")
     site.add("/image", b"\x89PNG", Content_Type="image/png")
+    site.add("/s", "p {}", Content_Type=CSS)
     crawl_servers(site.url, on_page={"coroutine": later, "function": at_once}[kind])
     ((record, page),) = pages
-    assert page.body.decode() == page.text == "<a href=/gone><a href=/image>"
+    assert page.body.decode() == page.text == page_text
     assert page.headers["x-word"] == "yes"
     assert record.url == site.url + "/"
     assert record.links == (site.url + "/gone", site.url + "/image")
