@@ -3607,10 +3607,11 @@ async def test_the_oldest_fetch_is_named_first() -> None:
     assert fetches == ["4.9 s http://h/1", "4.9 s http://h/2"]
 
 
-async def test_the_state_of_a_crawl_names_the_sites_that_rest_and_for_how_long() -> None:
-    crawler, task = crawler_and_task(
-        {"/": "<a href=/a><a href=/b>", "/a": [too_many_requests("120"), ""], "/b": ""},
-        max_tasks=1)
+@each("answer, delay", [(too_many_requests("120"), 0), ("", 120.125)], ids=["429", "delay"])
+async def test_the_state_of_a_crawl_names_the_sites_that_rest_and_for_how_long(
+        answer: Any, delay: float) -> None:
+    site: Site = {"/": "<a href=/a><a href=/b>", "/a": [answer, ""], "/b": ""}
+    crawler, task = crawler_and_task(site, max_tasks=1, delay=delay)
     await sleep(20.25)
     assert crawler.fetches() == ["http://h rests for 100 s"]
     assert crawler.describe().splitlines()[-2:] == [
