@@ -613,7 +613,7 @@ def test_a_background_task_that_fails_is_reported_immediately(
     assert isinstance(loop.reported.pop()["exception"], KeyError)
 
 
-def fail(keep: object) -> None:
+def fail_now(keep: object) -> None:
     """Fail with KeyError, as sleep_and_fail() does, but in a thread."""
     raise KeyError
 
@@ -651,8 +651,8 @@ WAITS = {
     "gather that returns exceptions": await_gathered_exceptions,
     "wait_for": awaiting(lambda keep: crawl.wait_for(sleep_and_fail(keep), 5)),
     "a cancelled task": await_cancelled_task,
-    "a thread": awaiting(lambda keep: crawl.to_thread(fail, keep)),
-    "the task of a thread": awaiting(lambda keep: create_task(crawl.to_thread(fail, keep))),
+    "a thread": awaiting(lambda keep: crawl.to_thread(fail_now, keep)),
+    "the task of a thread": awaiting(lambda keep: create_task(crawl.to_thread(fail_now, keep))),
     "exception()": look_at_the_exception}
 
 
